@@ -1,0 +1,272 @@
+//! Cells: what a key holds, and the one rule by which two of them are compared.
+//!
+//! ```text
+//! encoded  | flags 1 | copies 1 | version 16 | checksum 8 | expiry ms 8, if flagged | value … |
+//!   flags    bit 0: tombstone   bit 1: has an expiry   others: zero, refused when set
+//!   checksum xxh3-64 of the value, seeded with xxh3-64 of the stored key
+//! ```
+//!
+//! Invariants
+//! 1. `newest` is commutative, associative and idempotent: the only place where two copies meet.
+//! 2. The value's length is the enclosing record's business; a decoded value borrows its bytes.
+//! 3. A tombstone has no value and no expiry.
+//!
+//! Not here: purging of tombstones and expired cells (crate `engine`, compaction).
+//! See: docs/format/cell.md, docs/decisions/0001-one-merge-rule.md.
+
+use crate::Version;
+use bytes::Bytes;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+/// Is there a value, or the fact that there is none any more?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The key holds a value.
+    Value,
+    /// The key was deleted at this version.
+    Tombstone,
+}
+
+/// A cell that owns its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// When it was written, and by whom.
+    pub version: Version,
+    /// Value or tombstone.
+    pub kind: Kind,
+    /// On how many replicas the record lives (`from` of the write).
+    pub copies: u8,
+    /// Wall milliseconds after which the value is gone; `None` = never.
+    pub expiry_ms: Option<u64>,
+    /// See [`checksum`].
+    pub checksum: u64,
+    /// The bytes the client stored; empty for a tombstone.
+    pub value: Bytes,
+}
+
+/// A cell that borrows its value from a buffer, a block or the memtable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellRef<'a> {
+    /// When it was written, and by whom.
+    pub version: Version,
+    /// Value or tombstone.
+    pub kind: Kind,
+    /// On how many replicas the record lives (`from` of the write).
+    pub copies: u8,
+    /// Wall milliseconds after which the value is gone; `None` = never.
+    pub expiry_ms: Option<u64>,
+    /// See [`checksum`].
+    pub checksum: u64,
+    /// The bytes the client stored; empty for a tombstone.
+    pub value: &'a [u8],
+}
+
+/// Checksum of a value under its stored key: made where the value enters, checked where it leaves,
+/// so that no layer in between can hand out another key's bytes unnoticed.
+pub fn checksum(stored_key: &[u8], value: &[u8]) -> u64 {
+    xxh3_64_with_seed(value, xxh3_64(stored_key))
+}
+
+const FLAG_TOMBSTONE: u8 = 1;
+const FLAG_EXPIRY: u8 = 2;
+/// Bytes in front of the optional expiry: flags, copies, version, checksum.
+const FIXED_BYTES: usize = 1 + 1 + Version::BYTES + 8;
+/// Where the version stands inside an encoded cell.
+pub const ENCODED_VERSION_OFFSET: usize = 2;
+
+impl<'a> CellRef<'a> {
+    /// A value as it enters the system.
+    pub fn value(stored_key: &[u8], version: Version, value: &'a [u8]) -> CellRef<'a> {
+        CellRef {
+            version,
+            kind: Kind::Value,
+            copies: 1,
+            expiry_ms: None,
+            checksum: checksum(stored_key, value),
+            value,
+        }
+    }
+
+    /// A deletion as it enters the system.
+    pub fn tombstone(stored_key: &[u8], version: Version) -> CellRef<'a> {
+        CellRef {
+            version,
+            kind: Kind::Tombstone,
+            copies: 1,
+            expiry_ms: None,
+            checksum: checksum(stored_key, b""),
+            value: b"",
+        }
+    }
+
+    /// Length of the encoded form.
+    pub fn encoded_len(&self) -> usize {
+        FIXED_BYTES + if self.expiry_ms.is_some() { 8 } else { 0 } + self.value.len()
+    }
+
+    /// Appends the encoded form to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut flags = 0;
+        if self.kind == Kind::Tombstone {
+            flags |= FLAG_TOMBSTONE;
+        }
+        if self.expiry_ms.is_some() {
+            flags |= FLAG_EXPIRY;
+        }
+        out.push(flags);
+        out.push(self.copies);
+        out.extend_from_slice(&self.version.to_bytes());
+        out.extend_from_slice(&self.checksum.to_le_bytes());
+        if let Some(expiry_ms) = self.expiry_ms {
+            out.extend_from_slice(&expiry_ms.to_le_bytes());
+        }
+        out.extend_from_slice(self.value);
+    }
+
+    /// Reads an encoded cell; `None` when the bytes cannot be one.
+    pub fn decode(bytes: &'a [u8]) -> Option<CellRef<'a>> {
+        let (fixed, rest) = bytes.split_first_chunk::<FIXED_BYTES>()?;
+        let flags = fixed[0];
+        if flags & !(FLAG_TOMBSTONE | FLAG_EXPIRY) != 0 {
+            return None;
+        }
+        let version = Version::from_bytes(fixed[2..18].try_into().ok()?);
+        let checksum = u64::from_le_bytes(fixed[18..26].try_into().ok()?);
+        let (expiry_ms, value) = if flags & FLAG_EXPIRY != 0 {
+            let (expiry, value) = rest.split_first_chunk::<8>()?;
+            (Some(u64::from_le_bytes(*expiry)), value)
+        } else {
+            (None, rest)
+        };
+        let kind = if flags & FLAG_TOMBSTONE != 0 {
+            Kind::Tombstone
+        } else {
+            Kind::Value
+        };
+        if kind == Kind::Tombstone && (!value.is_empty() || expiry_ms.is_some()) {
+            return None;
+        }
+        Some(CellRef {
+            version,
+            kind,
+            copies: fixed[1],
+            expiry_ms,
+            checksum,
+            value,
+        })
+    }
+
+    /// Is the value still what its key's writer stored?
+    pub fn is_intact(&self, stored_key: &[u8]) -> bool {
+        self.checksum == checksum(stored_key, self.value)
+    }
+
+    /// Does a reader at `now_ms` see a value?
+    pub fn is_live(&self, now_ms: u64) -> bool {
+        self.kind == Kind::Value && self.expiry_ms.is_none_or(|expiry| now_ms < expiry)
+    }
+
+    /// The newer of two copies: the only rule by which copies are compared.
+    pub fn newest(self, other: CellRef<'a>) -> CellRef<'a> {
+        if other.version > self.version {
+            other
+        } else {
+            self
+        }
+    }
+
+    /// A copy that owns its value.
+    pub fn to_owned(&self) -> Cell {
+        Cell {
+            version: self.version,
+            kind: self.kind,
+            copies: self.copies,
+            expiry_ms: self.expiry_ms,
+            checksum: self.checksum,
+            value: Bytes::copy_from_slice(self.value),
+        }
+    }
+}
+
+impl Cell {
+    /// The same cell, borrowed.
+    pub fn as_ref(&self) -> CellRef<'_> {
+        CellRef {
+            version: self.version,
+            kind: self.kind,
+            copies: self.copies,
+            expiry_ms: self.expiry_ms,
+            checksum: self.checksum,
+            value: &self.value,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_cell() -> impl Strategy<Value = Cell> {
+        (
+            0u64..4,
+            0u32..3,
+            any::<bool>(),
+            any::<Option<u64>>(),
+            prop::collection::vec(any::<u8>(), 0..40),
+        )
+            .prop_map(|(hlc, origin, dead, expiry_ms, value)| {
+                let version = Version {
+                    hlc,
+                    origin,
+                    rmw: 0,
+                };
+                if dead {
+                    return CellRef::tombstone(b"k", version).to_owned();
+                }
+                let mut cell = CellRef::value(b"k", version, &value).to_owned();
+                cell.expiry_ms = expiry_ms;
+                cell
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn encoding_reads_back(cell in any_cell()) {
+            let mut bytes = Vec::new();
+            cell.as_ref().encode(&mut bytes);
+            prop_assert_eq!(bytes.len(), cell.as_ref().encoded_len());
+            prop_assert_eq!(CellRef::decode(&bytes), Some(cell.as_ref()));
+        }
+
+        #[test]
+        fn newest_is_commutative_associative_idempotent(a in any_cell(), b in any_cell(), c in any_cell()) {
+            let (a, b, c) = (a.as_ref(), b.as_ref(), c.as_ref());
+            prop_assert_eq!(a.newest(b).version, b.newest(a).version);
+            prop_assert_eq!(a.newest(b).newest(c).version, a.newest(b.newest(c)).version);
+            prop_assert_eq!(a.newest(a), a);
+        }
+
+        #[test]
+        fn decoding_garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            if let Some(cell) = CellRef::decode(&bytes) {
+                prop_assert!(cell.kind == Kind::Value || cell.value.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_under_another_key_is_not_intact() {
+        let cell = CellRef::value(b"k", Version::ZERO, b"v");
+        assert!(cell.is_intact(b"k"));
+        assert!(!cell.is_intact(b"l"));
+    }
+
+    #[test]
+    fn an_expired_value_is_not_live() {
+        let mut cell = CellRef::value(b"k", Version::ZERO, b"v");
+        cell.expiry_ms = Some(100);
+        assert!(cell.is_live(99));
+        assert!(!cell.is_live(100));
+    }
+}

@@ -1,0 +1,181 @@
+//! Writes on their way into the log: encoded once, where they arrive.
+//!
+//! ```text
+//! record   | key length u16 | cell length u32 | stored key | encoded cell |     little-endian
+//! batch    record record record …            ops: one entry per record, with the caller's token
+//! ```
+//!
+//! Invariants
+//! 1. A record's bytes are the bytes of the log: nothing is encoded twice.
+//! 2. `ops[i]` describes the i-th record; a token is opaque and returned exactly once.
+//!
+//! Not here: the frame around a batch and its checksum (`wal`), guards' evaluation (`commit.rs`).
+//! See: docs/format/wal.md.
+
+use dendra_base::{CellRef, Version, cell};
+
+/// Bytes in front of a record's key: key length and cell length.
+pub const RECORD_HEAD_BYTES: usize = 2 + 4;
+
+/// What must hold of the key's current record for a write to be applied. An expired value and a
+/// tombstone count as absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// Nothing: the newest version wins.
+    None,
+    /// There is a live value.
+    Present,
+    /// There is no live value.
+    Absent,
+    /// The live value has this version.
+    Matches(Version),
+    /// There is no live value, or it has another version.
+    Differs(Version),
+}
+
+/// What became of one write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// In the log as the options' durability promises, and visible under this version.
+    Applied {
+        /// The version it got: the caller's, or a later one when its guard demanded it.
+        version: Version,
+    },
+    /// The guard did not hold; nothing changed.
+    GuardFailed {
+        /// The live value's version, if there is one.
+        current: Option<Version>,
+    },
+    /// The guard could not be evaluated because of an error that was reported; nothing changed.
+    NotApplied,
+}
+
+/// One write of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Op {
+    /// The caller's own mark, returned with the outcome.
+    pub token: u64,
+    /// Where the record starts in the batch's bytes.
+    pub start: usize,
+    /// Condition on the current record.
+    pub guard: Guard,
+    /// The caller's clock, for the guard's view of expiry.
+    pub now_ms: u64,
+}
+
+/// Encoded writes and what to do with each.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) ops: Vec<Op>,
+}
+
+impl Batch {
+    /// An empty batch; its buffers are reused by `clear`.
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    /// Appends one write.
+    pub fn push(
+        &mut self,
+        token: u64,
+        stored_key: &[u8],
+        cell: &CellRef<'_>,
+        guard: Guard,
+        now_ms: u64,
+    ) {
+        let start = self.bytes.len();
+        let key_len = u16::try_from(stored_key.len()).expect("a stored key is at most 1025 bytes");
+        let cell_len = u32::try_from(cell.encoded_len()).expect("a value is at most 8 MiB");
+        self.bytes.extend_from_slice(&key_len.to_le_bytes());
+        self.bytes.extend_from_slice(&cell_len.to_le_bytes());
+        self.bytes.extend_from_slice(stored_key);
+        cell.encode(&mut self.bytes);
+        self.ops.push(Op {
+            token,
+            start,
+            guard,
+            now_ms,
+        });
+    }
+
+    /// Moves everything of `other` behind this batch's own writes.
+    pub fn append(&mut self, other: &mut Batch) {
+        if self.ops.is_empty() {
+            std::mem::swap(self, other);
+            return;
+        }
+        let base = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.ops.extend(other.ops.iter().map(|op| Op {
+            start: op.start + base,
+            ..*op
+        }));
+        other.clear();
+    }
+
+    /// Forgets all writes, keeps the buffers.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ops.clear();
+    }
+
+    /// Number of writes.
+    pub fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Is there nothing to write?
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// Bytes of all records.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A record read back from a batch or from the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Space byte and raw key.
+    pub stored_key: &'a [u8],
+    /// The encoded cell.
+    pub encoded_cell: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// Splits the first record off `bytes`: the record and the rest. `None` when the bytes cannot
+    /// be a record.
+    pub fn split(bytes: &'a [u8]) -> Option<(Record<'a>, &'a [u8])> {
+        let (head, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>()?;
+        let key_len = usize::from(u16::from_le_bytes([head[0], head[1]]));
+        let cell_len = u32::from_le_bytes([head[2], head[3], head[4], head[5]]) as usize;
+        if key_len == 0 || rest.len() < key_len + cell_len {
+            return None;
+        }
+        let (stored_key, rest) = rest.split_at(key_len);
+        let (encoded_cell, rest) = rest.split_at(cell_len);
+        Some((
+            Record {
+                stored_key,
+                encoded_cell,
+            },
+            rest,
+        ))
+    }
+
+    /// The cell, when the bytes are one.
+    pub fn cell(&self) -> Option<CellRef<'a>> {
+        CellRef::decode(self.encoded_cell)
+    }
+}
+
+/// Overwrites the version of the record that starts at `start`.
+pub(crate) fn patch_version(bytes: &mut [u8], start: usize, version: Version) {
+    let key_len = usize::from(u16::from_le_bytes([bytes[start], bytes[start + 1]]));
+    let at = start + RECORD_HEAD_BYTES + key_len + cell::ENCODED_VERSION_OFFSET;
+    bytes[at..at + Version::BYTES].copy_from_slice(&version.to_bytes());
+}
