@@ -31,6 +31,19 @@ mod list;
 mod sync {
     pub(super) use loom::sync::atomic::{AtomicPtr, Ordering};
 
+    /// Panics when memory is read that the reader has not acquired.
+    pub(super) struct Published(loom::cell::UnsafeCell<()>);
+
+    impl Published {
+        pub(super) fn new() -> Published {
+            Published(loom::cell::UnsafeCell::new(()))
+        }
+
+        pub(super) fn read(&self) {
+            self.0.with(|_| ());
+        }
+    }
+
     /// Two levels are enough to descend from one to the other.
     pub(super) const HEIGHT_MAX: usize = 2;
 

@@ -23,7 +23,7 @@
 )]
 
 use super::arena::{self, Arena, Bump};
-use super::sync::{AtomicPtr, HEIGHT_MAX, Ordering, nulls};
+use super::sync::{AtomicPtr, HEIGHT_MAX, Ordering, Published, nulls};
 use dendra_base::{CellRef, Version};
 use std::cmp;
 use std::marker::PhantomData;
@@ -62,6 +62,7 @@ pub(super) struct Node {
 #[repr(C)]
 pub(super) struct Record {
     len: u32,
+    published: Published,
 }
 
 const _: () = assert!(align_of::<Node>() <= arena::ALIGN);
@@ -212,7 +213,9 @@ impl<'a> RecordRef<'a> {
         // SAFETY: the record is complete: `len` initialised bytes follow its fixed part, and
         // nothing writes to them any more.
         let encoded = unsafe {
-            let len = self.record.as_ref().len as usize;
+            let fixed = self.record.as_ref();
+            fixed.published.read();
+            let len = fixed.len as usize;
             std::slice::from_raw_parts(self.record.as_ptr().add(1).cast::<u8>(), len)
         };
         CellRef::decode(encoded).expect("insert takes decodable cells only")
@@ -496,7 +499,10 @@ impl Memtable {
         // SAFETY: the piece is large enough for the fixed part and the cell behind it, aligned,
         // and not yet known to anybody else.
         unsafe {
-            record.write(Record { len });
+            record.write(Record {
+                len,
+                published: Published::new(),
+            });
             let bytes = record.as_ptr().add(1).cast::<u8>();
             bytes.copy_from_nonoverlapping(encoded_cell.as_ptr(), encoded_cell.len());
         }

@@ -14,6 +14,20 @@
 
 pub(super) use std::sync::atomic::{AtomicPtr, Ordering};
 
+/// Marks plain memory that must be complete before anybody reads it. Costs nothing here; under
+/// loom it is a cell whose accesses are checked.
+pub(super) struct Published;
+
+impl Published {
+    pub(super) fn new() -> Published {
+        Published
+    }
+
+    /// Called by whoever reads the memory.
+    #[inline]
+    pub(super) fn read(&self) {}
+}
+
 /// Levels of the list: with one node in four climbing, 4^12 keys keep their logarithmic search.
 pub(super) const HEIGHT_MAX: usize = 12;
 
