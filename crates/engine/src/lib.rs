@@ -11,6 +11,7 @@
 pub mod batch;
 mod engine;
 pub mod error;
+pub mod memtable;
 pub mod options;
 pub mod source;
 pub mod vfs;

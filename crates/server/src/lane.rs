@@ -24,13 +24,15 @@ use crate::clock::{self, Tick};
 use crate::connection;
 use crate::limits;
 use crate::mailbox::LaneEvent;
-use crate::metrics::{Gate, LaneMetrics};
+use crate::metrics::{LaneMetrics, Refused};
 use crate::seat::{Due, LocalBell, Seat};
 use crate::shared::{LaneHandle, Phase, Shared};
 use crate::store_pool::{Answer, Job, Work};
 use crate::wal_thread;
 use dendra_base::CellRef;
-use dendra_engine::{Batch, Durability, Error, Guard, Outcome, Pressure, Stop, Submitted};
+use dendra_engine::{Batch, Durability, Engine, Error, Guard, Outcome, Stop, Submitted};
+use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Pressure};
+use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -39,12 +41,15 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use tokio::net::TcpStream;
 
-/// What an expected event belongs to.
-#[derive(Debug)]
+/// Room in one of the node's gates, taken on this loop.
+pub(crate) type RoomPermit = LocalPermit<Rc<LocalGate<Arc<Gate>>>, Arc<Gate>>;
+
+/// What an expected event belongs to. Its room in the gate comes back with it.
 struct Ticket {
     seat: Rc<Seat>,
     round: u32,
     place: u32,
+    _permit: RoomPermit,
 }
 
 /// One event loop, seen from its own thread.
@@ -60,14 +65,15 @@ pub(crate) struct Lane {
     done: RefCell<Vec<(u64, Outcome)>>,
     groups: RefCell<Vec<Vec<LaneEvent>>>,
     pressure: Cell<Pressure>,
-    requests: Cell<usize>,
-    requests_max: usize,
-    bytes: Cell<usize>,
-    bytes_max: usize,
+    requests: Rc<LocalGate<Arc<Gate>>>,
+    bytes: Rc<LocalGate<Arc<Gate>>>,
     spare_inputs: RefCell<Vec<Vec<u8>>>,
     spare_outputs: RefCell<Vec<Vec<u8>>>,
+    /// What of the settings decides about requests.
+    pub(crate) routes: dendra_wire::Settings,
+    /// The key of the request that is looked at: one buffer for all connections of the loop.
+    pub(crate) key: RefCell<KeyBuf>,
     is_draining: Cell<bool>,
-    is_stopped: Cell<bool>,
     /// Rung when the loop should end.
     ended: LocalBell,
 }
@@ -126,11 +132,23 @@ async fn sweep(lane: Rc<Lane>) {
     loop {
         interval.tick().await;
         lane.refresh();
-        lane.pressure.set(lane.shared.engine.pressure());
+        lane.pressure.set(pressure(&lane.shared.engine));
         let now_us = lane.now_us();
         for (_, seat) in lane.seats.borrow().iter() {
             seat.check_deadline(now_us);
         }
+    }
+}
+
+/// The engine's pressure in the node's words.
+fn pressure(engine: &Engine) -> Pressure {
+    let now = engine.pressure();
+    Pressure {
+        level: now.level,
+        stop: now.stop.map(|stop| match stop {
+            Stop::DiskFull => dendra_node::Stop::DiskFull,
+            Stop::MemtablesFull | Stop::CompactionBehind => dendra_node::Stop::Behind,
+        }),
     }
 }
 
@@ -149,15 +167,19 @@ impl Lane {
             commit_due: LocalBell::default(),
             done: RefCell::default(),
             groups: RefCell::new((0..loops).map(|_| Vec::new()).collect()),
-            pressure: Cell::new(shared.engine.pressure()),
-            requests: Cell::new(0),
-            requests_max: settings.requests_inflight_max.div_ceil(loops),
-            bytes: Cell::new(0),
-            bytes_max: (settings.body_bytes_inflight_max / loops).max(settings.value_bytes_max),
+            pressure: Cell::new(pressure(&shared.engine)),
+            requests: Rc::new(LocalGate::new(Arc::clone(&shared.requests), loops)),
+            bytes: Rc::new(LocalGate::new(Arc::clone(&shared.bytes), loops)),
+            routes: dendra_wire::Settings {
+                nodes: 1,
+                replication_factor: 1,
+                key_bytes_max: dendra_base::limits::KEY_BYTES_MAX,
+                value_bytes_max: settings.value_bytes_max as u64,
+            },
+            key: RefCell::default(),
             spare_inputs: RefCell::default(),
             spare_outputs: RefCell::default(),
             is_draining: Cell::new(false),
-            is_stopped: Cell::new(false),
             ended: LocalBell::default(),
             shared,
         }
@@ -207,7 +229,6 @@ impl Lane {
             }
             LaneEvent::Poisoned => self.tell_all(Due::Poisoned),
             LaneEvent::Stop => {
-                self.is_stopped.set(true);
                 self.ended.ring();
             }
         }
@@ -246,28 +267,40 @@ impl Lane {
         }
     }
 
+    // Gates.
+
+    /// What the engine's pressure means for a newcomer of `class`.
+    pub(crate) fn admit(&self, class: Class) -> Entry {
+        dendra_node::admit(self.pressure.get(), class)
+    }
+
+    /// Takes `bytes` of the node's room for bodies and answers.
+    pub(crate) fn hold_bytes(&self, bytes: usize) -> Option<RoomPermit> {
+        LocalGate::offer(Rc::clone(&self.bytes), bytes as u64)
+    }
+
+    /// Is half of the node's room for bytes in use? Then connections get small buffers.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.shared.bytes.used() > self.shared.bytes.limit() / 2
+    }
+
+    /// Would `bytes` more fit now?
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+        self.shared.bytes.used() + bytes as u64 <= self.shared.bytes.limit()
+    }
+
+    fn ticket(&self, seat: &Rc<Seat>, place: u32, permit: RoomPermit) -> u32 {
+        let ticket = Ticket {
+            seat: Rc::clone(seat),
+            round: seat.round(),
+            place,
+            _permit: permit,
+        };
+        let slot = self.tickets.borrow_mut().insert(ticket);
+        u32::try_from(slot).expect("tickets are bounded by the request gate")
+    }
+
     // Writes.
-
-    /// May this write be taken? The reason when not.
-    pub(crate) fn admit_write(&self, kind: WriteKind) -> Result<(), Gate> {
-        if kind == WriteKind::Value {
-            match self.pressure.get().stop {
-                Some(Stop::DiskFull) => return Err(Gate::Disk),
-                Some(Stop::MemtablesFull | Stop::CompactionBehind) => return Err(Gate::Engine),
-                None => {}
-            }
-        }
-        self.admit_request()
-    }
-
-    /// May one more request wait on this loop?
-    pub(crate) fn admit_request(&self) -> Result<(), Gate> {
-        if self.requests.get() < self.requests_max {
-            Ok(())
-        } else {
-            Err(Gate::Requests)
-        }
-    }
 
     /// Puts a write into this turn's batch; its outcome comes to `seat`, in the order of the pushes.
     pub(crate) fn push_write(
@@ -276,23 +309,17 @@ impl Lane {
         stored_key: &[u8],
         cell: &CellRef<'_>,
         guard: Guard,
-    ) -> Result<(), Gate> {
+    ) -> Result<(), Refused> {
         let record_bytes = stored_key.len() + cell.encoded_len() + 64;
         if !self.has_batch_room(record_bytes) {
             // What is there goes now; when the log's queue is full too, the client hears it.
             self.commit();
             if !self.has_batch_room(record_bytes) {
-                return Err(Gate::LogQueue);
+                return Err(Refused::LogQueue);
             }
         }
-        let ticket = Ticket {
-            seat: Rc::clone(seat),
-            round: seat.round(),
-            place: seat.expect_outcome(),
-        };
-        let slot = self.tickets.borrow_mut().insert(ticket);
-        let slot = u32::try_from(slot).expect("tickets are bounded by the request gate");
-        self.add_request();
+        let permit = LocalGate::offer(Rc::clone(&self.requests), 1).ok_or(Refused::Requests)?;
+        let slot = self.ticket(seat, seat.expect_outcome(), permit);
         let wall_ms = self.wall_ms();
         let token = wal_thread::token(self.index, slot);
         let mut batch = self.batch.borrow_mut();
@@ -332,7 +359,7 @@ impl Lane {
                 self.shared.bell.ring();
             }
         }
-        self.pressure.set(self.shared.engine.pressure());
+        self.pressure.set(pressure(&self.shared.engine));
     }
 
     fn commit_inline(&self) {
@@ -372,31 +399,25 @@ impl Lane {
         seat: &Rc<Seat>,
         deadline_us: u64,
         work: Work,
-    ) -> Result<(), (Gate, Work)> {
-        if let Err(gate) = self.admit_request() {
-            return Err((gate, work));
-        }
-        let ticket = Ticket {
-            seat: Rc::clone(seat),
-            round: seat.round(),
-            place: 0,
+    ) -> Result<(), (Refused, Work)> {
+        let Some(permit) = LocalGate::offer(Rc::clone(&self.requests), 1) else {
+            return Err((Refused::Requests, work));
         };
-        let slot = self.tickets.borrow_mut().insert(ticket);
+        let slot = self.ticket(seat, 0, permit);
         let job = Job {
             lane: self.index,
-            slot: u32::try_from(slot).expect("tickets are bounded by the request gate"),
+            slot,
             deadline_us,
             work,
         };
         match self.shared.pool.offer(job) {
             Ok(()) => {
-                self.add_request();
                 self.metrics().pooled.add(1);
                 Ok(())
             }
             Err(job) => {
-                self.tickets.borrow_mut().remove(slot);
-                Err((Gate::StoreQueue, job.work))
+                self.take_ticket(slot);
+                Err((Refused::StoreQueue, job.work))
             }
         }
     }
@@ -409,54 +430,7 @@ impl Lane {
     }
 
     fn take_ticket(&self, slot: u32) -> Ticket {
-        let ticket = self.tickets.borrow_mut().remove(slot as usize);
-        self.requests.set(self.requests.get() - 1);
-        self.metrics()
-            .requests_inflight
-            .set(self.requests.get() as u64);
-        ticket
-    }
-
-    fn add_request(&self) {
-        self.requests.set(self.requests.get() + 1);
-        self.metrics()
-            .requests_inflight
-            .set(self.requests.get() as u64);
-    }
-
-    // Bytes.
-
-    /// Takes `bytes` from this loop's share, given back when the permit is dropped.
-    pub(crate) fn hold_bytes(self: &Rc<Lane>, bytes: usize) -> Option<BytesPermit> {
-        let held = self.bytes.get() + bytes;
-        if held > self.bytes_max {
-            return None;
-        }
-        Some(self.force_bytes(bytes))
-    }
-
-    /// As `hold_bytes`, for bytes that are there already and can only be counted.
-    pub(crate) fn force_bytes(self: &Rc<Lane>, bytes: usize) -> BytesPermit {
-        self.set_bytes(self.bytes.get() + bytes);
-        BytesPermit {
-            lane: Rc::clone(self),
-            bytes,
-        }
-    }
-
-    fn set_bytes(&self, bytes: usize) {
-        self.bytes.set(bytes);
-        self.metrics().bytes_inflight.set(bytes as u64);
-    }
-
-    /// Is half of this loop's share of bytes in use? Then connections get small buffers.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.bytes.get() > self.bytes_max / 2
-    }
-
-    /// Would `bytes` more fit now?
-    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
-        self.bytes.get() + bytes <= self.bytes_max
+        self.tickets.borrow_mut().remove(slot as usize)
     }
 
     // Buffers.
@@ -493,27 +467,6 @@ impl Lane {
     /// The phase of the node.
     pub(crate) fn phase(&self) -> Phase {
         self.shared.phase.now()
-    }
-}
-
-/// What a write wants: deletions go on when the disk is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WriteKind {
-    /// Store a value.
-    Value,
-    /// Store a tombstone.
-    Tombstone,
-}
-
-/// Bytes held on one loop, given back when dropped.
-pub(crate) struct BytesPermit {
-    lane: Rc<Lane>,
-    bytes: usize,
-}
-
-impl Drop for BytesPermit {
-    fn drop(&mut self) {
-        self.lane.set_bytes(self.lane.bytes.get() - self.bytes);
     }
 }
 

@@ -29,6 +29,7 @@ use crate::versions::Versions;
 use crate::wal_thread;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::{Engine, Error, Identity};
+use dendra_node::Gate;
 use std::fmt;
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
@@ -143,7 +144,7 @@ impl Server {
 }
 
 fn open_folder(settings: &Settings) -> Result<Arc<dyn Vfs>, StartError> {
-    dendra_engine::vfs::os::OsFolder::open(&settings.data)
+    dendra_engine::vfs::os::OsVfs::open(&settings.data)
         .map(|folder| Arc::new(folder) as Arc<dyn Vfs>)
         .map_err(|error| StartError::Folder {
             reason: format!(
@@ -231,10 +232,12 @@ fn open_engine(
     // for the whole loop.
     let mailbox_capacity = settings.connections_max + settings.requests_inflight_max + 16;
     Ok(Shared {
-        versions: Versions::above(&engine),
+        versions: Versions::above(&engine, clock::wall_ms()),
         lanes: (0..loops)
             .map(|_| LaneHandle::new(mailbox_capacity))
             .collect(),
+        requests: Arc::new(Gate::new(settings.requests_inflight_max as u64)),
+        bytes: Arc::new(Gate::new(settings.body_bytes_inflight_max as u64)),
         pool: StorePool::new(settings.queue),
         bell: wal_thread::Bell::default(),
         poke: maintenance::Poke::default(),

@@ -78,8 +78,12 @@ pub const MAINTAIN_IDLE: Duration = Duration::from_millis(500);
 /// Longest pause between two slices of compaction while nobody waits for it.
 pub const MAINTAIN_PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// The clock ceiling is raised this far ahead, so that it moves once a minute.
-pub const HLC_AHEAD_MS: u64 = 60_000;
+/// A buffer or value up to this size is not counted: it is part of what a connection costs.
+pub const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
+/// While a stop waits for requests in flight it looks this often.
+pub const DRAIN_LOOK: Duration = Duration::from_millis(2);
+/// After the log failed: time for the loops to write `outcome=unknown` to those who wait.
+pub const POISON_GRACE: Duration = Duration::from_millis(100);
 
 /// What a refused client is told to wait, in seconds: the smallest that the header can say.
 pub const RETRY_AFTER_S: u32 = 1;

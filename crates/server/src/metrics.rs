@@ -3,7 +3,7 @@
 //! ```text
 //! requests   [operation][status class]      count
 //! latency    [operation][bucket]            from the parsed head to the formed answer
-//! refused    [gate]                         count
+//! refused    [reason]                        count
 //! ```
 //!
 //! Invariants
@@ -23,11 +23,6 @@ impl Tally {
     pub(crate) fn add(&self, n: u64) {
         let value = self.0.load(Ordering::Relaxed);
         self.0.store(value.wrapping_add(n), Ordering::Relaxed);
-    }
-
-    /// Replaces the number. Requires: called by the one writer.
-    pub(crate) fn set(&self, n: u64) {
-        self.0.store(n, Ordering::Relaxed);
     }
 
     /// The number as of a moment ago.
@@ -70,10 +65,10 @@ impl Op {
     }
 }
 
-/// Which gate refused.
+/// What refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Gate {
+pub(crate) enum Refused {
     /// Too many requests wait for the log or the store pool.
     Requests,
     /// Too many bytes of bodies and answers are under way.
@@ -91,25 +86,25 @@ pub(crate) enum Gate {
 }
 
 impl Gate {
-    pub(crate) const ALL: [Gate; 7] = [
-        Gate::Requests,
-        Gate::Bytes,
-        Gate::StoreQueue,
-        Gate::LogQueue,
-        Gate::Engine,
-        Gate::Disk,
-        Gate::Deadline,
+    pub(crate) const ALL: [Refused; 7] = [
+        Refused::Requests,
+        Refused::Bytes,
+        Refused::StoreQueue,
+        Refused::LogQueue,
+        Refused::Engine,
+        Refused::Disk,
+        Refused::Deadline,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Gate::Requests => "requests",
-            Gate::Bytes => "bytes",
-            Gate::StoreQueue => "store_queue",
-            Gate::LogQueue => "log_queue",
-            Gate::Engine => "engine",
-            Gate::Disk => "disk",
-            Gate::Deadline => "deadline",
+            Refused::Requests => "requests",
+            Refused::Bytes => "bytes",
+            Refused::StoreQueue => "store_queue",
+            Refused::LogQueue => "log_queue",
+            Refused::Engine => "engine",
+            Refused::Disk => "disk",
+            Refused::Deadline => "deadline",
         }
     }
 }
@@ -134,7 +129,7 @@ pub(crate) struct Latency {
 pub(crate) struct LaneMetrics {
     pub(crate) requests: [[Tally; CLASSES]; Op::ALL.len()],
     pub(crate) latency: [Latency; Op::ALL.len()],
-    pub(crate) refused: [Tally; Gate::ALL.len()],
+    pub(crate) refused: [Tally; Refused::ALL.len()],
     /// Socket reads that returned bytes, and the bytes.
     pub(crate) reads: Tally,
     pub(crate) read_bytes: Tally,
@@ -146,9 +141,6 @@ pub(crate) struct LaneMetrics {
     pub(crate) timed_out: Tally,
     /// Reads that went to the store pool.
     pub(crate) pooled: Tally,
-    /// Permits in use now: requests waiting, bytes held.
-    pub(crate) requests_inflight: Tally,
-    pub(crate) bytes_inflight: Tally,
     /// Values whose checksum did not fit on the way out.
     pub(crate) damaged: Tally,
 }
@@ -165,7 +157,7 @@ impl LaneMetrics {
     }
 
     /// Notes one refusal.
-    pub(crate) fn refuse(&self, gate: Gate) {
+    pub(crate) fn refuse(&self, gate: Refused) {
         self.refused[gate as usize].add(1);
     }
 }

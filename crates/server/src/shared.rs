@@ -19,6 +19,7 @@ use crate::store_pool::StorePool;
 use crate::versions::Versions;
 use crate::wal_thread::Bell;
 use dendra_engine::Engine;
+use dendra_node::Gate;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use tokio::sync::Notify;
@@ -117,6 +118,10 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) versions: Versions,
     pub(crate) lanes: Vec<LaneHandle>,
+    /// Requests that wait for the log or the store pool.
+    pub(crate) requests: Arc<Gate>,
+    /// Bytes of bodies that arrive and of answers that leave.
+    pub(crate) bytes: Arc<Gate>,
     pub(crate) pool: StorePool,
     pub(crate) bell: Bell,
     pub(crate) poke: Poke,
