@@ -70,9 +70,9 @@ impl Seat {
         self.arm(u64::MAX);
     }
 
-    /// The deadline as armed.
-    pub(crate) fn deadline_us(&self) -> u64 {
-        self.deadline_us.get()
+    /// Has the armed deadline passed?
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late.get()
     }
 
     /// Wakes the connection when its deadline has passed.
