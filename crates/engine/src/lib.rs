@@ -11,9 +11,11 @@
 pub mod batch;
 mod engine;
 pub mod error;
+pub mod frame;
 pub mod options;
 pub mod source;
 pub mod vfs;
+pub mod wal;
 
 pub use batch::{Batch, Guard, Outcome};
 pub use engine::{
