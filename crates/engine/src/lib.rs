@@ -11,10 +11,12 @@
 pub mod batch;
 mod engine;
 pub mod error;
+pub mod frame;
 pub mod memtable;
 pub mod options;
 pub mod source;
 pub mod vfs;
+pub mod wal;
 
 pub use batch::{Batch, Guard, Outcome};
 pub use engine::{
