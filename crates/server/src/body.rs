@@ -179,7 +179,10 @@ impl Connection {
             let before = input.len();
             let taken = body.reader.take(input, |data| {
                 if value.capacity() - value.len() < data.len() {
-                    let more = data.len().max(value.capacity()).max(limits::UNCOUNTED_BYTES_MAX);
+                    let more = data
+                        .len()
+                        .max(value.capacity())
+                        .max(limits::UNCOUNTED_BYTES_MAX);
                     room.push(lane.hold_bytes(more).ok_or(Spoiled::NoRoom)?);
                     value.reserve_exact(more);
                 }
@@ -271,4 +274,3 @@ impl Connection {
         }
     }
 }
-

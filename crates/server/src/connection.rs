@@ -310,10 +310,8 @@ impl Connection {
             return Ok(());
         }
         let mut at = 0;
-        if let Poll::Ready(done) = poll_fn(|cx| {
-            Poll::Ready(self.poll_write(cx, &out, &mut at))
-        })
-        .await
+        if let Poll::Ready(done) =
+            poll_fn(|cx| Poll::Ready(self.poll_write(cx, &out, &mut at))).await
         {
             self.lane.reuse_output(out);
             return done;

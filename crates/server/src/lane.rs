@@ -292,7 +292,8 @@ impl Lane {
     /// May one more request wait for the log or the store pool?
     pub(crate) fn has_request_room(&self) -> bool {
         self.shared.requests.used() < self.shared.requests.limit()
-            || self.requests.used() < self.shared.requests.limit() / self.shared.lanes.len() as u64 / 8
+            || self.requests.used()
+                < self.shared.requests.limit() / self.shared.lanes.len() as u64 / 8
     }
 
     fn ticket(&self, seat: &Rc<Seat>, place: u32, permit: RoomPermit) -> u32 {

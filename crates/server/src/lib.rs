@@ -28,6 +28,7 @@ mod admin;
 mod body;
 mod clock;
 mod connection;
+mod exposition;
 mod input;
 mod lane;
 mod lifecycle;

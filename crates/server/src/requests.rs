@@ -199,12 +199,9 @@ impl Connection {
 
     fn read(&mut self, entity: &Entity, terms: Terms, stored_key: &[u8]) -> Option<Next> {
         let Connection { lane, out, .. } = self;
-        let looked = lane
-            .shared
-            .engine
-            .get(stored_key, Wait::Never, |cell| {
-                answer_read(lane, out, entity, &terms, stored_key, Some(cell))
-            });
+        let looked = lane.shared.engine.get(stored_key, Wait::Never, |cell| {
+            answer_read(lane, out, entity, &terms, stored_key, Some(cell))
+        });
         let status = match looked {
             Ok(Lookup::Cell(status)) => status,
             Ok(Lookup::Nothing) => answer_read(lane, out, entity, &terms, stored_key, None),
@@ -372,7 +369,10 @@ impl Connection {
         value: Option<&[u8]>,
     ) -> Result<(), Refused> {
         let lane = &self.lane;
-        let version = lane.shared.versions.next(&lane.shared.engine, lane.wall_ms());
+        let version = lane
+            .shared
+            .versions
+            .next(&lane.shared.engine, lane.wall_ms());
         let (op, mut cell) = match value {
             Some(value) => (Op::Put, CellRef::value(stored_key, version, value)),
             None => (Op::Delete, CellRef::tombstone(stored_key, version)),

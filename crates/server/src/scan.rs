@@ -263,7 +263,11 @@ impl Connection {
 
     fn cut(&mut self, scan: &Scan) {
         let next = scan.next_key();
-        response::scan_end(&mut self.out, scan.framing, ScanEnd::Stopped { next: &next });
+        response::scan_end(
+            &mut self.out,
+            scan.framing,
+            ScanEnd::Stopped { next: &next },
+        );
     }
 
     /// One more chunk of a scan whose head is sent: waits for room in the pool instead of refusing.

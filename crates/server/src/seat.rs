@@ -9,7 +9,7 @@
 //! Invariants
 //! 1. Single-threaded: everything here is plain cells, and waking is a push to the loop's own queue.
 //! 2. A round ends when the connection stops waiting; what belongs to an earlier round never arrives.
-//! 3. A passed deadline is told once and stays until `arm` or `disarm`.
+//! 3. A passed deadline is told once and stays until the next `arm`.
 //!
 //! Not here: who waits for what (`connection.rs`), tickets (`lane.rs`).
 
@@ -63,11 +63,6 @@ impl Seat {
     pub(crate) fn arm(&self, deadline_us: u64) {
         self.deadline_us.set(deadline_us);
         self.is_late.set(false);
-    }
-
-    /// What follows has no deadline of its own.
-    pub(crate) fn disarm(&self) {
-        self.arm(u64::MAX);
     }
 
     /// Has the armed deadline passed?
@@ -255,7 +250,7 @@ mod tests {
         assert_eq!(seat.due(), None);
         seat.check_deadline(100);
         assert_eq!(seat.due(), Some(Due::Deadline));
-        seat.disarm();
+        seat.arm(u64::MAX);
         assert_eq!(seat.due(), None);
     }
 

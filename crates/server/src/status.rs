@@ -29,7 +29,11 @@ pub(crate) struct Terms {
 
 impl Terms {
     /// The terms of an operation on this many copies, of a cluster of one.
-    pub(crate) fn new(style: Style, copies: Copies, durability: dendra_engine::Durability) -> Terms {
+    pub(crate) fn new(
+        style: Style,
+        copies: Copies,
+        durability: dendra_engine::Durability,
+    ) -> Terms {
         Terms {
             style,
             receipt: Receipt {
@@ -135,8 +139,12 @@ pub(crate) fn refused(what: Refused) -> Refusal {
 
 /// The engine failed in a way that is not the client's to mend.
 pub(crate) fn failed() -> Refusal {
-    Refusal::new(500, "failed", "the store could not do it; the node's log has the reason")
-        .knowing(dendra_wire::Known::NotApplied)
+    Refusal::new(
+        500,
+        "failed",
+        "the store could not do it; the node's log has the reason",
+    )
+    .knowing(dendra_wire::Known::NotApplied)
 }
 
 impl From<dendra_node::Refusal> for Refused {
@@ -187,7 +195,14 @@ mod tests {
             (refusal(dendra_node::Refusal::Requests), 503),
             (refusal(dendra_node::Refusal::DiskFull), 507),
             (Outcome::DeadlinePassed, 503),
-            (Outcome::NotEnough { got: 0, quorum, known }, 504),
+            (
+                Outcome::NotEnough {
+                    got: 0,
+                    quorum,
+                    known,
+                },
+                504,
+            ),
         ];
         for (outcome, status) in table {
             let (counted, first) = line(outcome);

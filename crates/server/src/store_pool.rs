@@ -282,8 +282,7 @@ mod tests {
             assert!(pool.offer(point(slot)).is_ok());
         }
         pool.close();
-        let order: Vec<u32> =
-            std::iter::from_fn(|| pool.next().map(|job| job.slot)).collect();
+        let order: Vec<u32> = std::iter::from_fn(|| pool.next().map(|job| job.slot)).collect();
         assert_eq!(order, [0, 1, 2, 3, 100, 4, 5]);
     }
 }
