@@ -511,7 +511,7 @@ fn refuse_codings(codings: &[u8]) -> Refusal {
 }
 
 /// Elements of a comma-separated list, without the whitespace around them, without empty ones.
-fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value
         .split(|&b| b == b',')
         .map(<[u8]>::trim_ascii)
@@ -519,7 +519,7 @@ fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Plain digits, nothing else: no sign, no list, no empty value.
-fn parse_length(digits: &[u8]) -> Result<u64, Refusal> {
+pub(crate) fn parse_length(digits: &[u8]) -> Result<u64, Refusal> {
     let refuse = || Refusal::framing("Content-Length is not a plain number below 2^64");
     if digits.is_empty() {
         return Err(refuse());
