@@ -24,11 +24,11 @@ use tokio::io::AsyncWriteExt;
 
 /// One request as a parser understood it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    pub method: String,
-    pub path: String,
-    pub query: Option<String>,
-    pub body: Vec<u8>,
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) query: Option<String>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// Largest body of either side: more than any stream holds.
@@ -38,7 +38,7 @@ const BODY_BYTES_MAX: u64 = 1 << 20;
 const PIPE_BYTES: usize = 1 << 20;
 
 /// What we make of `stream`: the requests, and the refusal that ended it, if one did.
-pub fn by_ours(stream: &[u8]) -> (Vec<Seen>, Option<Refusal>) {
+pub(crate) fn by_ours(stream: &[u8]) -> (Vec<Seen>, Option<Refusal>) {
     let mut seen = Vec::new();
     let mut rest = stream;
     loop {
@@ -110,7 +110,7 @@ fn method_name(head: &[u8], method: Method) -> String {
 }
 
 /// What hyper makes of `stream`: the requests whose bodies arrived whole.
-pub async fn by_hyper(stream: &[u8]) -> Vec<Seen> {
+pub(crate) async fn by_hyper(stream: &[u8]) -> Vec<Seen> {
     let (mut client, server) = tokio::io::duplex(PIPE_BYTES);
     client
         .write_all(stream)
