@@ -244,7 +244,7 @@ fn entity(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<Enti
         op,
         copies: copies(ack, from, replicas, settings)?,
         condition: condition(head, op)?,
-        ttl_s: ttl.map(|raw| time_to_live(raw)).transpose()?,
+        ttl_s: ttl.map(time_to_live).transpose()?,
         timeout_ms: timeout_ms(head)?,
     };
     if op == EntityOp::Put {
@@ -419,7 +419,7 @@ fn entities(head: &Head<'_>, settings: &Settings) -> Result<Scan, Refusal> {
             0 => Direction::Forward,
             _ => Direction::Backward,
         },
-        limit: limit.map(|raw| scan_limit(raw)).transpose()?,
+        limit: limit.map(scan_limit).transpose()?,
         show: match choice("keys-only", keys_only, ["false", "true"])? {
             0 => Show::KeysAndValues,
             _ => Show::KeysOnly,

@@ -66,6 +66,7 @@ pub struct ChunkDecoder {
     body_bytes: u64,
     body_bytes_max: u64,
     extension_bytes: usize,
+    trailer_len: usize,
 }
 
 impl ChunkDecoder {
@@ -76,7 +77,14 @@ impl ChunkDecoder {
             body_bytes: 0,
             body_bytes_max,
             extension_bytes: 0,
+            trailer_len: 0,
         }
+    }
+
+    /// Behind `End`: how many of the last consumed bytes are the trailer section, its empty line
+    /// included. Our client reads the end of a scan there; the server ignores trailers.
+    pub fn trailer_len(&self) -> usize {
+        self.trailer_len
     }
 
     /// Looks at the bytes that have not been dropped yet.
@@ -115,6 +123,7 @@ impl ChunkDecoder {
                 State::Trailer => match trailer_len(rest)? {
                     Some(trailer_len) => {
                         self.state = State::End;
+                        self.trailer_len = trailer_len;
                         at += trailer_len;
                     }
                     None => return Ok(Step::More { consumed: at }),
@@ -128,7 +137,7 @@ impl ChunkDecoder {
     fn size_line(&mut self, rest: &[u8]) -> Result<Option<usize>, Refusal> {
         // The digits are checked as they arrive, so that garbage is not waited for.
         let digits_len = rest.iter().take_while(|b| b.is_ascii_hexdigit()).count();
-        let digits = &rest[..digits_len.min(16 + 1)];
+        let digits = &rest[..digits_len];
         if digits_len > 16 {
             return Err(Refusal::framing("a chunk size has more than 16 digits"));
         }
