@@ -9,10 +9,12 @@
 //! See: docs/format/, docs/overload.md, ARCHITECTURE.md.
 
 pub mod batch;
+pub mod cache;
 mod engine;
 pub mod error;
 pub mod options;
 pub mod source;
+pub mod table;
 pub mod vfs;
 
 pub use batch::{Batch, Guard, Outcome};
