@@ -10,9 +10,7 @@
 
 mod background;
 pub mod batch;
-mod cache;
-mod commit;
-mod compact;
+pub mod cache;
 mod engine;
 pub mod error;
 pub mod frame;
@@ -24,9 +22,7 @@ mod recover;
 mod scan;
 mod segments;
 pub mod source;
-mod stats;
 pub mod table;
-pub mod tree;
 pub mod vfs;
 mod view;
 pub mod wal;

@@ -174,7 +174,7 @@ impl Entry {
 
 /// A block in memory, uncompressed.
 #[derive(Debug)]
-pub struct Block {
+pub(crate) struct Block {
     data: Box<[u8]>,
     entries_end: usize,
     restarts: usize,

@@ -26,7 +26,7 @@ struct Line([u64; LINE_BYTES / 8]);
 
 /// The filter of one partition, in memory.
 #[derive(Debug)]
-pub struct Filter {
+pub(crate) struct Filter {
     lines: Box<[Line]>,
     probes: u8,
 }
