@@ -10,7 +10,9 @@
 
 mod background;
 pub mod batch;
-pub mod cache;
+mod cache;
+mod commit;
+mod compact;
 mod engine;
 pub mod error;
 pub mod frame;
@@ -22,7 +24,9 @@ mod recover;
 mod scan;
 mod segments;
 pub mod source;
+mod stats;
 pub mod table;
+pub mod tree;
 pub mod vfs;
 mod view;
 pub mod wal;
