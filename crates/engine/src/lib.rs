@@ -16,8 +16,6 @@ mod compact;
 mod engine;
 pub mod error;
 pub mod frame;
-mod memtable;
-mod merge;
 pub mod options;
 mod pressure;
 mod recover;
@@ -28,7 +26,6 @@ mod stats;
 pub mod table;
 pub mod tree;
 pub mod vfs;
-mod view;
 pub mod wal;
 
 pub use batch::{Batch, Guard, Outcome};
