@@ -89,8 +89,8 @@ fn paths(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
     for start in STARTS {
         for (at, _) in text.match_indices(start) {
             let before = text[..at].chars().next_back();
-            if before.is_some_and(|c| is_part(c) || c == '<') || before == Some('(') {
-                continue; // A part of a longer path, or a link, which has its own rule.
+            if before.is_some_and(|c| is_part(c) || c == '<') || matches!(before, Some('(' | '[')) {
+                continue; // A part of a longer path, or of a link, which has its own rule.
             }
             let rest = &text[at..];
             let end = rest.find(|c: char| !is_part(c)).unwrap_or(rest.len());
