@@ -1,4 +1,4 @@
-# Included by the Makefile: the yardsticks of issue-sized speed claims. Nothing here runs in `make test`.
+# Included by the Makefile: what a request costs, measured. Nothing here runs in `make test`.
 .PHONY: yardsticks yardsticks-setup
 
 ## yardsticks: measure one node beside nginx, redis, hyper and the floor; report under docs/lab/

@@ -11,7 +11,7 @@
 //! Invariants
 //! 1. Servers run on one core, the generator on another.
 //! 2. Data goes to stdout or into `--out`, progress to stderr; the exit code is 0 when every row was
-//!    measured, whatever the verdicts are, and 1 when one could not be.
+//!    measured, whatever the verdicts are, and 1 when one could not be: the report then says why.
 //!
 //! Not here: the product. Nothing in the default members depends on this package.
 //! See: docs/lab/README.md.
@@ -154,39 +154,41 @@ fn measure(options: RowsOptions) -> Result<()> {
         big_keys: options.big_keys,
         server_core,
     };
-    let measured: Vec<(RowName, Result<Row>)> = options
+    let rows: Vec<Row> = options
         .rows
         .iter()
-        .map(|name| (*name, row(*name, &plan)))
+        .map(|name| {
+            row(*name, &plan).unwrap_or_else(|error| Row::failed(name.text(), error.as_ref()))
+        })
         .collect();
     fs::remove_dir_all(&plan.folder)?;
-    let mut failures = Vec::new();
-    let mut rows = Vec::new();
-    for (name, row) in measured {
-        match row {
-            Ok(row) => rows.push(row),
-            Err(error) => failures.push((name, error)),
-        }
-    }
     let markdown = report::markdown(&setting, &rows)?;
     match options.out {
-        Some(folder) if failures.is_empty() => {
+        Some(folder) => {
             fs::create_dir_all(&folder)?;
             let file = folder.join(format!("{}-one-node.md", setting.date));
             fs::write(&file, markdown)?;
             fs::write(file.with_extension("csv"), report::csv(&rows)?)?;
             println!("{}", file.display());
         }
-        _ => print!("{markdown}"),
+        None => print!("{markdown}"),
     }
-    for (name, error) in &failures {
-        let name = name.to_possible_value();
-        let name = name.as_ref().map_or("a row", |name| name.get_name());
-        eprintln!("row {name} failed: {error}");
-    }
-    match failures.len() {
+    match rows.iter().filter(|row| row.failure.is_some()).count() {
         0 => Ok(()),
-        count => Err(format!("{count} rows could not be measured; no report was written").into()),
+        count => Err(format!("{count} of {} rows could not be measured", rows.len()).into()),
+    }
+}
+
+impl RowName {
+    /// As in `--rows`.
+    fn text(self) -> &'static str {
+        match self {
+            RowName::Get => "get",
+            RowName::PutOs => "put-os",
+            RowName::PutSync => "put-sync",
+            RowName::Tail => "tail",
+            RowName::Big => "big",
+        }
     }
 }
 

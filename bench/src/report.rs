@@ -188,6 +188,9 @@ pub(crate) fn markdown(setting: &Setting, rows: &[Row]) -> Result<String> {
             writeln!(out, "| {} {}", row.name, goal_cells(goal))?;
         }
     }
+    for row in rows.iter().filter(|row| row.failure.is_some()) {
+        writeln!(out, "| {} | | | | **not measured** |", row.name)?;
+    }
     for row in rows {
         write_row(&mut out, row)?;
     }
@@ -222,6 +225,9 @@ fn show(spread: Spread) -> String {
 
 fn write_row(out: &mut String, row: &Row) -> Result<()> {
     writeln!(out, "\n## `{}`\n\n{}\n", row.name, row.question)?;
+    if let Some(failure) = &row.failure {
+        writeln!(out, "```\n{failure}\n```")?;
+    }
     if !row.series.is_empty() {
         writeln!(
             out,
@@ -368,6 +374,22 @@ mod tests {
         let mounts = "/dev/a / ext4 rw 0 0\ntmpfs /no tmpfs rw 0 0\ntmpfs /no/such tmpfs ro 0 0\n";
         assert_eq!(disk_of(Path::new("/no/such/folder"), mounts), "tmpfs (ro)");
         assert_eq!(disk_of(Path::new("/nothing"), mounts), "ext4 (rw)");
+    }
+
+    #[test]
+    fn a_row_that_failed_is_in_the_report_with_its_reason() {
+        let setting = Setting {
+            date: "2026-11-21".to_owned(),
+            command: "rows".to_owned(),
+            facts: Vec::new(),
+        };
+        let rows = [Row::failed(
+            "get",
+            &std::io::Error::other("the server went away"),
+        )];
+        let text = markdown(&setting, &rows).expect("writing to a string");
+        assert!(text.contains("| get | | | | **not measured** |"));
+        assert!(text.contains("the server went away"));
     }
 
     #[test]

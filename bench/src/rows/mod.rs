@@ -177,6 +177,8 @@ pub(crate) struct Row {
     pub(crate) goals: Vec<Goal>,
     /// What the reader must know: skipped yardsticks, odd windows.
     pub(crate) notes: Vec<String>,
+    /// Why it could not be measured.
+    pub(crate) failure: Option<String>,
 }
 
 impl Row {
@@ -187,7 +189,16 @@ impl Row {
             series: Vec::new(),
             goals: Vec::new(),
             notes: Vec::new(),
+            failure: None,
         }
+    }
+
+    /// A row that could not be measured.
+    pub(crate) fn failed(name: &'static str, error: &dyn std::error::Error) -> Row {
+        eprintln!("  {name} failed: {error}");
+        let mut row = Row::new(name, "This row could not be measured.");
+        row.failure = Some(error.to_string());
+        row
     }
 
     /// The server, or a note that says why there is none.
