@@ -14,6 +14,14 @@
 //! Not here: formats, checksums, caching.
 //! See: docs/format/folder.md.
 
+pub mod faulty;
+pub mod mem;
+pub mod os;
+
+pub use faulty::FaultyVfs;
+pub use mem::MemVfs;
+pub use os::OsVfs;
+
 use std::io;
 use std::sync::Arc;
 

@@ -1,0 +1,1 @@
+//! Damaged tables: every answer is right or an error.

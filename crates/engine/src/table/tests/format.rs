@@ -1,0 +1,1 @@
+//! Files of released formats stay readable.
