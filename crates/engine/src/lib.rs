@@ -10,7 +10,7 @@
 
 mod background;
 pub mod batch;
-pub mod cache;
+mod cache;
 pub mod check;
 mod commit;
 mod compact;
@@ -28,7 +28,7 @@ mod segments;
 pub mod source;
 mod stats;
 pub mod table;
-mod tree;
+pub mod tree;
 pub mod vfs;
 mod view;
 pub mod wal;

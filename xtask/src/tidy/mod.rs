@@ -95,12 +95,23 @@ pub(crate) fn run(root: &Path) -> bool {
             return false;
         }
     };
-    let sources: Vec<Source> = tree
+    let mut sources: Vec<Source> = tree
         .texts
         .iter()
         .filter(|(path, _)| path.ends_with(".rs"))
         .map(|(path, text)| Source::new(path, text))
         .collect();
+
+    let test_modules: Vec<String> = sources.iter().flat_map(Source::test_modules).collect();
+    for source in &mut sources {
+        let is_one = |module: &String| {
+            let rest = source.path.strip_prefix(module.as_str());
+            rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+        };
+        if test_modules.iter().any(is_one) {
+            source.mark_as_test();
+        }
+    }
 
     let mut findings = Vec::new();
     let mut long = Vec::new();
@@ -133,8 +144,7 @@ pub(crate) fn run(root: &Path) -> bool {
 }
 
 /// Folders that git ignores or that hold no text of ours.
-const SKIPPED: [&str; 8] = [
-    ".git",
+const SKIPPED: [&str; 7] = [
     "target",
     "data",
     "runs",
@@ -161,7 +171,9 @@ fn read_folder(folder: &Path, prefix: &str, tree: &mut Tree) -> std::io::Result<
         let name = entry.file_name().to_string_lossy().into_owned();
         let kind = entry.file_type()?;
         let path = format!("{prefix}{name}");
-        if kind.is_dir() {
+        if name == ".git" {
+            // A folder in a clone, a file in a worktree: nothing of ours either way.
+        } else if kind.is_dir() {
             tree.paths.push(format!("{path}/"));
             if !SKIPPED.contains(&name.as_str()) {
                 read_folder(&entry.path(), &format!("{path}/"), tree)?;

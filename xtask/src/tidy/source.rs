@@ -1,8 +1,8 @@
 //! One Rust file as the rules see it: its code apart from its comments and strings.
 //!
 //! ```text
-//! text      let a = "no TODO"; // why      as it is on disk
-//! code      let a = "       ";             comments and the insides of strings are blanks
+//! text      let a = "b{c"; // why      as it is on disk
+//! code      let a = "   ";             comments and the insides of strings are blanks
 //! is_test   true for lines inside `#[cfg(test)] { … }`, and for whole files of tests
 //! ```
 //!
@@ -45,6 +45,26 @@ impl Source {
     /// Is the whole file about tests?
     pub(crate) fn is_test_file(&self) -> bool {
         is_test_path(&self.path)
+            || (!self.is_test.is_empty() && self.is_test.iter().all(|is_test| *is_test))
+    }
+
+    /// Makes the whole file one of tests: the module that declares it does so for tests only.
+    pub(crate) fn mark_as_test(&mut self) {
+        self.is_test.fill(true);
+    }
+
+    /// The paths of modules that this file declares for tests only, without `.rs`.
+    pub(crate) fn test_modules(&self) -> Vec<String> {
+        let folder = match self.path.rsplit_once('/') {
+            Some((folder, "mod.rs" | "lib.rs" | "main.rs")) => folder,
+            _ => self.path.trim_end_matches(".rs"),
+        };
+        let lines = self.code.lines().zip(&self.is_test);
+        lines
+            .filter(|(_, is_test)| **is_test)
+            .filter_map(|(line, _)| line.trim().strip_prefix("mod ")?.strip_suffix(';'))
+            .map(|name| format!("{folder}/{name}"))
+            .collect()
     }
 
     /// Lines that hold code: neither blank nor comment alone.
@@ -301,6 +321,20 @@ mod tests {
             assert!(Source::new(path, "fn a() {}\n").is_test_file(), "{path}");
         }
         assert!(!Source::new("crates/engine/src/latest.rs", "").is_test_file());
+    }
+
+    #[test]
+    fn modules_declared_for_tests_are_named_by_their_path() {
+        let text = "mod a;\n#[cfg(test)]\nmod b;\n#[cfg(test)]\nmod c {}\n";
+        let declared = |path| Source::new(path, text).test_modules();
+        assert_eq!(
+            declared("crates/engine/src/x/mod.rs"),
+            ["crates/engine/src/x/b"]
+        );
+        assert_eq!(
+            declared("crates/engine/src/x.rs"),
+            ["crates/engine/src/x/b"]
+        );
     }
 
     #[test]

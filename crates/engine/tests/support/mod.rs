@@ -81,6 +81,9 @@ pub struct World {
     pub now_ms: u64,
     pub keys: u64,
     hlc: u64,
+    pub tolerates_faults: bool,
+    /// Submitted and not answered: may or may not have happened.
+    pub in_flight: Vec<Write>,
     /// One write in five has a version from the past. Only for engines that purge nothing: nobody
     /// may write below the purge horizon.
     pub has_late_writes: bool,
@@ -88,10 +91,13 @@ pub struct World {
 
 impl World {
     pub fn new(vfs: Arc<dyn Vfs>, options: Options, seed: u64) -> World {
-        let engine =
-            Engine::open(vfs.clone(), options.clone(), IDENTITY, 1).expect("a new folder opens");
+        World::try_new(vfs, options, seed).expect("a new folder opens")
+    }
+
+    pub fn try_new(vfs: Arc<dyn Vfs>, options: Options, seed: u64) -> Result<World, Error> {
+        let engine = Engine::open(vfs.clone(), options.clone(), IDENTITY, 1)?;
         engine.raise_purge_horizon(Version::MAX);
-        World {
+        Ok(World {
             vfs,
             options,
             engine,
@@ -100,8 +106,10 @@ impl World {
             now_ms: 1_000,
             keys: 60,
             hlc: 0,
+            tolerates_faults: false,
+            in_flight: Vec::new(),
             has_late_writes: false,
-        }
+        })
     }
 
     pub fn draw_key(&mut self) -> Vec<u8> {
@@ -218,8 +226,22 @@ impl World {
         self.engine
             .submit(&mut batch)
             .expect("the queue holds one batch");
+        self.in_flight = writes.clone();
         let mut done = Vec::new();
-        self.engine.commit(&mut done)?;
+        match self.engine.commit(&mut done) {
+            Ok(()) => {}
+            Err(error @ Error::Poisoned { .. }) => return Err(error),
+            Err(error) => {
+                let not_applied = done.iter().all(|(_, o)| *o == Outcome::NotApplied);
+                assert!(
+                    not_applied && done.len() == writes.len(),
+                    "{error}: nothing was written"
+                );
+                self.in_flight.clear();
+                return Err(error);
+            }
+        }
+        self.in_flight.clear();
         assert_eq!(done.len(), writes.len(), "every token comes back once");
         for (token, outcome) in done {
             let write = &writes[token as usize];
@@ -229,6 +251,8 @@ impl World {
                     assert!(version >= drawn, "a guard may only raise a version");
                     Self::apply_to_twin(&mut self.twin, write, version);
                 }
+                // A guard that could not read its key: only under injected faults.
+                (Outcome::NotApplied, _) if self.tolerates_faults => {}
                 (outcome, expected) => assert_eq!(outcome, expected, "{write:?}"),
             }
         }
@@ -347,6 +371,43 @@ impl World {
             if progress == Progress::Done {
                 return Ok(found);
             }
+        }
+    }
+
+    /// After a crash: every key shows what was acknowledged, or what was in flight.
+    pub fn check_survivors(&mut self, engine: &Engine) {
+        for key in self
+            .twin
+            .keys()
+            .chain(self.in_flight.iter().map(|w| &w.key))
+        {
+            let found = engine.get(key, Wait::Block, |cell| {
+                assert!(cell.is_intact(key), "the checksum belongs to key and value");
+                live_part(&cell, self.now_ms)
+            });
+            let found = match found.expect("nothing is damaged") {
+                Lookup::Cell(live) => live,
+                Lookup::Nothing => None,
+                Lookup::WouldBlock => panic!("a blocking read does not refuse"),
+            };
+            let acknowledged = self.twin_live(key);
+            let is_in_flight = self.in_flight.iter().filter(|w| w.key == *key).any(|w| {
+                let live = Some(&w.known).filter(|k| k.is_live(self.now_ms));
+                match (live.and_then(|k| k.value.as_ref()), &found) {
+                    // A guard may have raised the version.
+                    (Some(value), Some((version, bytes))) => {
+                        value == bytes && *version >= w.known.version
+                    }
+                    (None, None) => true,
+                    _ => false,
+                }
+            });
+            assert!(
+                found == acknowledged || is_in_flight,
+                "key {:?}: found {found:?}, acknowledged {acknowledged:?}, in flight {:?}",
+                String::from_utf8_lossy(key),
+                self.in_flight
+            );
         }
     }
 
