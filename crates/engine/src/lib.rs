@@ -16,6 +16,8 @@ mod compact;
 mod engine;
 pub mod error;
 pub mod frame;
+mod memtable;
+mod merge;
 pub mod options;
 mod pressure;
 mod recover;
@@ -26,6 +28,7 @@ mod stats;
 pub mod table;
 pub mod tree;
 pub mod vfs;
+mod view;
 pub mod wal;
 
 pub use batch::{Batch, Guard, Outcome};

@@ -34,5 +34,6 @@ mod interleavings;
 #[cfg(test)]
 mod tests;
 
-pub use iter::MemtableIter;
-pub use list::{Inserted, Inserter, Memtable};
+pub use list::{Inserter, Memtable};
+#[cfg(test)]
+pub(crate) use {iter::MemtableIter, list::Inserted};
