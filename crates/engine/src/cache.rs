@@ -218,3 +218,62 @@ impl std::fmt::Debug for BlockCache {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Filter;
+
+    fn block(bytes: usize) -> Cached {
+        Cached::Filter(Arc::new(Filter::of_bytes(bytes)))
+    }
+
+    #[test]
+    fn the_bound_holds_whatever_is_kept() {
+        for capacity in [0, 64 << 10, 1 << 20, 9 << 20, 64 << 20] {
+            let cache = BlockCache::new(capacity);
+            assert!(cache.capacity() <= capacity as u64);
+            for i in 0..2000 {
+                cache.keep(i % 7, i * 4096, block(1 << (6 + i % 13)));
+                assert!(cache.bytes() <= capacity as u64, "{i}");
+            }
+            if capacity > 0 {
+                assert!(cache.bytes() > capacity as u64 / 2, "{cache:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_of_a_mebibyte_is_kept_in_every_shard() {
+        let cache = BlockCache::new(64 << 20);
+        assert_eq!(cache.blocks.num_shards(), SHARDS_MAX);
+        for i in 0..100 {
+            cache.keep(i, 0, block(1 << 20));
+            assert!(cache.find(i, 0).is_some(), "{i}");
+        }
+    }
+
+    #[test]
+    fn a_small_cache_keeps_blocks_of_64_kib() {
+        let cache = BlockCache::new(256 << 10);
+        cache.keep(1, 0, block(64 << 10));
+        assert!(cache.find(1, 0).is_some());
+        assert!(cache.find(1, 1).is_none());
+        assert!(cache.find(2, 0).is_none());
+        let counts = cache.counts();
+        assert_eq!((counts.hits, counts.misses), (1, 2));
+    }
+
+    #[test]
+    fn places_spread_over_all_shards() {
+        let cache = BlockCache::new(64 << 20);
+        let mut shards = [0; SHARDS_MAX];
+        for id in 0..50 {
+            for offset in (0..100).map(|i| i * 2048 + id) {
+                shards[cache.blocks.shard_index(&Place { id, offset })] += 1;
+            }
+        }
+        let (least, most) = (shards.iter().min(), shards.iter().max());
+        assert!(least > Some(&200) && most < Some(&450), "{shards:?}");
+    }
+}

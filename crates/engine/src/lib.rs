@@ -10,21 +10,22 @@
 
 mod background;
 pub mod batch;
-pub mod cache;
+mod cache;
+mod commit;
+mod compact;
 mod engine;
 pub mod error;
 pub mod frame;
-mod memtable;
-mod merge;
 pub mod options;
 mod pressure;
 mod recover;
 mod scan;
 mod segments;
 pub mod source;
+mod stats;
 pub mod table;
+pub mod tree;
 pub mod vfs;
-mod view;
 pub mod wal;
 
 pub use batch::{Batch, Guard, Outcome};

@@ -73,8 +73,9 @@ pub(crate) fn open(
     let mut tree = open_tables(vfs, &folder, &names)?;
     check_log_start(&folder, &names)?;
     let mut next_file = first_unused_id(&names);
-    let replayed = replay_log(vfs, options, &folder, now_ms, &mut next_file)?;
-    let segment = replayed.next_segment.max(1);
+    let first_needed = first_needed_segment(&folder, &names);
+    let replayed = replay_log(vfs, options, identity, first_needed, now_ms, &mut next_file)?;
+    let segment = replayed.next_segment;
     let spare = wal::prepare(vfs, segment, options.segment_bytes)?;
     for table in &replayed.tables {
         folder.levels[0].push(table.meta().clone());
@@ -150,6 +151,18 @@ fn open_tables(vfs: &dyn Vfs, folder: &Folder, names: &[String]) -> Result<Tree>
     }
     check_disjoint(&opened)?;
     Ok(Tree::new().replace(&[], opened))
+}
+
+/// A folder that was never served needs none of the segments that an interrupted start left.
+fn first_needed_segment(folder: &Folder, names: &[String]) -> u64 {
+    if folder.log_floor > 0 {
+        return folder.log_floor;
+    }
+    let left = names
+        .iter()
+        .filter_map(|n| wal::parse_segment_name(n))
+        .max();
+    left.unwrap_or(0) + 1
 }
 
 /// The first needed segment existed before the manifest named it.
@@ -237,7 +250,8 @@ impl Replay<'_> {
 fn replay_log(
     vfs: &dyn Vfs,
     options: &Options,
-    folder: &Folder,
+    identity: Identity,
+    first_needed: u64,
     now_ms: u64,
     next_file: &mut u64,
 ) -> Result<Replayed> {
@@ -252,8 +266,7 @@ fn replay_log(
         tables: Vec::new(),
         hlc: 0,
     };
-    let identity = folder.identity.expect("a folder has an owner");
-    let recovery = wal::recover(vfs, log_salt(identity), folder.log_floor, |record| {
+    let recovery = wal::recover(vfs, log_salt(identity), first_needed, |record| {
         let Some(cell) = record.cell() else {
             return Err(Error::damaged("log", 0, "a record's cell cannot be read"));
         };

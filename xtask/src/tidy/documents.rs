@@ -120,7 +120,8 @@ fn see_lines(tree: &Tree, source: &Source) -> Vec<Finding> {
             let word = word.trim_end_matches('.');
             let is_path = word.starts_with("docs/") || word.starts_with("crates/");
             let is_document = word.ends_with(".md") && !word.contains('*');
-            if word.starts_with("../") || !(is_path || is_document) || exists(tree, word) {
+            let is_there = exists(tree, word) || (!is_path && is_document_somewhere(tree, word));
+            if word.starts_with("../") || !(is_path || is_document) || is_there {
                 continue;
             }
             let message = format!("`{word}` does not exist");
@@ -144,6 +145,12 @@ fn bounds(source: &Source, overload: &str) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Is there a document of this name in any folder? Headers name a neighbour's page like that.
+fn is_document_somewhere(tree: &Tree, name: &str) -> bool {
+    let ending = format!("/{name}");
+    tree.paths.iter().any(|path| path.ends_with(&ending))
 }
 
 fn exists(tree: &Tree, named: &str) -> bool {
@@ -265,8 +272,7 @@ mod tests {
 
     #[test]
     fn headers_that_point_nowhere_are_found() {
-        let text =
-            "//! See: docs/api.md, README.md.\n//! See: docs/gone.md\nlet a = \"docs/no.md\";\n";
+        let text = "//! See: docs/api.md, README.md, api.md.\n//! See: docs/gone.md\nlet a = \"docs/no.md\";\n";
         let source = Source::new("crates/engine/src/lib.rs", text);
         assert_eq!(lines(&see_lines(&tree(), &source)), [2]);
     }

@@ -44,7 +44,8 @@ impl Source {
 
     /// Is the whole file about tests?
     pub(crate) fn is_test_file(&self) -> bool {
-        is_test_path(&self.path) || self.is_test.iter().all(|is_test| *is_test)
+        is_test_path(&self.path)
+            || (!self.is_test.is_empty() && self.is_test.iter().all(|is_test| *is_test))
     }
 
     /// Makes the whole file one of tests: the module that declares it does so for tests only.

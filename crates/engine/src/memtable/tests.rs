@@ -222,6 +222,16 @@ fn an_iterator_keeps_the_cell_it_arrived_at() {
 }
 
 #[test]
+fn writer_table_and_iterators_may_move_between_threads() {
+    fn may_move<T: Send>() {}
+    fn may_be_shared<T: Sync>() {}
+    may_move::<Inserter>();
+    may_move::<super::MemtableIter>();
+    may_move::<Arc<Memtable>>();
+    may_be_shared::<Memtable>();
+}
+
+#[test]
 #[should_panic(expected = "insert takes encoded cells")]
 fn bytes_that_are_no_cell_are_refused() {
     let (_table, mut inserter) = Memtable::new(0);

@@ -534,3 +534,62 @@ impl BlockCursor {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_varint_reads_back(number in any::<u64>(), shift in 0u32..64) {
+            let number = number >> shift;
+            let mut bytes = vec![7];
+            put_varint(&mut bytes, number);
+            prop_assert_eq!(varint(&bytes, 1), Some((number, bytes.len())));
+            prop_assert_eq!(varint(&bytes[..bytes.len() - 1], 1), None);
+        }
+
+        #[test]
+        fn the_common_prefix_is_the_longest(
+            a in prop::collection::vec(0u8..2, 0..40),
+            b in prop::collection::vec(0u8..2, 0..40),
+            cut in 0usize..40,
+        ) {
+            let b = [&a[..cut.min(a.len())], &b].concat();
+            let wanted = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
+            prop_assert_eq!(common_prefix(&a, &b), wanted);
+        }
+    }
+
+    #[test]
+    fn a_varint_of_more_than_64_bits_is_refused() {
+        assert_eq!(varint(&[0xff; 11], 0), None);
+        let most = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
+        assert_eq!(varint(&most, 0), Some((u64::MAX, 10)));
+        let over = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2];
+        assert_eq!(varint(&over, 0), None);
+    }
+
+    #[test]
+    fn a_block_whose_restarts_do_not_fit_is_refused() {
+        let mut builder = BlockBuilder::new(1);
+        builder.add(b"a", 1, |out| out.push(1));
+        builder.add(b"b", 1, |out| out.push(2));
+        let whole = builder.finish().to_vec();
+        assert!(Block::parse(whole.clone().into()).is_ok());
+        let end = whole.len();
+        for (at, value) in [
+            (end - 4, 0),
+            (end - 4, 3),
+            (end - 4, 0xff),
+            (end - 8, 0),
+            (end - 8, 200),
+            (end - 12, 1),
+        ] {
+            let mut bytes = whole.clone();
+            bytes[at] = value;
+            assert!(Block::parse(bytes.into()).is_err(), "{value} at {at}");
+        }
+    }
+}

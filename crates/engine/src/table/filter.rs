@@ -110,8 +110,62 @@ impl Filter {
         bits(state, self.probes).all(|(word, mask)| line[word] & mask != 0)
     }
 
+    /// A filter of about `bytes` bytes, for tests of what keeps filters.
+    #[cfg(test)]
+    pub(crate) fn of_bytes(bytes: usize) -> Filter {
+        Filter {
+            lines: vec![Line([0; LINE_BYTES / 8]); bytes / LINE_BYTES].into(),
+            probes: 1,
+        }
+    }
+
     /// Memory it holds.
     pub(crate) fn charge(&self) -> usize {
         self.lines.len() * LINE_BYTES + size_of::<Filter>() + 16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::key_hash;
+    use super::*;
+
+    fn hashes(range: std::ops::Range<u64>) -> Vec<u64> {
+        range
+            .map(|i| key_hash(format!("key-{i}").as_bytes()))
+            .collect()
+    }
+
+    /// False answers among 100,000 absent keys, in hundredths of a percent.
+    fn false_answers(bits_per_key: usize, keys: u64) -> usize {
+        let filter = Filter::parse(&build(&hashes(0..keys), bits_per_key)).expect("just built");
+        let absent = hashes(1_000_000..1_100_000);
+        absent.into_iter().filter(|&h| filter.may_hold(h)).count() / 10
+    }
+
+    #[test]
+    fn ten_bits_per_key_answer_falsely_about_once_in_a_hundred() {
+        for keys in [1000, 8000, 100_000] {
+            let found = false_answers(10, keys);
+            assert!(
+                (40..=130).contains(&found),
+                "{found} of 10,000 with {keys} keys"
+            );
+        }
+    }
+
+    #[test]
+    fn more_bits_answer_falsely_less_often() {
+        let found = [2, 5, 10, 16].map(|bits| false_answers(bits, 10_000));
+        assert!(found.is_sorted_by(|a, b| a > b), "{found:?}");
+    }
+
+    #[test]
+    fn a_key_that_was_added_is_never_absent() {
+        for (bits_per_key, keys) in [(1, 5000), (10, 1), (10, 5000), (30, 5000), (200, 50)] {
+            let added = hashes(0..keys);
+            let filter = Filter::parse(&build(&added, bits_per_key)).expect("just built");
+            assert!(added.iter().all(|&h| filter.may_hold(h)));
+        }
     }
 }

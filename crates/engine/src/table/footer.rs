@@ -123,6 +123,9 @@ fn crc(footer: &[u8; FOOTER_BYTES]) -> u32 {
     hasher.finalize()
 }
 
+/// How many properties format 1 has.
+const NAMES: u32 = 12;
+
 /// Facts about a table, stored under their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Properties {
@@ -185,35 +188,36 @@ impl Properties {
             smallest: Vec::new(),
             largest: Vec::new(),
         };
-        let mut missing = 12;
+        let mut known = 0u32;
         let mut cursor = BlockCursor::new();
         let what = |m: super::block::Malformed| m.what.to_owned();
         cursor
             .seek(Arc::new(block), Bound::Unbounded, Direction::Forward)
             .map_err(what)?;
         while let Some((name, value)) = cursor.current() {
-            let is_known = match name {
-                b"blocks" => number(value, &mut out.blocks),
-                b"expiring" => number(value, &mut out.expiring),
-                b"expiry_ms_min" => number(value, &mut out.expiry_ms_min),
-                b"filter_bits_per_key" => number(value, &mut out.filter_bits_per_key),
-                b"largest" => key(value, &mut out.largest),
-                b"partitions" => number(value, &mut out.partitions),
-                b"raw_bytes" => number(value, &mut out.raw_bytes),
-                b"records" => number(value, &mut out.records),
-                b"smallest" => key(value, &mut out.smallest),
-                b"tombstones" => number(value, &mut out.tombstones),
-                b"version_max" => version(value, &mut out.version_max),
-                b"version_min" => version(value, &mut out.version_min),
-                _ => false,
+            let bit = match name {
+                b"blocks" if number(value, &mut out.blocks) => 0,
+                b"expiring" if number(value, &mut out.expiring) => 1,
+                b"expiry_ms_min" if number(value, &mut out.expiry_ms_min) => 2,
+                b"filter_bits_per_key" if number(value, &mut out.filter_bits_per_key) => 3,
+                b"largest" if key(value, &mut out.largest) => 4,
+                b"partitions" if number(value, &mut out.partitions) => 5,
+                b"raw_bytes" if number(value, &mut out.raw_bytes) => 6,
+                b"records" if number(value, &mut out.records) => 7,
+                b"smallest" if key(value, &mut out.smallest) => 8,
+                b"tombstones" if number(value, &mut out.tombstones) => 9,
+                b"version_max" if version(value, &mut out.version_max) => 10,
+                b"version_min" if version(value, &mut out.version_min) => 11,
+                _ => NAMES,
             };
-            missing -= i32::from(is_known);
+            known |= 1 << bit;
             cursor.advance().map_err(what)?;
         }
+        let missing = NAMES - (known & ((1 << NAMES) - 1)).count_ones();
         if missing == 0 {
             Ok(out)
         } else {
-            Err(format!("{missing} of 12 properties are missing"))
+            Err(format!("{missing} of {NAMES} properties are missing"))
         }
     }
 }

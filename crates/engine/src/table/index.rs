@@ -232,3 +232,39 @@ fn parse_partition(value: &[u8]) -> Option<Partition> {
         version_max: take_version(value, at)?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_separator_stands_between_two_keys(
+            a in prop::collection::vec(0u8..4, 1..8),
+            b in prop::collection::vec(prop_oneof![0u8..4, Just(0xff)], 1..8),
+        ) {
+            prop_assume!(a != b);
+            let (last, next) = if a < b { (a, b) } else { (b, a) };
+            let mut s = b"left over".to_vec();
+            separator(&last, &next, &mut s);
+            prop_assert!(last <= s && s < next, "{last:?} {s:?} {next:?}");
+            prop_assert!(s.len() <= last.len());
+        }
+    }
+
+    #[test]
+    fn separators_are_short() {
+        for (last, next, wanted) in [
+            ("a/long/path", "b/other/path", "b"),
+            ("abc123", "abd", "abc123"),
+            ("abc123", "abe", "abd"),
+            ("abc", "abcd", "abc"),
+            ("user:0001:name", "user:0002:city", "user:0002"),
+        ] {
+            let mut s = Vec::new();
+            separator(last.as_bytes(), next.as_bytes(), &mut s);
+            assert_eq!(s, wanted.as_bytes(), "{last} {next}");
+        }
+    }
+}

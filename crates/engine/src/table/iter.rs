@@ -61,6 +61,8 @@ pub struct TableIter {
     partition: usize,
     index: Option<IndexBlock>,
     entry: usize,
+    /// Where the block of `data` lies, for messages.
+    handle: Handle,
     data: BlockCursor,
 }
 
@@ -76,6 +78,10 @@ impl TableIter {
             partition: 0,
             index: None,
             entry: 0,
+            handle: Handle {
+                offset: 0,
+                bytes: 0,
+            },
             data: BlockCursor::new(),
         }
     }
@@ -118,10 +124,11 @@ impl TableIter {
                 Arc::new(self.table.parse_block(Kind::Data, handle, frame)?)
             }
         };
+        self.handle = handle;
         self.data
             .seek(block, bound, self.direction)
             .map_err(|m| self.table.malformed(Kind::Data, handle, m))?;
-        self.check_cell(handle)
+        self.check_cell()
     }
 
     /// Makes the window cover `handle`, and what follows in the direction of travel.
@@ -158,10 +165,10 @@ impl TableIter {
         })
     }
 
-    fn check_cell(&mut self, handle: Handle) -> Result<()> {
+    fn check_cell(&self) -> Result<()> {
         match self.data.current() {
             Some((_, value)) if CellRef::decode(value).is_none() => {
-                Err(self.table.not_a_cell(handle))
+                Err(self.table.not_a_cell(self.handle))
             }
             _ => Ok(()),
         }
@@ -250,11 +257,10 @@ impl TableIter {
     }
 
     fn try_advance(&mut self) -> Result<()> {
-        self.data.advance().map_err(|m| {
-            let handle = self.table.top.partition(self.partition).index;
-            self.table.malformed(Kind::Data, handle, m)
-        })?;
-        self.check_cell(self.table.top.partition(self.partition).index)?;
+        self.data
+            .advance()
+            .map_err(|m| self.table.malformed(Kind::Data, self.handle, m))?;
+        self.check_cell()?;
         self.settle()
     }
 }

@@ -61,6 +61,38 @@ impl TableMeta {
         }
     }
 
+    /// The first fact besides the digest in which `found` differs, for a message.
+    pub(super) fn difference(&self, found: &TableMeta) -> Option<String> {
+        let numbers = [
+            ("bytes", self.bytes, found.bytes),
+            ("records", self.records, found.records),
+            ("tombstones", self.tombstones, found.tombstones),
+            ("expiring", self.expiring, found.expiring),
+        ];
+        let versions = [
+            ("oldest version", self.version_min, found.version_min),
+            ("newest version", self.version_max, found.version_max),
+        ];
+        let keys = [
+            ("smallest key", &self.smallest, &found.smallest),
+            ("largest key", &self.largest, &found.largest),
+        ];
+        let numbers = numbers.map(|(name, a, b)| (name, a.to_string(), b.to_string()));
+        let versions = versions.map(|(name, a, b)| (name, a.to_string(), b.to_string()));
+        let keys = keys.map(|(n, a, b)| {
+            (
+                n,
+                a.escape_ascii().to_string(),
+                b.escape_ascii().to_string(),
+            )
+        });
+        let mut facts = numbers.into_iter().chain(versions).chain(keys);
+        let (name, expected, found) = facts.find(|(_, a, b)| a != b)?;
+        Some(format!(
+            "the manifest says {name} = {expected}, the file says {found}"
+        ))
+    }
+
     /// Takes one binary form off the front of `bytes`. `None` when they cannot be one; `bytes` may
     /// then have moved.
     pub fn decode(bytes: &mut &[u8]) -> Option<TableMeta> {

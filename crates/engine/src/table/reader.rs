@@ -80,19 +80,9 @@ impl Table {
     pub fn open(vfs: &dyn Vfs, meta: TableMeta) -> Result<Table> {
         let name = file_name(meta.id);
         let table = load(vfs, &name, Some(meta.id))?;
-        let expected = TableMeta {
-            digest: table.meta.digest,
-            ..meta.clone()
-        };
-        if table.meta != expected {
-            return Err(Error::damaged(
-                name,
-                table.footer.properties.offset,
-                format!(
-                    "the manifest says {expected:?}, the file says {:?}",
-                    table.meta
-                ),
-            ));
+        if let Some(difference) = meta.difference(&table.meta) {
+            let offset = table.footer.properties.offset;
+            return Err(Error::damaged(name, offset, difference));
         }
         Ok(Table { meta, ..table })
     }

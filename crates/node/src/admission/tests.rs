@@ -75,20 +75,37 @@ fn a_limit_too_small_for_leases_is_still_shared_by_all_loops() {
 
 #[test]
 fn idle_leases_keep_at_most_a_quarter_of_the_limit_from_another_loop() {
-    let gate = Gate::new(6400);
-    let loops: Vec<LocalGate<&Gate>> = (0..4).map(|_| LocalGate::new(&gate, 4)).collect();
-    for idle in &loops[1..] {
-        let permits: Vec<_> = (0..900).map(|_| LocalGate::offer(idle, 1)).collect();
-        drop(permits);
-        assert_eq!(idle.used(), 0);
+    for burst in (100..=1500).step_by(100) {
+        let gate = Gate::new(6400);
+        let loops: Vec<LocalGate<&Gate>> = (0..4).map(|_| LocalGate::new(&gate, 4)).collect();
+        for idle in &loops[1..] {
+            let permits: Vec<_> = (0..burst).map(|_| LocalGate::offer(idle, 1)).collect();
+            drop(permits);
+            assert_eq!(idle.used(), 0);
+        }
+        let permits: Vec<_> = std::iter::from_fn(|| LocalGate::offer(&loops[0], 1)).collect();
+        assert!(
+            permits.len() >= 4800,
+            "after bursts of {burst}, {} fit beside idle leases",
+            permits.len()
+        );
     }
-    let permits: Vec<_> = std::iter::from_fn(|| LocalGate::offer(&loops[0], 1)).collect();
+}
+
+#[test]
+fn a_quiet_loop_keeps_one_piece_so_that_the_next_request_asks_nobody() {
+    let gate = Gate::new(6400);
+    let door = LocalGate::new(&gate, 4);
+    let permits: Vec<_> = (0..1000).map(|_| LocalGate::offer(&door, 1)).collect();
+    drop(permits);
     assert!(
-        permits.len() >= 4800,
-        "{} fit beside idle leases",
-        permits.len()
+        (200..=400).contains(&gate.used()),
+        "{} are leased",
+        gate.used()
     );
-    assert_eq!(gate.refused(), 1);
+    let before = gate.used();
+    drop(LocalGate::offer(&door, 100).expect("the piece has room"));
+    assert_eq!(gate.used(), before);
 }
 
 #[test]

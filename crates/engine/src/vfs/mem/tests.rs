@@ -167,7 +167,7 @@ fn a_full_folder_refuses_growth_but_not_overwrites() -> io::Result<()> {
     let file = vfs.create("a")?;
     file.write_at(&[0; 900], 0)?;
     file.write_at(&[1; 900], 0)?;
-    let full = file.write_at(&[0; 101], 900).err().expect("no room");
+    let full = file.write_at(&[0; 101], 900).expect_err("no room");
     assert_eq!(full.kind(), io::ErrorKind::StorageFull);
     assert_eq!(vfs.room()?.free_bytes, 100);
     vfs.remove("a")?;
