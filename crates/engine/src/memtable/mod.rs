@@ -27,8 +27,6 @@
 mod arena;
 mod iter;
 mod list;
-/// The atomics of the protocol between writer and readers, and the sizes that a model checker
-/// must shrink. `interleavings.rs` compiles the same files against loom's.
 mod sync;
 
 #[cfg(test)]
@@ -36,5 +34,4 @@ mod interleavings;
 #[cfg(test)]
 mod tests;
 
-pub use iter::MemtableIter;
-pub use list::{Inserted, Inserter, Memtable};
+pub use list::{Inserter, Memtable};

@@ -1,6 +1,7 @@
 //! The memtable beside a `BTreeMap`, and under threads.
 
-use super::{Inserted, Inserter, Memtable};
+use super::iter::MemtableIter;
+use super::list::{Inserted, Inserter, Memtable};
 use crate::engine::Direction;
 use crate::source::Source;
 use dendra_base::{CellRef, Prng, Version};
@@ -219,6 +220,16 @@ fn an_iterator_keeps_the_cell_it_arrived_at() {
         iter.current().map(|(_, cell)| cell.value),
         Some(&b"new"[..])
     );
+}
+
+#[test]
+fn writer_table_and_iterators_may_move_between_threads() {
+    fn may_move<T: Send>() {}
+    fn may_be_shared<T: Sync>() {}
+    may_move::<Inserter>();
+    may_move::<MemtableIter>();
+    may_move::<Arc<Memtable>>();
+    may_be_shared::<Memtable>();
 }
 
 #[test]
