@@ -1,1 +1,34 @@
-//! Placeholder.
+//! Bytes to requests and outcomes to bytes: the HTTP contract as pure functions of slices.
+//!
+//! ```text
+//!            read buffer                                            write buffer
+//! bytes --> http::parse_head --> Head --> route --> Route ... outcome --> http::response --> bytes
+//!            http::ChunkDecoder (bodies)     |                            http::records (scans)
+//!                                            +--> Refusal ----------------^
+//! client.rs  the other side of the same bytes, for our command line and our lab
+//! ```
+//!
+//! Invariants
+//! 1. Nothing here does I/O, waits, reads a clock or keeps state between requests, except the
+//!    decoder of one chunked body, which its owner keeps.
+//! 2. No input panics, and no input makes more memory than the limits in `limits.rs` name.
+//! 3. A request that reaches `Route` is completely checked: nothing behind it validates again.
+//!
+//! Not here: sockets and deadlines (crate `server`), what a write means (crate `node`).
+//! See: docs/api.md, docs/openapi.yaml.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod condition;
+pub mod copies;
+pub mod http;
+pub mod limits;
+pub mod percent;
+pub mod refusal;
+pub mod route;
+
+pub use condition::Condition;
+pub use copies::Copies;
+pub use refusal::{Known, Refusal};
+pub use route::{EntityOp, KeyBuf, Route, Settings, route};

@@ -1,0 +1,197 @@
+//! Answers that our own writers made, and answers of others.
+
+use super::*;
+use crate::copies::Level;
+use crate::http::response::{self, Durability, Found, Receipt, ScanEnd, Style};
+use crate::http::{ChunkDecoder, Connection, Framing, Step};
+use crate::refusal::{Known, Refusal};
+
+const VERSION: Version = Version {
+    hlc: 0x0193_0000_0000_0001,
+    origin: 0xabc,
+    rmw: 2,
+};
+const RECEIPT: Receipt = Receipt {
+    acks: 2,
+    from: 3,
+    level: Level::Linearizable,
+    durability: Durability::Sync,
+};
+const FOUND: Found = Found {
+    version: VERSION,
+    expiry_ms: Some(1_754_000_000_000),
+    receipt: RECEIPT,
+};
+
+fn style(connection: Connection, omits_body: bool) -> Style {
+    Style {
+        connection,
+        omits_body,
+    }
+}
+
+fn head(buf: &[u8], asked: Asked) -> Answer<'_> {
+    match parse_answer(buf, asked) {
+        ParsedAnswer::Head(answer) => answer,
+        other => panic!("not an answer: {other:?}"),
+    }
+}
+
+#[test]
+fn our_value_is_read_with_everything_it_says() {
+    let mut out = Vec::new();
+    response::value(&mut out, style(Connection::Persist, false), &FOUND, b"abc");
+    let answer = head(&out, Asked::WithBody);
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.body, AnswerBody::Length(3));
+    assert_eq!(&out[answer.consumed..], b"abc");
+    assert!(answer.keep_alive);
+    assert_eq!(answer.version, Some(VERSION));
+    assert_eq!(answer.expiry_ms, FOUND.expiry_ms);
+    assert_eq!(
+        answer.receipt,
+        Some(&b"acks=2/3; level=linearizable; durability=sync"[..])
+    );
+    assert_eq!(answer.content_type, Some(&b"application/octet-stream"[..]));
+}
+
+#[test]
+fn an_answer_to_head_announces_a_length_and_has_no_body() {
+    let mut out = Vec::new();
+    response::value(&mut out, style(Connection::Close, true), &FOUND, b"abc");
+    let answer = head(&out, Asked::HeadOnly);
+    assert_eq!(
+        (answer.body, answer.content_length),
+        (AnswerBody::None, Some(3))
+    );
+    assert_eq!(answer.consumed, out.len());
+    assert!(!answer.keep_alive);
+}
+
+#[test]
+fn a_304_announces_a_length_and_has_no_body() {
+    let mut out = Vec::new();
+    response::not_modified(&mut out, style(Connection::Persist, false), &FOUND, 77);
+    let answer = head(&out, Asked::WithBody);
+    assert_eq!((answer.status, answer.body), (304, AnswerBody::None));
+    assert_eq!(answer.content_length, Some(77));
+    assert_eq!(answer.consumed, out.len());
+}
+
+#[test]
+fn a_refusal_says_when_to_come_back_and_what_is_known() {
+    let mut out = Vec::new();
+    let refusal = Refusal::overloaded("the store queue is full", 2);
+    response::refusal(&mut out, style(Connection::Persist, false), &refusal);
+    let answer = head(&out, Asked::WithBody);
+    assert_eq!((answer.status, answer.retry_after_s), (503, Some(2)));
+    assert_eq!(answer.receipt, Some(Known::NotApplied.as_str().as_bytes()));
+    assert_eq!(
+        &out[answer.consumed..],
+        b"overloaded: the store queue is full\n"
+    );
+}
+
+#[test]
+fn a_scan_is_read_to_its_trailer() {
+    for end in [ScanEnd::Complete, ScanEnd::Stopped { next: b"k\0%\xff" }] {
+        let mut out = Vec::new();
+        let keep = style(Connection::Persist, false);
+        response::scan_head(&mut out, keep, Framing::Plain, RECEIPT);
+        response::scan_end(&mut out, Framing::Plain, end);
+        let answer = head(&out, Asked::WithBody);
+        assert_eq!(answer.body, AnswerBody::Chunked);
+        let rest = &out[answer.consumed..];
+        let mut decoder = ChunkDecoder::new(u64::MAX);
+        assert_eq!(
+            decoder.decode(rest),
+            Ok(Step::End {
+                consumed: rest.len()
+            })
+        );
+        let trailer = &rest[rest.len() - decoder.trailer_len()..];
+        let expected = match end {
+            ScanEnd::Complete => ScanOutcome::Complete,
+            ScanEnd::Stopped { next } => ScanOutcome::Stopped {
+                next: next.to_vec(),
+            },
+        };
+        assert_eq!(scan_end(trailer), Some(expected));
+    }
+    assert_eq!(scan_end(b"\r\n"), None);
+    assert_eq!(scan_end(b"Dendra-Scan: stopped; next=%4\r\n\r\n"), None);
+}
+
+#[test]
+fn an_answer_of_doubtful_length_is_bad() {
+    for lines in [
+        "Content-Length: 1\r\nContent-Length: 1\r\n",
+        "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+        "Content-Length: +1\r\n",
+        "Transfer-Encoding: gzip\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+    ] {
+        let bytes = format!("HTTP/1.1 200 OK\r\n{lines}\r\n");
+        let parsed = parse_answer(bytes.as_bytes(), Asked::WithBody);
+        assert!(
+            matches!(parsed, ParsedAnswer::Bad(_)),
+            "{lines}: {parsed:?}"
+        );
+    }
+}
+
+#[test]
+fn answers_of_old_servers_end_with_their_connection() {
+    let answer = head(b"HTTP/1.0 200 OK\r\n\r\nall of this", Asked::WithBody);
+    assert_eq!(
+        (answer.body, answer.keep_alive),
+        (AnswerBody::UntilClose, false)
+    );
+    let kept = b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 1\r\n\r\nx";
+    assert!(head(kept, Asked::WithBody).keep_alive);
+}
+
+#[test]
+fn every_prefix_of_a_head_is_incomplete() {
+    let mut out = Vec::new();
+    response::created(
+        &mut out,
+        style(Connection::Persist, false),
+        VERSION,
+        RECEIPT,
+    );
+    for len in 0..out.len() {
+        assert_eq!(
+            parse_answer(&out[..len], Asked::WithBody),
+            ParsedAnswer::Incomplete
+        );
+    }
+    assert_eq!(head(&out, Asked::WithBody).status, 201);
+}
+
+#[test]
+fn our_requests_are_read_by_our_server() {
+    use crate::http::{Limits, Parsed, parse_head};
+    for (method, body) in [
+        ("GET", Body::None),
+        ("PUT", Body::None),
+        ("PUT", Body::Length(12)),
+        ("PUT", Body::Chunked),
+        ("DELETE", Body::None),
+    ] {
+        let mut out = Vec::new();
+        let fields = ["If-None-Match: *"];
+        request(
+            &mut out,
+            method,
+            b"/v0/entity?id=%00",
+            "[::1]:8080",
+            body,
+            &fields,
+        );
+        let Parsed::Head(head) = parse_head(&out, &Limits::USUAL) else {
+            panic!("{method} was not read");
+        };
+        assert_eq!((head.body, head.consumed), (body, out.len()));
+    }
+}

@@ -1,0 +1,190 @@
+//! Conditions: `If-Match` and `If-None-Match` as one typed question about the current record.
+//!
+//! ```text
+//! field                       PUT, DELETE          GET, HEAD
+//! If-Match: "v"               Matches(v)   412     Matches(v)   412
+//! If-Match: *                 Present      412     Present      (absent is 404 anyway)
+//! If-None-Match: *            Absent       412     Absent       304
+//! If-None-Match: "v"          Differs(v)   412     Differs(v)   304, also for W/"v"
+//! If-None-Match: foreign tag  400                  None: it matches nothing of ours
+//! ```
+//!
+//! Invariants
+//! 1. At most one condition, of one entity tag: a list, a repeated field or both fields are 400,
+//!    never half obeyed.
+//! 2. A weak tag never permits a write.
+//!
+//! Not here: the evaluation, which is the committer's (crate `engine`), in commit order.
+//! See: RFC 9110, section 13; docs/api.md, section "Conditions".
+
+use crate::refusal::Refusal;
+use dendra_base::Version;
+
+/// What must hold of the current record. An expired value and a tombstone count as absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    None,
+    /// There is a live value (`If-Match: *`).
+    Present,
+    /// There is no live value (`If-None-Match: *`).
+    Absent,
+    /// The live value has this version (`If-Match: "…"`).
+    Matches(Version),
+    /// There is no live value, or it has another version (`If-None-Match: "…"`).
+    Differs(Version),
+}
+
+impl Condition {
+    /// Does it hold of a key whose live value has this version?
+    pub fn holds(self, current: Option<Version>) -> bool {
+        match self {
+            Condition::None => true,
+            Condition::Present => current.is_some(),
+            Condition::Absent => current.is_none(),
+            Condition::Matches(version) => current == Some(version),
+            Condition::Differs(version) => current != Some(version),
+        }
+    }
+}
+
+/// Is the request one that only reads?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// GET and HEAD.
+    Read,
+    /// PUT and DELETE.
+    Write,
+}
+
+/// One entity tag as a client may write it.
+enum Tag {
+    Any,
+    Ours { version: Version, is_weak: bool },
+    Foreign,
+}
+
+fn parse_tag(value: &[u8]) -> Result<Tag, Refusal> {
+    let refuse = |sentence| Err(Refusal::bad("bad-condition", sentence));
+    if value == b"*" {
+        return Ok(Tag::Any);
+    }
+    let (is_weak, quoted) = match value.strip_prefix(b"W/") {
+        Some(quoted) => (true, quoted),
+        None => (false, value),
+    };
+    let Some(text) = quoted
+        .strip_prefix(b"\"")
+        .and_then(|rest| rest.strip_suffix(b"\""))
+    else {
+        return refuse("an entity tag stands in double quotes, as in \"<version>\", or is *");
+    };
+    if text.contains(&b'"') {
+        return refuse("several entity tags in one condition are not supported: name one, or *");
+    }
+    let version = str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    Ok(match version {
+        Some(version) => Tag::Ours { version, is_weak },
+        None => Tag::Foreign,
+    })
+}
+
+/// Reads the two fields of one request.
+pub(crate) fn parse(
+    if_match: Option<&[u8]>,
+    if_none_match: Option<&[u8]>,
+    access: Access,
+) -> Result<Condition, Refusal> {
+    let refuse = |sentence| Err(Refusal::bad("bad-condition", sentence));
+    match (if_match, if_none_match) {
+        (None, None) => Ok(Condition::None),
+        (Some(_), Some(_)) => refuse("give If-Match or If-None-Match, not both"),
+        (Some(value), None) => match parse_tag(value)? {
+            Tag::Any => Ok(Condition::Present),
+            Tag::Ours { is_weak: true, .. } => {
+                refuse("If-Match compares strongly: a weak tag (W/) never matches")
+            }
+            Tag::Ours { version, .. } => Ok(Condition::Matches(version)),
+            Tag::Foreign => refuse(NOT_OURS),
+        },
+        (None, Some(value)) => match (parse_tag(value)?, access) {
+            (Tag::Any, _) => Ok(Condition::Absent),
+            // A cache between us and the client may have weakened the tag: the bytes of the value
+            // under one version are always the same, so the weak comparison is exact.
+            (Tag::Ours { version, .. }, Access::Read) => Ok(Condition::Differs(version)),
+            (Tag::Foreign, Access::Read) => Ok(Condition::None),
+            (Tag::Ours { is_weak: true, .. }, Access::Write) => {
+                refuse("a weak tag (W/) cannot guard a write")
+            }
+            (Tag::Ours { version, .. }, Access::Write) => Ok(Condition::Differs(version)),
+            (Tag::Foreign, Access::Write) => refuse(NOT_OURS),
+        },
+    }
+}
+
+const NOT_OURS: &str = "this entity tag is not a version; use the ETag of an earlier answer, as in \"0000000000000001-1-0\"";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V: Version = Version {
+        hlc: 0x1f,
+        origin: 2,
+        rmw: 0,
+    };
+    const TAG: &[u8] = b"\"000000000000001f-2-0\"";
+    const WEAK: &[u8] = b"W/\"000000000000001f-2-0\"";
+
+    #[test]
+    fn each_form_has_one_meaning() {
+        use Access::{Read, Write};
+        for access in [Read, Write] {
+            assert_eq!(parse(None, None, access), Ok(Condition::None));
+            assert_eq!(parse(Some(b"*"), None, access), Ok(Condition::Present));
+            assert_eq!(parse(None, Some(b"*"), access), Ok(Condition::Absent));
+            assert_eq!(parse(Some(TAG), None, access), Ok(Condition::Matches(V)));
+            assert_eq!(parse(None, Some(TAG), access), Ok(Condition::Differs(V)));
+        }
+        assert_eq!(parse(None, Some(WEAK), Read), Ok(Condition::Differs(V)));
+        assert_eq!(parse(None, Some(b"\"other\""), Read), Ok(Condition::None));
+    }
+
+    #[test]
+    fn what_could_be_misread_is_refused() {
+        use Access::{Read, Write};
+        type Given = Option<&'static [u8]>;
+        let table: [(Given, Given, Access, &str); 9] = [
+            (Some(TAG), Some(b"*"), Write, "not both"),
+            (Some(WEAK), None, Write, "strongly"),
+            (Some(WEAK), None, Read, "strongly"),
+            (None, Some(WEAK), Write, "weak"),
+            (Some(b"\"other\""), None, Write, "not a version"),
+            (None, Some(b"\"other\""), Write, "not a version"),
+            (Some(b"000000000000001f-2-0"), None, Write, "double quotes"),
+            (Some(b""), None, Write, "double quotes"),
+            (Some(b"\"a\", \"b\""), None, Read, "several"),
+        ];
+        for (if_match, if_none_match, access, part) in table {
+            let refusal = parse(if_match, if_none_match, access).expect_err(part);
+            assert_eq!((refusal.status, refusal.code), (400, "bad-condition"));
+            assert!(refusal.message.contains(part), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn conditions_hold_as_their_names_say() {
+        let other = Version { hlc: 1, ..V };
+        for (condition, of_v, of_other, of_nothing) in [
+            (Condition::None, true, true, true),
+            (Condition::Present, true, true, false),
+            (Condition::Absent, false, false, true),
+            (Condition::Matches(V), true, false, false),
+            (Condition::Differs(V), false, true, true),
+        ] {
+            assert_eq!(condition.holds(Some(V)), of_v);
+            assert_eq!(condition.holds(Some(other)), of_other);
+            assert_eq!(condition.holds(None), of_nothing);
+        }
+    }
+}

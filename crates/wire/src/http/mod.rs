@@ -1,0 +1,26 @@
+//! HTTP/1.1, both directions, as far as Dendra speaks it.
+//!
+//! ```text
+//! request.rs   parse_head    bytes -> Head, strict
+//! chunk.rs     ChunkDecoder  a chunked body, piece by piece
+//! accept.rs    Accepted      which framing of a scan the client wants
+//! response.rs                answers -> bytes
+//! records.rs                 records of a scan -> bytes, and back
+//! ```
+//!
+//! Invariants
+//! 1. Where the standard leaves a choice that two programs in a row could take differently, the
+//!    request is refused and the connection closes.
+//!
+//! Not here: what paths and parameters mean (`route.rs`).
+//! See: RFC 9110, RFC 9112.
+
+pub mod accept;
+pub mod chunk;
+pub mod records;
+pub mod request;
+pub mod response;
+
+pub use accept::{Accepted, Framing};
+pub use chunk::{ChunkDecoder, Step};
+pub use request::{Body, Connection, Expect, Field, Head, Limits, Method, Parsed, parse_head};

@@ -1,0 +1,560 @@
+//! Request heads: bytes to a `Head` that borrows from them, or the reason to refuse.
+//!
+//! ```text
+//! | GET /v0/entity?id=k HTTP/1.1 CR LF | Host: h CR LF | … | CR LF | body or next request …
+//! |<------------------------- consumed ------------------------->|
+//! Incomplete   no end of head yet, and not too long: ask again with more bytes
+//! Head         consumed bytes belong to it; what follows is its body, then the next request
+//! Bad          answer, then close: where the next request starts is not known
+//! ```
+//!
+//! Invariants
+//! 1. The answer for a prefix is `Incomplete` or the answer for the whole: how bytes were cut into
+//!    packets decides nothing.
+//! 2. Nothing is allocated for a request that is not `Bad`.
+//! 3. A message has one length: both kinds of length, a repeated one, or one that is not plain
+//!    digits is refused, even where the standard would let us repair it. Another program in front
+//!    of this one may have repaired it differently, and the difference is a smuggled request.
+//! 4. Lines end in CR LF. httparse also takes a bare LF; this file refuses it.
+//!
+//! Not here: what the path means (`route.rs`); the body's bytes (`chunk.rs` or the server).
+//! See: RFC 9112; docs/api.md, section "HTTP".
+
+use super::accept::Accepted;
+use crate::limits::{HEAD_BYTES_MAX, HEADERS_LEN_MAX, TARGET_BYTES_MAX};
+use crate::refusal::Refusal;
+use std::mem::MaybeUninit;
+
+/// How much a head may be. The number of header lines is `HEADERS_LEN_MAX`.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of the whole head, line ends included.
+    pub head_bytes_max: usize,
+    /// Bytes of the request target.
+    pub target_bytes_max: usize,
+}
+
+impl Limits {
+    /// What the server uses.
+    pub const USUAL: Limits = Limits {
+        head_bytes_max: HEAD_BYTES_MAX,
+        target_bytes_max: TARGET_BYTES_MAX,
+    };
+}
+
+/// What the front of a buffer is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed<'a> {
+    /// Not yet a whole head: read more, at most `head_bytes_max` in all.
+    Incomplete,
+    /// A whole head.
+    Head(Head<'a>),
+    /// Not a request: answer with this and close.
+    Bad(Refusal),
+}
+
+/// Methods that some path knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// GET
+    Get,
+    /// HEAD
+    Head,
+    /// PUT
+    Put,
+    /// DELETE
+    Delete,
+    /// Any other token: 405 wherever it goes.
+    Other,
+}
+
+/// How the body behind a head is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// No body, or one of zero bytes.
+    None,
+    /// This many bytes, at least one.
+    Length(u64),
+    /// Chunks: see [`super::ChunkDecoder`].
+    Chunked,
+}
+
+/// What the answer has to say and do about the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connection {
+    /// Stays open, nothing to say (HTTP/1.1).
+    Persist,
+    /// Stays open, and an HTTP/1.0 client waits to be told so.
+    KeepAlive,
+    /// Closes behind the answer.
+    Close,
+}
+
+/// Is the client waiting for a permission to send its body?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// No.
+    Nothing,
+    /// `Expect: 100-continue`: send `100 Continue` before reading the body, unless it is refused.
+    Continue,
+    /// Another expectation: 417.
+    Unknown,
+}
+
+/// A header field that may be there once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field<'a> {
+    /// Not there.
+    Absent,
+    /// There once, without the whitespace around it.
+    Once(&'a [u8]),
+    /// There more than once: whoever needs it refuses.
+    Repeated,
+}
+
+impl<'a> Field<'a> {
+    fn note(&mut self, value: &'a [u8]) {
+        *self = match self {
+            Field::Absent => Field::Once(value),
+            Field::Once(_) | Field::Repeated => Field::Repeated,
+        };
+    }
+}
+
+/// A request head, borrowed from the read buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// Bytes of the head in the buffer.
+    pub consumed: usize,
+    /// The method.
+    pub method: Method,
+    /// The path as sent, still percent-encoded; never empty.
+    pub path: &'a [u8],
+    /// What stands behind the first `?`, still percent-encoded.
+    pub query: Option<&'a [u8]>,
+    /// Framing of the body.
+    pub body: Body,
+    /// Is it HTTP/1.0, which knows no chunks?
+    pub is_http_1_0: bool,
+    /// What becomes of the connection if nothing goes wrong.
+    pub connection: Connection,
+    /// Does the client wait for `100 Continue`?
+    pub expect: Expect,
+    /// `If-Match`
+    pub if_match: Field<'a>,
+    /// `If-None-Match`
+    pub if_none_match: Field<'a>,
+    /// `Dendra-Timeout-Ms`
+    pub timeout_ms: Field<'a>,
+    /// `Accept`, all fields together.
+    pub accepted: Accepted,
+    /// A `Content-Encoding` other than `identity` is there.
+    pub has_content_coding: bool,
+    /// `Content-Range` is there.
+    pub has_content_range: bool,
+    /// `Upgrade: dendra-peer/1` together with `Connection: upgrade`. Other upgrades are ignored.
+    pub wants_peer_upgrade: bool,
+}
+
+impl Head<'_> {
+    /// Does the connection stay open behind the answer, if nothing goes wrong?
+    pub fn keep_alive(&self) -> bool {
+        self.connection != Connection::Close
+    }
+
+    /// Does the client wait for `100 Continue`?
+    pub fn expects_continue(&self) -> bool {
+        self.expect == Expect::Continue
+    }
+}
+
+/// Reads the head at the front of `buf`.
+///
+/// ```
+/// use dendra_wire::http::{Limits, Method, Parsed, parse_head};
+///
+/// let buf = b"GET /v0/entity?id=k HTTP/1.1\r\nHost: h\r\n\r\nGET /next";
+/// let Parsed::Head(head) = parse_head(buf, &Limits::USUAL) else {
+///     panic!("this is a whole head");
+/// };
+/// assert_eq!(head.method, Method::Get);
+/// assert_eq!((head.path, head.query), (&b"/v0/entity"[..], Some(&b"id=k"[..])));
+/// assert_eq!(&buf[head.consumed..], b"GET /next");
+/// ```
+pub fn parse_head<'a>(buf: &'a [u8], limits: &Limits) -> Parsed<'a> {
+    // Nothing behind the bound is looked at, so that the answer does not depend on how much of a
+    // long head has arrived.
+    let window = buf.get(..limits.head_bytes_max).unwrap_or(buf);
+    let mut lines = [const { MaybeUninit::uninit() }; HEADERS_LEN_MAX];
+    let mut request = httparse::Request::new(&mut []);
+    let status = request.parse_with_uninit_headers(window, &mut lines);
+    if is_target_too_long(window, &request, limits) {
+        return Parsed::Bad(target_too_long(limits));
+    }
+    let outcome = match status {
+        Ok(httparse::Status::Complete(consumed)) => read_head(&window[..consumed], &request),
+        Ok(httparse::Status::Partial) if window.len() < limits.head_bytes_max => {
+            return Parsed::Incomplete;
+        }
+        Ok(httparse::Status::Partial) => Err(head_too_long(limits)),
+        Err(error) => Err(syntax_error(error)),
+    };
+    match outcome {
+        Ok(head) => Parsed::Head(head),
+        Err(refusal) => Parsed::Bad(refusal),
+    }
+}
+
+fn target_too_long(limits: &Limits) -> Refusal {
+    let bytes_max = limits.target_bytes_max;
+    let sentence = format!("the request target has more than {bytes_max} bytes");
+    Refusal::new(414, "target-too-long", sentence).closing()
+}
+
+fn head_too_long(limits: &Limits) -> Refusal {
+    let bytes_max = limits.head_bytes_max;
+    let sentence = format!("the request head has more than {bytes_max} bytes");
+    Refusal::new(431, "head-too-long", sentence).closing()
+}
+
+fn syntax_error(error: httparse::Error) -> Refusal {
+    use httparse::Error;
+    match error {
+        Error::Token => Refusal::syntax("the request line is not `METHOD target HTTP/1.1`"),
+        Error::NewLine => Refusal::syntax("a line must end in CR LF"),
+        Error::HeaderName => Refusal::syntax(
+            "a header line is not `Name: value` (no space before the colon, no folded lines)",
+        ),
+        Error::HeaderValue => Refusal::syntax("a header value holds a control byte"),
+        Error::Status => Refusal::syntax("this is not a request"),
+        Error::TooManyHeaders => Refusal::new(
+            431,
+            "head-too-long",
+            format!("the request has more than {HEADERS_LEN_MAX} header lines"),
+        )
+        .closing(),
+        Error::Version => Refusal::new(
+            505,
+            "http-version",
+            "this server speaks HTTP/1.1 and HTTP/1.0",
+        )
+        .closing(),
+    }
+}
+
+/// Is the target, as far as it has arrived, longer than allowed? Decided before anything that
+/// stands behind the target, so that one packet more or less changes nothing.
+fn is_target_too_long(window: &[u8], request: &httparse::Request<'_, '_>, limits: &Limits) -> bool {
+    if let Some(target) = request.path {
+        return target.len() > limits.target_bytes_max;
+    }
+    if request.method.is_none() || window.len() <= limits.target_bytes_max {
+        return false;
+    }
+    let Some(space) = window.iter().position(|&b| b == b' ') else {
+        return false;
+    };
+    let target = &window[space + 1..];
+    let target_len = target.iter().position(|&b| b <= b' ' || b == 0x7f);
+    target_len.unwrap_or(target.len()) > limits.target_bytes_max
+}
+
+/// Everything behind httparse: our own rules over a syntactically whole head.
+fn read_head<'a>(
+    bytes: &'a [u8],
+    request: &httparse::Request<'_, 'a>,
+) -> Result<Head<'a>, Refusal> {
+    if has_bare_line_feed(bytes) {
+        return Err(Refusal::syntax("a line must end in CR LF"));
+    }
+    let target = request.path.unwrap_or_default().as_bytes();
+    let is_http_1_0 = request.version == Some(0);
+    let mut fields = Fields::default();
+    for line in request.headers.iter() {
+        fields.note(line.name, line.value);
+    }
+    fields.check_host(is_http_1_0)?;
+    let (path, query) = split_target(target)?;
+    let body = fields.body(is_http_1_0)?;
+    Ok(Head {
+        consumed: bytes.len(),
+        method: match request.method {
+            Some("GET") => Method::Get,
+            Some("HEAD") => Method::Head,
+            Some("PUT") => Method::Put,
+            Some("DELETE") => Method::Delete,
+            _ => Method::Other,
+        },
+        path,
+        query,
+        body,
+        is_http_1_0,
+        connection: fields.connection(is_http_1_0),
+        // HTTP/1.0 knows no 100: its expectations are ignored (RFC 9110, 10.1.1).
+        expect: if is_http_1_0 {
+            Expect::Nothing
+        } else {
+            fields.expect
+        },
+        if_match: fields.if_match,
+        if_none_match: fields.if_none_match,
+        timeout_ms: fields.timeout_ms,
+        accepted: fields.accepted,
+        has_content_coding: fields.has_content_coding,
+        has_content_range: fields.has_content_range,
+        wants_peer_upgrade: fields.names_peer_protocol && fields.says_upgrade && !is_http_1_0,
+    })
+}
+
+/// Is there an LF without its CR? Branch-free, so that it compiles to wide compares.
+fn has_bare_line_feed(head: &[u8]) -> bool {
+    let starts_bare = head.first() == Some(&b'\n');
+    let pairs = head.iter().zip(head.get(1..).unwrap_or_default());
+    let bare = pairs.fold(0u8, |found, (&before, &byte)| {
+        found | (u8::from(byte == b'\n') & u8::from(before != b'\r'))
+    });
+    starts_bare || bare != 0
+}
+
+/// Origin form, or absolute form as clients of proxies send it, to path and query.
+fn split_target(target: &[u8]) -> Result<(&[u8], Option<&[u8]>), Refusal> {
+    if target.iter().any(|&b| b == b'#' || !b.is_ascii()) {
+        return Err(Refusal::syntax(
+            "the request target holds `#` or a byte above 127: percent-encode it",
+        ));
+    }
+    let origin = if target.first() == Some(&b'/') {
+        target
+    } else {
+        strip_authority(target)?
+    };
+    Ok(match origin.iter().position(|&b| b == b'?') {
+        Some(mark) => (&origin[..mark], Some(&origin[mark + 1..])),
+        None => (origin, None),
+    })
+}
+
+/// `http://host:port/path?query` to `/path?query`.
+fn strip_authority(target: &[u8]) -> Result<&[u8], Refusal> {
+    let refuse = || Refusal::syntax("the request target must start with `/` or be an http:// URL");
+    let is_scheme = |scheme: &[u8]| {
+        let start = target.get(..scheme.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    };
+    let rest = if is_scheme(b"http://") {
+        &target[7..]
+    } else if is_scheme(b"https://") {
+        &target[8..]
+    } else {
+        return Err(refuse());
+    };
+    let end = rest.iter().position(|&b| b == b'/').ok_or_else(refuse)?;
+    let (authority, origin) = rest.split_at(end);
+    if authority.is_empty() || !is_host(authority) {
+        return Err(refuse());
+    }
+    Ok(origin)
+}
+
+/// Is this a host, perhaps with a port? Names are not resolved and not compared: Dendra has no
+/// virtual hosts. Percent-encoded names are legal and unheard of, and refused.
+fn is_host(value: &[u8]) -> bool {
+    let port = match value.strip_prefix(b"[") {
+        Some(rest) => {
+            let Some(end) = rest.iter().position(|&b| b == b']') else {
+                return false;
+            };
+            let (address, behind) = (&rest[..end], &rest[end + 1..]);
+            let is_address = |&b: &u8| b.is_ascii_hexdigit() || b == b':' || b == b'.';
+            if address.is_empty() || !address.iter().all(is_address) {
+                return false;
+            }
+            behind
+        }
+        None => {
+            let is_name = |&&b: &&u8| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&b);
+            let name_len = value.iter().take_while(is_name).count();
+            &value[name_len..]
+        }
+    };
+    match port {
+        [] => true,
+        [b':', digits @ ..] => digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
+}
+
+/// What the header lines said, collected in one pass.
+struct Fields<'a> {
+    host: Field<'a>,
+    content_length: Field<'a>,
+    transfer_encoding: Field<'a>,
+    if_match: Field<'a>,
+    if_none_match: Field<'a>,
+    timeout_ms: Field<'a>,
+    accepted: Accepted,
+    expect: Expect,
+    says_close: bool,
+    says_keep_alive: bool,
+    says_upgrade: bool,
+    names_peer_protocol: bool,
+    has_content_coding: bool,
+    has_content_range: bool,
+}
+
+impl Default for Fields<'_> {
+    fn default() -> Self {
+        Fields {
+            host: Field::Absent,
+            content_length: Field::Absent,
+            transfer_encoding: Field::Absent,
+            if_match: Field::Absent,
+            if_none_match: Field::Absent,
+            timeout_ms: Field::Absent,
+            accepted: Accepted::default(),
+            expect: Expect::Nothing,
+            says_close: false,
+            says_keep_alive: false,
+            says_upgrade: false,
+            names_peer_protocol: false,
+            has_content_coding: false,
+            has_content_range: false,
+        }
+    }
+}
+
+impl<'a> Fields<'a> {
+    /// Takes one line into account. Lengths differ for most names, so one comparison of text is
+    /// enough for most lines.
+    fn note(&mut self, name: &str, value: &'a [u8]) {
+        let is = |other: &str| name.eq_ignore_ascii_case(other);
+        match name.len() {
+            4 if is("host") => self.host.note(value),
+            6 if is("accept") => self.accepted.note(value),
+            6 if is("expect") => self.note_expect(value),
+            7 if is("upgrade") => {
+                self.names_peer_protocol |= list(value).any(|token| token == b"dendra-peer/1");
+            }
+            8 if is("if-match") => self.if_match.note(value),
+            10 if is("connection") => self.note_connection(value),
+            13 if is("if-none-match") => self.if_none_match.note(value),
+            13 if is("content-range") => self.has_content_range = true,
+            14 if is("content-length") => self.content_length.note(value),
+            16 if is("content-encoding") => {
+                self.has_content_coding |=
+                    list(value).any(|token| !token.eq_ignore_ascii_case(b"identity"));
+            }
+            17 if is("transfer-encoding") => self.transfer_encoding.note(value),
+            17 if is("dendra-timeout-ms") => self.timeout_ms.note(value),
+            _ => {}
+        }
+    }
+
+    fn note_expect(&mut self, value: &[u8]) {
+        self.expect =
+            if value.eq_ignore_ascii_case(b"100-continue") && self.expect != Expect::Unknown {
+                Expect::Continue
+            } else {
+                Expect::Unknown
+            };
+    }
+
+    fn note_connection(&mut self, value: &[u8]) {
+        for token in list(value) {
+            self.says_close |= token.eq_ignore_ascii_case(b"close");
+            self.says_keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+            self.says_upgrade |= token.eq_ignore_ascii_case(b"upgrade");
+        }
+    }
+
+    fn check_host(&self, is_http_1_0: bool) -> Result<(), Refusal> {
+        match self.host {
+            Field::Once(host) if is_host(host) => Ok(()),
+            Field::Absent if is_http_1_0 => Ok(()),
+            Field::Once(_) => Err(Refusal::syntax("Host is not a host and port")),
+            Field::Absent => Err(Refusal::syntax("HTTP/1.1 requires a Host header")),
+            Field::Repeated => Err(Refusal::syntax("there is more than one Host header")),
+        }
+    }
+
+    fn connection(&self, is_http_1_0: bool) -> Connection {
+        match (is_http_1_0, self.says_close, self.says_keep_alive) {
+            (_, true, _) | (true, false, false) => Connection::Close,
+            (true, false, true) => Connection::KeepAlive,
+            (false, false, _) => Connection::Persist,
+        }
+    }
+
+    /// The one length of the body.
+    fn body(&self, is_http_1_0: bool) -> Result<Body, Refusal> {
+        match (self.transfer_encoding, self.content_length) {
+            (Field::Absent, Field::Absent) => Ok(Body::None),
+            (Field::Absent, Field::Once(digits)) => match parse_length(digits)? {
+                0 => Ok(Body::None),
+                length => Ok(Body::Length(length)),
+            },
+            // Equal values could be merged (RFC 9110, 8.6), but a proxy in front may have taken
+            // one and a proxy before it the other: nobody honest sends two.
+            (Field::Absent, Field::Repeated) => {
+                Err(Refusal::framing("there is more than one Content-Length"))
+            }
+            (Field::Once(_) | Field::Repeated, Field::Once(_) | Field::Repeated) => Err(
+                Refusal::framing("Content-Length and Transfer-Encoding exclude each other"),
+            ),
+            (Field::Once(_) | Field::Repeated, _) if is_http_1_0 => {
+                Err(Refusal::framing("HTTP/1.0 has no Transfer-Encoding"))
+            }
+            (Field::Repeated, Field::Absent) => {
+                Err(Refusal::framing("there is more than one Transfer-Encoding"))
+            }
+            (Field::Once(codings), Field::Absent) if codings.eq_ignore_ascii_case(b"chunked") => {
+                Ok(Body::Chunked)
+            }
+            (Field::Once(codings), Field::Absent) => Err(refuse_codings(codings)),
+        }
+    }
+}
+
+/// 501 when only the coding is unknown, 400 when the length of the body is (RFC 9112, 6.3).
+fn refuse_codings(codings: &[u8]) -> Refusal {
+    let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
+    let chunked_len = list(codings).filter(|coding| is_chunked(coding)).count();
+    if chunked_len == 1 && list(codings).last().is_some_and(is_chunked) {
+        return Refusal::new(
+            501,
+            "transfer-coding",
+            "Transfer-Encoding must be exactly `chunked`",
+        )
+        .closing();
+    }
+    Refusal::framing("Transfer-Encoding must be exactly `chunked`")
+}
+
+/// Elements of a comma-separated list, without the whitespace around them, without empty ones.
+pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value
+        .split(|&b| b == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(|token| !token.is_empty())
+}
+
+/// Plain digits, nothing else: no sign, no list, no empty value.
+pub(crate) fn parse_length(digits: &[u8]) -> Result<u64, Refusal> {
+    let refuse = || Refusal::framing("Content-Length is not a plain number below 2^64");
+    if digits.is_empty() {
+        return Err(refuse());
+    }
+    digits.iter().try_fold(0u64, |length, &digit| {
+        if !digit.is_ascii_digit() {
+            return Err(refuse());
+        }
+        let longer = length.checked_mul(10).ok_or_else(refuse)?;
+        longer
+            .checked_add(u64::from(digit - b'0'))
+            .ok_or_else(refuse)
+    })
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

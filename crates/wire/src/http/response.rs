@@ -1,0 +1,383 @@
+//! Answers as bytes, appended to the connection's write buffer.
+//!
+//! ```text
+//! HTTP/1.1 200 OK
+//! Content-Type: application/octet-stream
+//! X-Content-Type-Options: nosniff
+//! ETag: "0193…-1-0"
+//! Dendra-Receipt: acks=1/1; level=linearizable; durability=sync
+//! Dendra-Expires: 1754000000000                 only for a value with a time to live
+//! Content-Length: 100
+//! Connection: close                             only when it does
+//!
+//! value
+//! ```
+//!
+//! Invariants
+//! 1. Every answer but 100 and 101 carries Content-Length or is chunked without extensions.
+//! 2. An answer to HEAD, and a 304, has the Content-Length of the GET's 200 and no body.
+//! 3. Nothing that a client sent reaches a header line, except percent-encoded.
+//! 4. There is no `Date`: nothing in Dendra depends on it, and a clock per answer costs more than
+//!    the rest of the head.
+//!
+//! Not here: which answer it is (crate `server`); refusals' words (`refusal.rs`).
+//! See: docs/api.md.
+
+use super::accept::Framing;
+use super::records;
+use super::request::{Connection, Head, Method};
+use crate::copies::Level;
+use crate::limits::ANSWER_HEAD_BYTES_MAX;
+use crate::percent;
+use crate::refusal::{Known, Refusal};
+use dendra_base::Version;
+
+/// What a request decides about the shape of its answer, whatever the answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// What to say about the connection.
+    pub connection: Connection,
+    /// The request is a HEAD: headers only.
+    pub omits_body: bool,
+}
+
+impl Style {
+    /// The style of answers to this request.
+    pub fn of(head: &Head<'_>) -> Style {
+        Style {
+            connection: head.connection,
+            omits_body: head.method == Method::Head,
+        }
+    }
+
+    /// The style where no request could be read.
+    pub const CLOSING: Style = Style {
+        connection: Connection::Close,
+        omits_body: false,
+    };
+
+    /// The same, and the connection closes.
+    #[must_use]
+    pub fn closing(self) -> Style {
+        Style {
+            connection: Connection::Close,
+            ..self
+        }
+    }
+}
+
+/// How durable an acknowledged write is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Synced to the disk.
+    Sync,
+    /// Handed to the operating system.
+    Os,
+}
+
+/// What was achieved: the text of `Dendra-Receipt` behind a success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// Replicas that answered.
+    pub acks: u8,
+    /// Replicas that were addressed.
+    pub from: u8,
+    /// The promise that stands behind the number of answers.
+    pub level: Level,
+    /// How durable the copies are.
+    pub durability: Durability,
+}
+
+/// A live value's description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its version.
+    pub version: Version,
+    /// Wall milliseconds of its expiry, if it has one.
+    pub expiry_ms: Option<u64>,
+    /// What was achieved.
+    pub receipt: Receipt,
+}
+
+/// 200 with a value (GET) or its length only (HEAD).
+pub fn value(out: &mut Vec<u8>, style: Style, found: &Found, value: &[u8]) {
+    out.reserve(ANSWER_HEAD_BYTES_MAX + value.len());
+    out.extend_from_slice(
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nX-Content-Type-Options: nosniff\r\n",
+    );
+    description(out, found);
+    finish(out, style, value.len() as u64);
+    if !style.omits_body {
+        out.extend_from_slice(value);
+    }
+}
+
+/// 201: the value is stored.
+pub fn created(out: &mut Vec<u8>, style: Style, version: Version, receipt: Receipt) {
+    out.extend_from_slice(b"HTTP/1.1 201 Created\r\n");
+    etag(out, version);
+    receipt_line(out, receipt);
+    finish(out, style, 0);
+}
+
+/// 202: the deletion is stored.
+pub fn accepted(out: &mut Vec<u8>, style: Style, version: Version, receipt: Receipt) {
+    out.extend_from_slice(b"HTTP/1.1 202 Accepted\r\n");
+    etag(out, version);
+    receipt_line(out, receipt);
+    finish(out, style, 0);
+}
+
+/// 304: the client has this version. `value_len` is the length that a 200 would have announced.
+pub fn not_modified(out: &mut Vec<u8>, style: Style, found: &Found, value_len: u64) {
+    out.extend_from_slice(b"HTTP/1.1 304 Not Modified\r\n");
+    description(out, found);
+    finish(out, style, value_len);
+}
+
+/// 404: there is no live value. The body is empty: absence is an outcome, not an error.
+pub fn absent(out: &mut Vec<u8>, style: Style, receipt: Receipt) {
+    out.extend_from_slice(b"HTTP/1.1 404 Not Found\r\n");
+    receipt_line(out, receipt);
+    finish(out, style, 0);
+}
+
+/// 412: the condition does not hold; `current` is the live value's version, if there is one.
+pub fn condition_failed(out: &mut Vec<u8>, style: Style, current: Option<Version>) {
+    const PRESENT: &[u8] = b"condition-failed: the record has the version in ETag\n";
+    const ABSENT: &[u8] = b"condition-failed: there is no record\n";
+    out.extend_from_slice(b"HTTP/1.1 412 Precondition Failed\r\n");
+    out.extend_from_slice(TEXT_HEADERS);
+    let body = match current {
+        Some(version) => {
+            etag(out, version);
+            PRESENT
+        }
+        None => ABSENT,
+    };
+    known_line(out, None, Known::NotApplied);
+    finish_with(out, style, body);
+}
+
+/// Any refusal: `code: sentence`.
+pub fn refusal(out: &mut Vec<u8>, style: Style, refusal: &Refusal) {
+    let style = if refusal.close {
+        style.closing()
+    } else {
+        style
+    };
+    status_line(out, refusal.status);
+    out.extend_from_slice(TEXT_HEADERS);
+    if let Some(allow) = refusal.allow {
+        text_line(out, b"Allow: ", allow.as_bytes());
+    }
+    if let Some(seconds) = refusal.retry_after_s {
+        number_line(out, b"Retry-After: ", u64::from(seconds));
+    }
+    if let Some(known) = refusal.known {
+        known_line(out, refusal.acks, known);
+    }
+    let body_len = refusal.code.len() + 2 + refusal.message.len() + 1;
+    finish(out, style, body_len as u64);
+    if !style.omits_body {
+        out.extend_from_slice(refusal.code.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(refusal.message.as_bytes());
+        out.push(b'\n');
+    }
+}
+
+/// A short plain page, such as the one of `/v0/status`.
+pub fn text(out: &mut Vec<u8>, style: Style, status: u16, body: &str) {
+    status_line(out, status);
+    out.extend_from_slice(TEXT_HEADERS);
+    finish_with(out, style, body.as_bytes());
+}
+
+/// 100: send the body.
+pub fn proceed(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+}
+
+/// Head of a scan: 200, chunked. Records follow, then [`scan_end`].
+pub fn scan_head(out: &mut Vec<u8>, style: Style, framing: Framing, receipt: Receipt) {
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    text_line(out, b"Content-Type: ", framing.media_type().as_bytes());
+    out.extend_from_slice(b"X-Content-Type-Options: nosniff\r\n");
+    receipt_line(out, receipt);
+    out.extend_from_slice(b"Transfer-Encoding: chunked\r\nTrailer: Dendra-Scan\r\n");
+    connection_line(out, style);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// How a scan ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanEnd<'a> {
+    /// The range or the limit is exhausted.
+    Complete,
+    /// Cut: the deadline passed, the node drains, a disk failed.
+    Stopped {
+        /// The client's key from which to go on: `start=next`, or `end=next` in reverse.
+        next: &'a [u8],
+    },
+}
+
+/// Last chunk and trailer of a scan.
+pub fn scan_end(out: &mut Vec<u8>, framing: Framing, end: ScanEnd<'_>) {
+    match end {
+        ScanEnd::Complete => {
+            records::end_mark(out, framing);
+            out.extend_from_slice(b"0\r\nDendra-Scan: complete\r\n\r\n");
+        }
+        ScanEnd::Stopped { next } => {
+            out.extend_from_slice(b"0\r\nDendra-Scan: stopped; next=");
+            percent::encode_into(next, out);
+            out.extend_from_slice(b"\r\n\r\n");
+        }
+    }
+}
+
+const TEXT_HEADERS: &[u8] = b"Content-Type: text/plain\r\nX-Content-Type-Options: nosniff\r\n";
+
+/// The standard's words for a status that some answer uses.
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        417 => "Expectation Failed",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        507 => "Insufficient Storage",
+        // The standard permits an empty phrase: RFC 9112, section 4.
+        _ => "",
+    }
+}
+
+fn status_line(out: &mut Vec<u8>, status: u16) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    decimal(out, u64::from(status));
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+fn description(out: &mut Vec<u8>, found: &Found) {
+    etag(out, found.version);
+    receipt_line(out, found.receipt);
+    if let Some(expiry_ms) = found.expiry_ms {
+        number_line(out, b"Dendra-Expires: ", expiry_ms);
+    }
+}
+
+fn etag(out: &mut Vec<u8>, version: Version) {
+    out.extend_from_slice(b"ETag: \"");
+    hexadecimal(out, version.hlc, 16);
+    out.push(b'-');
+    hexadecimal(out, u64::from(version.origin), 1);
+    out.push(b'-');
+    hexadecimal(out, u64::from(version.rmw), 1);
+    out.extend_from_slice(b"\"\r\n");
+}
+
+fn receipt_line(out: &mut Vec<u8>, receipt: Receipt) {
+    out.extend_from_slice(b"Dendra-Receipt: acks=");
+    decimal(out, u64::from(receipt.acks));
+    out.push(b'/');
+    decimal(out, u64::from(receipt.from));
+    out.extend_from_slice(match receipt.level {
+        Level::Linearizable => b"; level=linearizable".as_slice(),
+        Level::Eventual => b"; level=eventual".as_slice(),
+    });
+    out.extend_from_slice(match receipt.durability {
+        Durability::Sync => b"; durability=sync\r\n".as_slice(),
+        Durability::Os => b"; durability=os\r\n".as_slice(),
+    });
+}
+
+fn known_line(out: &mut Vec<u8>, acks: Option<(u8, u8)>, known: Known) {
+    out.extend_from_slice(b"Dendra-Receipt: ");
+    if let Some((acks, from)) = acks {
+        out.extend_from_slice(b"acks=");
+        decimal(out, u64::from(acks));
+        out.push(b'/');
+        decimal(out, u64::from(from));
+        out.extend_from_slice(b"; ");
+    }
+    text_line(out, b"", known.as_str().as_bytes());
+}
+
+fn connection_line(out: &mut Vec<u8>, style: Style) {
+    out.extend_from_slice(match style.connection {
+        Connection::Persist => b"".as_slice(),
+        Connection::KeepAlive => b"Connection: keep-alive\r\n".as_slice(),
+        Connection::Close => b"Connection: close\r\n".as_slice(),
+    });
+}
+
+fn text_line(out: &mut Vec<u8>, name: &[u8], text: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(text);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn number_line(out: &mut Vec<u8>, name: &[u8], number: u64) {
+    out.extend_from_slice(name);
+    decimal(out, number);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The last lines of a head.
+fn finish(out: &mut Vec<u8>, style: Style, content_length: u64) {
+    number_line(out, b"Content-Length: ", content_length);
+    connection_line(out, style);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn finish_with(out: &mut Vec<u8>, style: Style, body: &[u8]) {
+    finish(out, style, body.len() as u64);
+    if !style.omits_body {
+        out.extend_from_slice(body);
+    }
+}
+
+/// Decimal digits of `number`: several times as fast as formatting, on the path of every answer.
+fn decimal(out: &mut Vec<u8>, number: u64) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut rest = number;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// Hexadecimal digits of `number`, at least `digits_min` of them.
+fn hexadecimal(out: &mut Vec<u8>, number: u64, digits_min: u32) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let used = (u64::BITS - (number | 1).leading_zeros()).div_ceil(4);
+    let mut digits = [0u8; 16];
+    let len = used.max(digits_min) as usize;
+    for (place, digit) in digits[..len].iter_mut().rev().enumerate() {
+        *digit = DIGITS[((number >> (4 * place)) & 15) as usize];
+    }
+    out.extend_from_slice(&digits[..len]);
+}
+
+#[cfg(test)]
+#[path = "response_tests.rs"]
+mod tests;

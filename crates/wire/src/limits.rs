@@ -1,0 +1,56 @@
+//! Bounds of what one request may make this crate look at, each with its reason.
+//!
+//! Invariants
+//! 1. Every loop over client bytes ends at one of these numbers.
+//!
+//! Not here: sizes of keys and values (`dendra_base::limits`), queues and deadlines' enforcement
+//! (crate `server`).
+//! See: docs/overload.md.
+
+/// Bytes of a request head, request line and all header lines together. Browsers and proxies stay
+/// below 8 KiB; twice that leaves room for cookies that somebody else's site set on this host.
+pub const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes of a request target. A scan names at most two keys, three bytes for each of theirs.
+pub const TARGET_BYTES_MAX: usize = 8 * 1024;
+
+/// Header lines of a request. curl sends 3, a browser about 15.
+pub const HEADERS_LEN_MAX: usize = 64;
+
+/// The head of a successful answer about one key is shorter than this, whatever its numbers: room
+/// that a write buffer reserves at once.
+pub const ANSWER_HEAD_BYTES_MAX: usize = 512;
+
+/// Header lines of an answer or of a trailer that our client reads.
+pub const ANSWER_HEADERS_LEN_MAX: usize = 64;
+
+/// One chunk-size line, extensions included, without its line end.
+pub const CHUNK_LINE_BYTES_MAX: usize = 256;
+
+/// Chunk extensions of one whole body: without this bound a client could send a gigabyte of
+/// extensions around a body of one byte.
+pub const CHUNK_EXTENSION_BYTES_MAX: usize = 4 * 1024;
+
+/// Trailer section of one body.
+pub const TRAILER_BYTES_MAX: usize = 4 * 1024;
+
+/// Trailer lines of one body.
+pub const TRAILER_LINES_MAX: usize = 16;
+
+/// Deadline of a request that names none, in milliseconds.
+pub const TIMEOUT_MS_DEFAULT: u32 = 1_000;
+
+/// The longest deadline a request may name, in milliseconds.
+pub const TIMEOUT_MS_MAX: u32 = 60_000;
+
+/// The longest time to live, in seconds: 100 years, so that `now + ttl` stays far from every
+/// overflow.
+pub const TTL_S_MAX: u32 = 100 * 365 * 24 * 60 * 60;
+
+/// Longest prefix of a client's text that an error sentence repeats.
+pub const ECHO_BYTES_MAX: usize = 40;
+
+const _: () = assert!(TARGET_BYTES_MAX < HEAD_BYTES_MAX);
+const _: () = assert!(TARGET_BYTES_MAX > 2 * 3 * dendra_base::limits::KEY_BYTES_MAX);
+const _: () = assert!(CHUNK_LINE_BYTES_MAX <= CHUNK_EXTENSION_BYTES_MAX);
+const _: () = assert!(TIMEOUT_MS_DEFAULT <= TIMEOUT_MS_MAX);

@@ -1,0 +1,226 @@
+//! Refusals: every answer that is not the thing asked for, as a value.
+//!
+//! ```text
+//! status  code word + sentence                 the body is `code: sentence\n`
+//! 400     bad-quorum: ack=3 exceeds from=2
+//! 503     overloaded: …                        Retry-After, Dendra-Receipt: outcome=not-applied
+//! ```
+//!
+//! Invariants
+//! 1. A code word is stable: a program may compare it. A sentence is for people and may change.
+//! 2. A sentence names the number that was wrong and the way out; it never repeats more than
+//!    `ECHO_BYTES_MAX` bytes of what the client sent, and those only in printable ASCII.
+//! 3. `close` is set exactly when the next request's first byte can no longer be found for sure.
+//!
+//! Not here: the bytes of the answer (`http::response`).
+//! See: docs/api.md, section "Errors".
+
+use crate::limits::ECHO_BYTES_MAX;
+use std::borrow::Cow;
+use std::fmt;
+
+/// What is known of a write, or of any operation, that has no success to report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Nothing changed and nothing will: safe to send again.
+    NotApplied,
+    /// Applied at most once, or not at all.
+    Unknown,
+}
+
+impl Known {
+    /// The text in `Dendra-Receipt`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Known::NotApplied => "outcome=not-applied",
+            Known::Unknown => "outcome=unknown",
+        }
+    }
+}
+
+/// An answer that refuses, with everything its bytes need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// HTTP status, 400 to 599.
+    pub status: u16,
+    /// Stable code word in front of the sentence.
+    pub code: &'static str,
+    /// The sentence, without code word and line end.
+    pub message: Cow<'static, str>,
+    /// Close the connection behind this answer: its framing is not to be trusted.
+    pub close: bool,
+    /// Methods that the path knows, for `Allow` (405 only).
+    pub allow: Option<&'static str>,
+    /// Seconds for `Retry-After` (503, 507).
+    pub retry_after_s: Option<u32>,
+    /// What is known of the operation, for `Dendra-Receipt`.
+    pub known: Option<Known>,
+    /// How many replicas answered of how many asked, in front of the outcome (504).
+    pub acks: Option<(u8, u8)>,
+}
+
+impl Refusal {
+    /// A refusal after which the connection goes on.
+    pub fn new(status: u16, code: &'static str, message: impl Into<Cow<'static, str>>) -> Refusal {
+        Refusal {
+            status,
+            code,
+            message: message.into(),
+            close: false,
+            allow: None,
+            retry_after_s: None,
+            known: None,
+            acks: None,
+        }
+    }
+
+    /// The same, and the connection closes behind it.
+    #[must_use]
+    pub fn closing(self) -> Refusal {
+        Refusal {
+            close: true,
+            ..self
+        }
+    }
+
+    /// The same, with what is known of the operation.
+    #[must_use]
+    pub fn knowing(self, known: Known) -> Refusal {
+        Refusal {
+            known: Some(known),
+            ..self
+        }
+    }
+
+    /// 400, connection goes on.
+    pub(crate) fn bad(code: &'static str, message: impl Into<Cow<'static, str>>) -> Refusal {
+        Refusal::new(400, code, message)
+    }
+
+    /// 400 for broken framing: the connection closes.
+    pub(crate) fn framing(message: &'static str) -> Refusal {
+        Refusal::new(400, "bad-framing", message).closing()
+    }
+
+    /// 400 for a head that is not HTTP: the connection closes.
+    pub(crate) fn syntax(message: &'static str) -> Refusal {
+        Refusal::new(400, "bad-request", message).closing()
+    }
+
+    /// 405 with the methods that the path knows.
+    pub fn method_not_allowed(allow: &'static str) -> Refusal {
+        Refusal {
+            allow: Some(allow),
+            ..Refusal::new(
+                405,
+                "method-not-allowed",
+                format!("this path knows {allow}"),
+            )
+        }
+    }
+
+    /// 408: the head or the body did not arrive in time.
+    pub fn too_slow(message: &'static str) -> Refusal {
+        Refusal::new(408, "too-slow", message).closing()
+    }
+
+    /// 413: the value is larger than the server takes. The server closes when it will not read the
+    /// body to its end.
+    pub fn value_too_large(value_bytes_max: u64) -> Refusal {
+        Refusal::new(
+            413,
+            "value-too-large",
+            format!("a value has at most {value_bytes_max} bytes here (--value-bytes-max)"),
+        )
+    }
+
+    /// 500: the stored record does not match its checksum. Not "absent": "unknown".
+    pub fn damaged() -> Refusal {
+        Refusal::new(
+            500,
+            "damaged",
+            "the stored record fails its checksum; run `dendra check` on the stopped node's folder",
+        )
+    }
+
+    /// 503: a gate is full. Nothing was started.
+    pub fn overloaded(message: impl Into<Cow<'static, str>>, retry_after_s: u32) -> Refusal {
+        Refusal {
+            retry_after_s: Some(retry_after_s),
+            known: Some(Known::NotApplied),
+            ..Refusal::new(503, "overloaded", message)
+        }
+    }
+
+    /// 503: the deadline passed before the work was started.
+    pub fn expired_in_queue(retry_after_s: u32) -> Refusal {
+        Refusal {
+            retry_after_s: Some(retry_after_s),
+            known: Some(Known::NotApplied),
+            ..Refusal::new(
+                503,
+                "deadline-in-queue",
+                "the deadline passed before the work was started; try again, or set a longer Dendra-Timeout-Ms",
+            )
+        }
+    }
+
+    /// 503: the node starts, drains or is poisoned; `message` says which.
+    pub fn not_serving(message: impl Into<Cow<'static, str>>, retry_after_s: u32) -> Refusal {
+        Refusal {
+            retry_after_s: Some(retry_after_s),
+            known: Some(Known::NotApplied),
+            ..Refusal::new(503, "not-serving", message)
+        }
+    }
+
+    /// 504: fewer than `ack` replicas answered in time.
+    pub fn too_few_answers(acks: u8, ack: u8, from: u8, known: Known) -> Refusal {
+        Refusal {
+            known: Some(known),
+            acks: Some((acks, from)),
+            ..Refusal::new(
+                504,
+                "too-few-answers",
+                format!("{acks} of {from} replicas answered in time, {ack} are needed"),
+            )
+        }
+    }
+
+    /// 507: no room for new values; deletes go on.
+    pub fn disk_full(retry_after_s: u32) -> Refusal {
+        Refusal {
+            retry_after_s: Some(retry_after_s),
+            known: Some(Known::NotApplied),
+            ..Refusal::new(
+                507,
+                "disk-full",
+                "the disk is full: reads and deletes go on, new values need free space",
+            )
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Client bytes for an error sentence: printable ASCII, cut after `ECHO_BYTES_MAX` bytes.
+pub(crate) fn echo(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len().min(ECHO_BYTES_MAX) + 3);
+    for &byte in bytes.iter().take(ECHO_BYTES_MAX) {
+        out.push(if byte == b' ' || byte.is_ascii_graphic() {
+            char::from(byte)
+        } else {
+            '?'
+        });
+    }
+    if bytes.len() > ECHO_BYTES_MAX {
+        out.push_str("...");
+    }
+    out
+}
