@@ -11,8 +11,10 @@
 mod background;
 pub mod batch;
 mod cache;
+pub mod check;
 mod commit;
 mod compact;
+pub mod dump;
 mod engine;
 pub mod error;
 pub mod frame;
