@@ -68,9 +68,6 @@ pub const LINGER: Duration = Duration::from_secs(2);
 pub const SWEEP: Duration = Duration::from_millis(100);
 /// A quiet log is sealed after this.
 pub const SEAL_AFTER: Duration = Duration::from_millis(10);
-/// A log that found no room tries again this often.
-pub const COMMIT_RETRY: Duration = Duration::from_millis(100);
-
 /// One slice of background work.
 pub const MAINTAIN_SLICE_BYTES: usize = 1 << 20;
 /// Background work looks around this often without being woken.
