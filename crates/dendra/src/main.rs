@@ -5,6 +5,7 @@
 //! config/      options of a node: flag > environment > file > default
 //! serve.rs     options -> crate `server`
 //! client/      HTTP -> ops.rs (get, put, delete), scan.rs, load/
+//! check.rs     a stopped node's folder -> crate `engine`
 //! exit.rs      exit codes         console.rs   stderr         encoding.rs   hex, base64, JSON
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! Not here: anything that decides about data; this crate parses, prints and calls.
 //! See: docs/cli.md.
 
+mod check;
 mod cli;
 mod client;
 mod config;
@@ -24,7 +26,6 @@ mod exit;
 mod load;
 mod logs;
 mod ops;
-mod records;
 mod scan;
 
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
@@ -81,6 +82,8 @@ fn run(cli: &Cli, console: Console) -> Outcome {
         Command::Delete(args) => client_command(ops::delete(args, console)),
         Command::Scan(args) => client_command(scan::scan(args, console)),
         Command::Load(args) => runtime()?.block_on(load::load(args, console)),
+        Command::Check(args) => check::check(args, console),
+        Command::Dump(args) => check::dump(args),
         Command::Config {
             verb: ConfigVerb::Print { json, settings },
         } => print_config(*json, settings),
