@@ -100,7 +100,7 @@ struct RowsOptions {
     /// Folder for the data of the servers; made, and removed at the end.
     #[arg(long, default_value = "runs/yardsticks")]
     folder: PathBuf,
-    /// Folder for the report, `DATE-one-node.md` and `.csv`; without it the report goes to stdout.
+    /// Folder for the report, named after its date, and for its windows as CSV; without it, stdout.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Date of the report, YYYY-MM-DD; the clock's without it.

@@ -289,6 +289,13 @@ impl Lane {
         self.shared.bytes.used() + bytes as u64 <= self.shared.bytes.limit()
     }
 
+    /// May one more request wait for the log or the store pool?
+    pub(crate) fn has_request_room(&self) -> bool {
+        self.shared.requests.used() < self.shared.requests.limit()
+            || self.requests.used()
+                < self.shared.requests.limit() / self.shared.lanes.len() as u64 / 8
+    }
+
     fn ticket(&self, seat: &Rc<Seat>, place: u32, permit: RoomPermit) -> u32 {
         let ticket = Ticket {
             seat: Rc::clone(seat),

@@ -87,6 +87,8 @@ pub const POISON_GRACE: Duration = Duration::from_millis(100);
 
 /// What a refused client is told to wait, in seconds: the smallest that the header can say.
 pub const RETRY_AFTER_S: u32 = 1;
+/// The same when the disk is full: somebody has to make room.
+pub const RETRY_AFTER_DISK_FULL_S: u32 = 30;
 
 /// Admin connections at once: a scraper, a few people, a probe.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;

@@ -85,7 +85,7 @@ pub(crate) enum Refused {
     Deadline,
 }
 
-impl Gate {
+impl Refused {
     pub(crate) const ALL: [Refused; 7] = [
         Refused::Requests,
         Refused::Bytes,

@@ -197,7 +197,10 @@ fn seal(shared: &Shared) -> bool {
 /// Nobody knows what is durable any more: say so to everyone and leave the rest to a restart.
 pub(crate) fn poison(shared: &Shared, reason: &str) {
     if shared.phase.turn(Phase::Poisoned) {
-        tracing::error!(reason, "the log failed: nothing more is written, the process stops");
+        tracing::error!(
+            reason,
+            "the log failed: nothing more is written, the process stops"
+        );
         for lane in &shared.lanes {
             lane.mailbox.post(LaneEvent::Poisoned);
         }

@@ -119,7 +119,8 @@ fn see_lines(tree: &Tree, source: &Source) -> Vec<Finding> {
         for word in comment.split(|c: char| !is_part(c)) {
             let word = word.trim_end_matches('.');
             let is_path = word.starts_with("docs/") || word.starts_with("crates/");
-            let is_document = word.ends_with(".md") && !word.contains('*');
+            let is_document =
+                comment.starts_with('!') && word.ends_with(".md") && !word.contains('*');
             let is_there = exists(tree, word) || (!is_path && is_document_somewhere(tree, word));
             if word.starts_with("../") || !(is_path || is_document) || is_there {
                 continue;

@@ -35,5 +35,3 @@ mod interleavings;
 mod tests;
 
 pub use list::{Inserter, Memtable};
-#[cfg(test)]
-pub(crate) use {iter::MemtableIter, list::Inserted};

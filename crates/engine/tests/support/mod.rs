@@ -263,19 +263,25 @@ impl World {
         self.engine.maintain(lane, self.now_ms, budget_bytes)
     }
 
-    pub fn check_key(&self, key: &[u8]) {
-        let found = self
-            .engine
-            .get(key, Wait::Block, |cell| {
+    /// What a client sees of a key: first without waiting for the disk, as an event loop asks, and
+    /// when that is refused, with waiting.
+    pub fn seen(&self, engine: &Engine, key: &[u8]) -> Option<(Version, Vec<u8>)> {
+        for wait in [Wait::Never, Wait::Block] {
+            let found = engine.get(key, wait, |cell| {
                 assert!(cell.is_intact(key), "the checksum belongs to key and value");
                 live_part(&cell, self.now_ms)
-            })
-            .expect("nothing is damaged");
-        let found = match found {
-            Lookup::Cell(live) => live,
-            Lookup::Nothing => None,
-            Lookup::WouldBlock => panic!("a blocking read does not refuse"),
-        };
+            });
+            match found.expect("nothing is damaged") {
+                Lookup::Cell(live) => return live,
+                Lookup::Nothing => return None,
+                Lookup::WouldBlock => assert_eq!(wait, Wait::Never, "a blocking read waits"),
+            }
+        }
+        unreachable!("a blocking read finds out")
+    }
+
+    pub fn check_key(&self, key: &[u8]) {
+        let found = self.seen(&self.engine, key);
         assert_eq!(
             found,
             self.twin_live(key),
@@ -381,15 +387,7 @@ impl World {
             .keys()
             .chain(self.in_flight.iter().map(|w| &w.key))
         {
-            let found = engine.get(key, Wait::Block, |cell| {
-                assert!(cell.is_intact(key), "the checksum belongs to key and value");
-                live_part(&cell, self.now_ms)
-            });
-            let found = match found.expect("nothing is damaged") {
-                Lookup::Cell(live) => live,
-                Lookup::Nothing => None,
-                Lookup::WouldBlock => panic!("a blocking read does not refuse"),
-            };
+            let found = self.seen(engine, key);
             let acknowledged = self.twin_live(key);
             let is_in_flight = self.in_flight.iter().filter(|w| w.key == *key).any(|w| {
                 let live = Some(&w.known).filter(|k| k.is_live(self.now_ms));
