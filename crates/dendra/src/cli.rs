@@ -63,6 +63,8 @@ pub(crate) enum Colour {
 /// One verb each.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a node until SIGTERM or SIGINT
+    Serve(SettingsFlags),
     /// Print the value of one key
     Get(Get),
     /// Store one value

@@ -27,9 +27,10 @@ mod load;
 mod logs;
 mod ops;
 mod scan;
+mod serve;
 
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
-use cli::{Cli, Colour, Command, ConfigVerb};
+use cli::{Cli, Command, ConfigVerb};
 use console::Console;
 use exit::{Exit, Failure, Outcome};
 use std::process::ExitCode;
@@ -77,6 +78,7 @@ fn colour_asked_for() -> ColorChoice {
 
 fn run(cli: &Cli, console: Console) -> Outcome {
     match &cli.command {
+        Command::Serve(settings) => serve::serve(settings, cli.color, console),
         Command::Get(args) => client_command(ops::get(args, console)),
         Command::Put(args) => client_command(ops::put(args, console)),
         Command::Delete(args) => client_command(ops::delete(args, console)),
