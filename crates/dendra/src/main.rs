@@ -1,1 +1,144 @@
-fn main() {}
+//! The binary: one node, and the tools to talk to it and to look at its files.
+//!
+//! ```text
+//! cli.rs       the command line, drawn once
+//! config/      options of a node: flag > environment > file > default
+//! serve.rs     options -> crate `server`
+//! client/      HTTP -> ops.rs (get, put, delete), scan.rs, load/
+//! exit.rs      exit codes         console.rs   stderr         encoding.rs   hex, base64, JSON
+//! ```
+//!
+//! Invariants
+//! 1. stdout carries data only.
+//! 2. Every way to end has an exit code of `exit.rs`.
+//!
+//! Not here: anything that decides about data; this crate parses, prints and calls.
+//! See: docs/cli.md.
+
+mod cli;
+mod client;
+mod config;
+mod console;
+mod encoding;
+mod exit;
+mod load;
+mod logs;
+mod ops;
+mod records;
+mod scan;
+
+use clap::{ColorChoice, CommandFactory, FromArgMatches};
+use cli::{Cli, Colour, Command, ConfigVerb};
+use console::Console;
+use exit::{Exit, Failure, Outcome};
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let matches = Cli::command().color(colour_asked_for()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+    let console = Console {
+        is_quiet: cli.quiet,
+        verbosity: cli.verbose,
+    };
+    match run(&cli, console) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            if !failure.sentence.is_empty() {
+                console::error(&failure.sentence);
+            }
+            failure.exit.into()
+        }
+    }
+}
+
+/// `--color` decides how errors of the command line itself look, so it is read before them.
+fn colour_asked_for() -> ColorChoice {
+    let arguments: Vec<String> = std::env::args_os()
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    let of = |word: &str| match word {
+        "always" => ColorChoice::Always,
+        "never" => ColorChoice::Never,
+        _ => ColorChoice::Auto,
+    };
+    for (i, argument) in arguments.iter().enumerate() {
+        match argument.strip_prefix("--color") {
+            Some("") => return of(arguments.get(i + 1).map_or("", String::as_str)),
+            Some(rest) => return of(rest.trim_start_matches('=')),
+            None => {}
+        }
+    }
+    ColorChoice::Auto
+}
+
+fn run(cli: &Cli, console: Console) -> Outcome {
+    match &cli.command {
+        Command::Get(args) => client_command(ops::get(args, console)),
+        Command::Put(args) => client_command(ops::put(args, console)),
+        Command::Delete(args) => client_command(ops::delete(args, console)),
+        Command::Scan(args) => client_command(scan::scan(args, console)),
+        Command::Load(args) => runtime()?.block_on(load::load(args, console)),
+        Command::Config {
+            verb: ConfigVerb::Print { json, settings },
+        } => print_config(*json, settings),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "dendra", &mut script);
+            ops::print(&script).map(|()| Exit::OK)
+        }
+        Command::Man => {
+            let mut page = Vec::new();
+            manual(&mut page).map_err(|e| Failure::output("the manual page", &e))?;
+            ops::print(&page).map(|()| Exit::OK)
+        }
+    }
+}
+
+/// The page of `dendra`, then one section for each command.
+fn manual(page: &mut Vec<u8>) -> std::io::Result<()> {
+    let mut command = Cli::command();
+    command.build();
+    clap_mangen::Man::new(command.clone()).render(page)?;
+    for verb in command
+        .get_subcommands()
+        .filter(|verb| verb.get_name() != "help")
+    {
+        let verb = clap_mangen::Man::new(verb.clone());
+        verb.render_synopsis_section(page)?;
+        verb.render_description_section(page)?;
+        verb.render_options_section(page)?;
+    }
+    Ok(())
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::new(Exit::FAILURE, format!("the runtime cannot start ({e})")))
+}
+
+/// One request: SIGINT ends it with 130.
+fn client_command(command: impl Future<Output = Outcome>) -> Outcome {
+    runtime()?.block_on(async {
+        tokio::select! {
+            outcome = command => outcome,
+            Ok(()) = tokio::signal::ctrl_c() => Ok(Exit::INTERRUPTED),
+        }
+    })
+}
+
+fn print_config(is_json: bool, settings: &cli::SettingsFlags) -> Outcome {
+    let effective = config::Said::gather(settings.given.clone(), settings.config.as_deref())
+        .and_then(|said| said.resolve())
+        .map_err(|problems| Failure::usage(problems.to_string()))?;
+    let text = if is_json {
+        format!("{:#}\n", effective.to_json())
+    } else {
+        effective.to_toml()
+    };
+    ops::print(text.as_bytes()).map(|()| Exit::OK)
+}

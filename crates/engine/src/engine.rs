@@ -1,13 +1,41 @@
-//! PLACEHOLDER in memory with the final face; replaced by the real engine.
+//! The engine: routes reads to a view, writes to the log, background work to its jobs.
+//!
+//! ```text
+//!             submit ─► queue ─► commit ─► log, active memtable
+//! get, scan ◄─ View { active, sealed…, tree }
+//!             maintain(Flush)    spare log segments, sealed memtable ─► table of level 0
+//!             maintain(Compact)  tables ─► tables of the next level; removal of replaced files
+//! ```
+//!
+//! Invariants
+//! 1. Locks are taken in the order log, lane, manifest, view; none is held while a caller's code
+//!    runs.
+//! 2. A view never loses a record: a memtable leaves it in the same step in which its table joins.
+//! 3. No thread, clock, socket or randomness: time is an argument, threads are the caller's.
+//!
+//! Not here: policy of commits (`commit.rs`), of compaction (`compact`), of recovery (`recover.rs`).
+//! See: ARCHITECTURE.md, docs/decisions/0003-engine-owns-no-thread.md.
 
-use crate::batch::{Batch, Guard, Outcome, Record};
-use crate::options::Options;
+use crate::background::{Garbage, Lanes};
+use crate::batch::{Batch, Outcome};
+use crate::cache::BlockCache;
+use crate::commit::{Log, Settled};
+use crate::memtable::Memtable;
+use crate::options::{Durability, Options};
+use crate::pressure::{self, Counts, Pressure, SEALED_MAX};
+use crate::scan::{Cursor, Flow, Progress};
+use crate::segments::Segments;
+use crate::stats::{Counters, Stats};
+use crate::tree::edit::{Edit, Folder};
+use crate::tree::manifest::Manifest;
 use crate::vfs::{Vfs, Wait};
-use crate::{Error, Result};
+use crate::view::{Sealed, View};
+use crate::wal::{LogWriter, Spare};
+use crate::{Error, Result, recover};
+use arc_swap::ArcSwap;
 use dendra_base::{CellRef, Version};
-use std::collections::BTreeMap;
-use std::ops::Bound;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 
 /// Who this folder belongs to; made once, when the folder is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,18 +57,6 @@ pub enum Lookup<R> {
     WouldBlock,
 }
 
-/// Which cells a scan shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Show {
-    /// Values that are live at this wall time.
-    Live {
-        /// Wall milliseconds.
-        now_ms: u64,
-    },
-    /// Everything, tombstones and expired values included.
-    All,
-}
-
 /// Direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -48,52 +64,6 @@ pub enum Direction {
     Forward,
     /// Largest key first.
     Backward,
-}
-
-/// Where a scan is: a position, not a snapshot. It pins neither memory nor files.
-#[derive(Clone, Debug)]
-pub struct Cursor {
-    start: Bound<Vec<u8>>,
-    end: Bound<Vec<u8>>,
-    direction: Direction,
-    show: Show,
-    is_done: bool,
-}
-
-impl Cursor {
-    /// Scans stored keys in `start ..= / ..< end` in `direction`.
-    pub fn new(
-        start: Bound<Vec<u8>>,
-        end: Bound<Vec<u8>>,
-        direction: Direction,
-        show: Show,
-    ) -> Cursor {
-        Cursor {
-            start,
-            end,
-            direction,
-            show,
-            is_done: false,
-        }
-    }
-}
-
-/// What a visitor of a scan wants next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// The next record.
-    Continue,
-    /// Stop after this record; the cursor stands behind it.
-    Pause,
-}
-
-/// Is there more to scan?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// The cursor can go on.
-    More,
-    /// The range is exhausted.
-    Done,
 }
 
 /// Why a batch was not taken.
@@ -110,26 +80,6 @@ pub enum Submitted {
     First,
     /// Others are waiting already: a commit is on its way.
     Behind,
-}
-
-/// How close the engine is to a limit: a value, never a hidden sleep.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pressure {
-    /// 0.0 = calm, 1.0 = at the limit. Admission delays or refuses as it grows.
-    pub level: f64,
-    /// Set when new values must be refused.
-    pub stop: Option<Stop>,
-}
-
-/// Why new values must be refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// Sealed memtables wait for a flush (503).
-    MemtablesFull,
-    /// Level 0 has too many tables (503).
-    CompactionBehind,
-    /// The disk is full (507); deletes go on.
-    DiskFull,
 }
 
 /// Background work comes in two kinds, so that a flush never waits behind a compaction.
@@ -150,82 +100,97 @@ pub enum Maintained {
     More,
 }
 
-/// Counters and gauges of one engine.
-#[derive(Clone, Debug, Default)]
-pub struct Stats {
-    /// Tables and bytes per level.
-    pub levels: Vec<(usize, u64)>,
-    /// Bytes in the active and the sealed memtables.
-    pub memtable_bytes: u64,
-    /// Sealed memtables waiting for a flush.
-    pub memtables_sealed: usize,
-    /// Bytes of cached blocks.
-    pub cache_bytes: u64,
-    /// Cached blocks found / not found.
-    pub cache_hits: u64,
-    /// Blocks that had to be read.
-    pub cache_misses: u64,
-    /// `Wait::Never` reads that the kernel refused.
-    pub reads_would_block: u64,
-    /// Filters that said "absent".
-    pub filter_negatives: u64,
-    /// Commits (one log write each).
-    pub commits: u64,
-    /// Writes in those commits.
-    pub commit_writes: u64,
-    /// Bytes written to the log.
-    pub log_bytes: u64,
-    /// `fdatasync` calls on the log.
-    pub log_syncs: u64,
-    /// Log segments on disk.
-    pub log_segments: usize,
-    /// Flushes done.
-    pub flushes: u64,
-    /// Bytes written by flushes.
-    pub flush_bytes: u64,
-    /// Compactions done.
-    pub compactions: u64,
-    /// Bytes read by compactions.
-    pub compaction_read_bytes: u64,
-    /// Bytes written by compactions.
-    pub compaction_write_bytes: u64,
-    /// Damaged blocks met by reads.
-    pub damaged_reads: u64,
-    /// Room on the disk at the last look.
-    pub disk_free_bytes: u64,
-}
-
-struct State {
-    queue: Batch,
-    options: Options,
+/// The manifest and what it says, changed together.
+pub(crate) struct Ledger {
+    pub(crate) manifest: Manifest,
+    pub(crate) folder: Folder,
 }
 
 /// One data folder. Shared by reference between all threads.
 pub struct Engine {
+    pub(crate) vfs: Arc<dyn Vfs>,
+    pub(crate) options: Options,
     identity: Identity,
-    data: RwLock<BTreeMap<Vec<u8>, Vec<u8>>>,
-    state: Mutex<State>,
+    pub(crate) cache: Arc<BlockCache>,
+    view: ArcSwap<View>,
+    view_change: Mutex<()>,
+    queue: Mutex<Batch>,
+    log: Mutex<Log>,
+    pub(crate) segments: Segments,
+    pub(crate) ledger: Mutex<Ledger>,
+    pub(crate) lanes: Lanes,
+    pub(crate) garbage: Garbage,
+    next_file: AtomicU64,
+    hlc_floor: u64,
+    hlc_ceiling: AtomicU64,
+    purge_horizon: Mutex<Version>,
+    pub(crate) is_disk_full: AtomicBool,
+    pub(crate) disk_free_bytes: AtomicU64,
+    poison: OnceLock<String>,
+    pub(crate) counters: Counters,
+    /// Held until the engine is dropped: one process per folder.
+    _lock: Box<dyn Send + Sync>,
+}
+
+/// Takes a lock whose holders never panic between changes.
+pub(crate) fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .expect("a thread panicked inside the engine: nothing after that can be trusted")
 }
 
 impl Engine {
     /// Opens or creates the folder, replays the log, and returns ready to serve. `proposed` becomes
     /// the identity of a new folder.
     pub fn open(
-        _vfs: Arc<dyn Vfs>,
+        vfs: Arc<dyn Vfs>,
         options: Options,
         proposed: Identity,
-        _now_ms: u64,
+        now_ms: u64,
     ) -> Result<Engine> {
         options
             .check()
             .map_err(|reason| Error::Unusable { reason })?;
+        let lock = lock_folder(&*vfs)?;
+        let cache = Arc::new(BlockCache::new(options.cache_bytes()));
+        let opened = recover::open(&*vfs, &options, proposed, now_ms)?;
+        let (memtable, inserter) = Memtable::new(options.memtable_bytes);
+        let writer = LogWriter::start(
+            opened.spare,
+            log_salt(opened.identity),
+            opened.log_end,
+            opened.folder.hlc_ceiling,
+        )?;
+        let view = View {
+            active: memtable,
+            sealed: Vec::new(),
+            tree: Arc::new(opened.tree),
+        };
         Ok(Engine {
-            identity: proposed,
-            data: RwLock::new(BTreeMap::new()),
-            state: Mutex::new(State {
-                queue: Batch::new(),
-                options,
+            identity: opened.identity,
+            cache,
+            view: ArcSwap::from_pointee(view),
+            view_change: Mutex::new(()),
+            queue: Mutex::new(Batch::new()),
+            log: Mutex::new(Log::new(writer, inserter)),
+            segments: Segments::new(opened.folder.log_floor),
+            hlc_floor: opened.folder.hlc_ceiling,
+            hlc_ceiling: AtomicU64::new(opened.folder.hlc_ceiling),
+            ledger: Mutex::new(Ledger {
+                manifest: opened.manifest,
+                folder: opened.folder,
             }),
+            lanes: Lanes::default(),
+            garbage: Garbage::default(),
+            next_file: AtomicU64::new(opened.next_file),
+            purge_horizon: Mutex::new(Version::ZERO),
+            is_disk_full: AtomicBool::new(false),
+            disk_free_bytes: AtomicU64::new(0),
+            poison: OnceLock::new(),
+            counters: Counters::default(),
+            _lock: lock,
+            vfs,
+            options,
         })
     }
 
@@ -234,98 +199,77 @@ impl Engine {
         self.identity
     }
 
+    /// The settings it was opened with.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// The hybrid clock must start above this: the largest clock value that may have been used.
     pub fn hlc_floor(&self) -> u64 {
-        0
+        self.hlc_floor
     }
 
     /// Raises the ceiling that the next commit writes into the log: clock values up to `hlc` may be
     /// used once that commit is durable.
-    pub fn raise_hlc_ceiling(&self, _hlc: u64) {}
+    pub fn raise_hlc_ceiling(&self, hlc: u64) {
+        self.hlc_ceiling.fetch_max(hlc, Ordering::AcqRel);
+    }
+
+    /// Tombstones and expired cells up to `horizon` may be purged: every replica of their keys has
+    /// confirmed them, and nothing older will ever be written. A node that holds the only copy of
+    /// everything says `Version::MAX`. Until it is told, the engine purges nothing.
+    pub fn raise_purge_horizon(&self, horizon: Version) {
+        let mut current = hold(&self.purge_horizon);
+        *current = horizon.max(*current);
+    }
+
+    pub(crate) fn purge_horizon(&self) -> Version {
+        *hold(&self.purge_horizon)
+    }
 
     /// Shows the newest cell of `stored_key` to `visit`.
     pub fn get<R>(
         &self,
         stored_key: &[u8],
-        _wait: Wait,
+        wait: Wait,
         visit: impl FnOnce(CellRef<'_>) -> R,
     ) -> Result<Lookup<R>> {
-        let data = self.data.read().expect("no holder panics");
-        Ok(match data.get(stored_key) {
-            Some(bytes) => Lookup::Cell(visit(CellRef::decode(bytes).expect("we encoded it"))),
-            None => Lookup::Nothing,
-        })
+        let found = self.view.load().get(&self.cache, stored_key, wait, visit);
+        match &found {
+            Ok(Lookup::WouldBlock) => self.counters.reads_would_block.add(1),
+            Err(Error::Damaged { .. }) => self.counters.damaged_reads.add(1),
+            _ => {}
+        }
+        found
     }
 
     /// Shows records from `cursor` on to `visit` until it pauses, the range ends, or about
-    /// `budget_bytes` were looked at (live or not). Blocks on the disk: not for event loops.
+    /// `budget_bytes` were looked at (shown or not). Blocks on the disk: not for event loops.
     pub fn scan(
         &self,
         cursor: &mut Cursor,
         budget_bytes: usize,
-        mut visit: impl FnMut(&[u8], CellRef<'_>) -> Flow,
+        visit: impl FnMut(&[u8], CellRef<'_>) -> Flow,
     ) -> Result<Progress> {
-        let data = self.data.read().expect("no holder panics");
-        let mut seen = 0;
-        loop {
-            if cursor.is_done {
-                return Ok(Progress::Done);
-            }
-            let range = (
-                cursor.start.as_ref().map(|k| k.as_slice()),
-                cursor.end.as_ref().map(|k| k.as_slice()),
-            );
-            let empty = match range {
-                (
-                    Bound::Included(a) | Bound::Excluded(a),
-                    Bound::Included(b) | Bound::Excluded(b),
-                ) => {
-                    a >= b && !(a == b && matches!(range, (Bound::Included(_), Bound::Included(_))))
-                }
-                _ => false,
-            };
-            let next = if empty {
-                None
-            } else {
-                let mut it = data.range::<[u8], _>(range);
-                match cursor.direction {
-                    Direction::Forward => it.next(),
-                    Direction::Backward => it.next_back(),
-                }
-            };
-            let Some((key, bytes)) = next else {
-                cursor.is_done = true;
-                continue;
-            };
-            let bound = Bound::Excluded(key.clone());
-            match cursor.direction {
-                Direction::Forward => cursor.start = bound,
-                Direction::Backward => cursor.end = bound,
-            }
-            let cell = CellRef::decode(bytes).expect("we encoded it");
-            seen += key.len() + bytes.len();
-            let shown = match cursor.show {
-                Show::All => true,
-                Show::Live { now_ms } => cell.is_live(now_ms),
-            };
-            if shown && visit(key, cell) == Flow::Pause || seen >= budget_bytes {
-                return Ok(Progress::More);
-            }
+        let sources = self.view.load().sources(&self.cache);
+        let progress = cursor.run(sources, budget_bytes, visit);
+        if let Err(Error::Damaged { .. }) = &progress {
+            self.counters.damaged_reads.add(1);
         }
+        progress
     }
 
     /// Moves `batch` into the commit queue; it is empty afterwards, or untouched when refused.
     pub fn submit(&self, batch: &mut Batch) -> std::result::Result<Submitted, Refused> {
-        let mut state = self.state.lock().expect("no holder panics");
-        if state.queue.len() + batch.len() > state.options.commit_queue_len_max
-            || state.queue.bytes().len() + batch.bytes().len()
-                > state.options.commit_queue_bytes_max
-        {
+        let mut queue = hold(&self.queue);
+        let is_full = queue.len() + batch.len() > self.options.commit_queue_len_max
+            || queue.bytes().len() + batch.bytes().len() > self.options.commit_queue_bytes_max;
+        if is_full {
             return Err(Refused::QueueFull);
         }
-        let first = state.queue.is_empty();
-        state.queue.append(batch);
-        Ok(if first {
+        let is_first = queue.is_empty();
+        queue.append(batch);
+        Ok(if is_first {
             Submitted::First
         } else {
             Submitted::Behind
@@ -333,90 +277,324 @@ impl Engine {
     }
 
     /// Commits everything queued: one log write, one sync if so configured, then visible. Appends
-    /// `(token, outcome)` per write to `done`. Blocks on the disk. An `Err` is `Poisoned`, or leaves
-    /// the queue for a later commit (no log segment could be made: disk full).
+    /// `(token, outcome)` per write to `done`. Blocks on the disk.
+    ///
+    /// After `Poisoned` the outcomes of everything queued are unknown for ever. After any other
+    /// error (no room for a log segment) nothing was written, and every token was handed back as
+    /// `NotApplied` or `NoRoom`.
     pub fn commit(&self, done: &mut Vec<(u64, Outcome)>) -> Result<()> {
-        let batch = std::mem::take(&mut self.state.lock().expect("no holder panics").queue);
-        let mut data = self.data.write().expect("no holder panics");
-        for op in &batch.ops {
-            let (record, _) = Record::split(&batch.bytes[op.start..]).expect("we encoded it");
-            let mut cell = record.cell().expect("we encoded it").to_owned();
-            let current = data
-                .get(record.stored_key)
-                .map(|b| CellRef::decode(b).expect("ours").to_owned());
-            let live = current
-                .as_ref()
-                .filter(|c| c.as_ref().is_live(op.now_ms))
-                .map(|c| c.version);
-            let holds = match op.guard {
-                Guard::None => true,
-                Guard::Present => live.is_some(),
-                Guard::Absent => live.is_none(),
-                Guard::Matches(v) => live == Some(v),
-                Guard::Differs(v) => live != Some(v),
-            };
-            if !holds {
-                done.push((op.token, Outcome::GuardFailed { current: live }));
-                continue;
-            }
-            let base = current.map_or(Version::ZERO, |c| c.version);
-            if op.guard != Guard::None && cell.version <= base {
-                cell.version = base.successor();
-            }
-            if cell.version > base {
-                let mut bytes = Vec::new();
-                cell.as_ref().encode(&mut bytes);
-                data.insert(record.stored_key.to_vec(), bytes);
-            }
-            done.push((
-                op.token,
-                Outcome::Applied {
-                    version: cell.version,
-                },
-            ));
-        }
-        Ok(())
+        self.commit_held(&mut hold(&self.log), Wait::Block, done)
+            .map(|_| ())
     }
 
     /// As `commit`, for an event loop and `Durability::Os` only: `Ok(false)` when it would have to
     /// wait (another commit runs, the next log segment is not ready, a guard needs the disk): then
     /// wake whoever calls `commit`.
     pub fn try_commit(&self, done: &mut Vec<(u64, Outcome)>) -> Result<bool> {
-        self.commit(done).map(|()| true)
+        assert_eq!(
+            self.options.durability,
+            Durability::Os,
+            "a sync would block the event loop"
+        );
+        match self.log.try_lock() {
+            Ok(mut log) => self.commit_held(&mut log, Wait::Never, done),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Poisoned(_)) => panic!("a thread panicked inside a commit"),
+        }
+    }
+
+    fn commit_held(
+        &self,
+        log: &mut Log,
+        wait: Wait,
+        done: &mut Vec<(u64, Outcome)>,
+    ) -> Result<bool> {
+        self.check_poison()?;
+        if log.pending.is_empty() {
+            std::mem::swap(&mut *hold(&self.queue), &mut log.pending);
+        }
+        if log.pending.is_empty() {
+            return Ok(true);
+        }
+        if log.settle(&self.view.load(), &self.cache, wait)? == Settled::WouldBlock {
+            return Ok(false);
+        }
+        if log.writer.room() < log.pending.bytes().len() {
+            match self.next_segment(wait) {
+                Ok(Some(spare)) => self.or_poison(log.writer.roll(spare))?,
+                Ok(None) => return Ok(false),
+                Err(error) => {
+                    log.give_up(&error, done);
+                    return Err(error);
+                }
+            }
+        }
+        let count = log.drop_refused();
+        if count > 0 {
+            self.write(log, count)?;
+        }
+        log.report(done);
+        self.seal_when_full(log);
+        Ok(true)
+    }
+
+    fn write(&self, log: &mut Log, count: u32) -> Result<()> {
+        let ceiling = self.hlc_ceiling.load(Ordering::Acquire);
+        let Log {
+            writer, pending, ..
+        } = log;
+        self.or_poison(writer.append(pending.bytes(), count, ceiling))?;
+        if self.options.durability == Durability::Sync {
+            self.or_poison(writer.sync())?;
+            self.counters.log_syncs.add(1);
+        }
+        self.counters.commits.add(1);
+        self.counters.commit_writes.add(u64::from(count));
+        self.counters
+            .log_bytes
+            .add(log.pending.bytes().len() as u64);
+        log.publish();
+        Ok(())
+    }
+
+    /// The segment to go on in; `None` when none is ready and the caller must not wait.
+    fn next_segment(&self, wait: Wait) -> Result<Option<Spare>> {
+        match wait {
+            Wait::Never => Ok(self.segments.take_ready()),
+            Wait::Block => self.segments.take(&*self.vfs, &self.options).map(Some),
+        }
+    }
+
+    /// A failure after which nobody knows what is durable.
+    fn or_poison<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.poisoned_by(&error))
+    }
+
+    pub(crate) fn poisoned_by(&self, error: &Error) -> Error {
+        let reason = match error {
+            Error::Poisoned { reason } => reason.clone(),
+            other => other.to_string(),
+        };
+        Error::Poisoned {
+            reason: self.poison.get_or_init(|| reason).clone(),
+        }
+    }
+
+    fn check_poison(&self) -> Result<()> {
+        match self.poison.get() {
+            Some(reason) => Err(Error::Poisoned {
+                reason: reason.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn seal_when_full(&self, log: &mut Log) {
+        let view = self.view.load();
+        if view.active.bytes() >= self.options.memtable_bytes && view.sealed.len() < SEALED_MAX {
+            self.seal_memtable(log);
+        }
+    }
+
+    fn seal_memtable(&self, log: &mut Log) {
+        let (memtable, inserter) = Memtable::new(self.options.memtable_bytes);
+        log.inserter = inserter;
+        let log_floor_after = log.writer.segment();
+        self.change_view(|view| {
+            let full = std::mem::replace(&mut view.active, memtable);
+            view.sealed.insert(
+                0,
+                Sealed {
+                    memtable: full,
+                    log_floor_after,
+                },
+            );
+        });
+    }
+
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    /// Replaces the view in one step.
+    pub(crate) fn change_view(&self, change: impl FnOnce(&mut View)) {
+        let _held = hold(&self.view_change);
+        let mut next = View::clone(&self.view.load());
+        change(&mut next);
+        self.view.store(Arc::new(next));
+    }
+
+    /// Writes `edit` to the manifest, and then makes `change` to the view.
+    pub(crate) fn install(&self, edit: Edit, change: impl FnOnce(&mut View)) -> Result<()> {
+        self.check_poison()?;
+        let mut ledger = hold(&self.ledger);
+        match ledger.manifest.append(&edit) {
+            Err(error @ Error::Poisoned { .. }) => return Err(self.poisoned_by(&error)),
+            Err(error) => return Err(error),
+            Ok(()) => {}
+        }
+        ledger
+            .folder
+            .apply(edit)
+            .expect("the engine makes only edits that fit");
+        self.change_view(change);
+        if ledger.manifest.is_long() {
+            let id = self.next_file_id();
+            let snapshot = ledger.folder.snapshot();
+            match Manifest::create(&*self.vfs, id, &snapshot) {
+                Ok(next) => {
+                    let old = std::mem::replace(&mut ledger.manifest, next);
+                    self.garbage.add(crate::tree::manifest::file_name(old.id()));
+                }
+                // CURRENT may name either: both hold the same, but only one may be written to.
+                Err(error) => return Err(self.poisoned_by(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn next_file_id(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Attests the last batch, so that later damage to it is told from a torn tail. Call about 10 ms
     /// after the last commit when nothing is queued; costs nothing when there is nothing to attest.
     pub fn seal(&self) -> Result<()> {
+        let mut log = hold(&self.log);
+        self.check_poison()?;
+        if self.or_poison(log.writer.seal())? {
+            self.or_poison(log.writer.sync())?;
+        }
         Ok(())
     }
 
-    /// One slice of background work of about `budget_bytes`. One caller per lane at a time.
-    pub fn maintain(&self, _lane: Lane, _now_ms: u64, _budget_bytes: usize) -> Result<Maintained> {
-        Ok(Maintained::Idle)
+    /// Syncs the log without holding up commits: with `Durability::Os`, what a machine that loses
+    /// power can take with it stays small.
+    pub(crate) fn sync_log_behind(&self) -> Result<bool> {
+        let unsynced = {
+            let mut log = hold(&self.log);
+            if log.writer.synced_lsn() >= log.writer.end_lsn() {
+                return Ok(false);
+            }
+            self.or_poison(log.writer.begin_sync())?
+        };
+        let result = unsynced.run();
+        self.or_poison(hold(&self.log).writer.finish_sync(&unsynced, result))?;
+        self.counters.log_syncs.add(1);
+        Ok(true)
+    }
+
+    /// One slice of background work of about `budget_bytes`. A second caller of the same lane waits.
+    ///
+    /// An error leaves everything as it was: after `Poisoned` the process must stop, after others
+    /// the work is tried again at a later call.
+    pub fn maintain(&self, lane: Lane, now_ms: u64, budget_bytes: usize) -> Result<Maintained> {
+        self.check_poison()?;
+        match lane {
+            Lane::Flush => self.maintain_flush(now_ms, budget_bytes),
+            Lane::Compact => self.maintain_compact(now_ms, budget_bytes),
+        }
     }
 
     /// How close to a limit.
     pub fn pressure(&self) -> Pressure {
-        Pressure {
-            level: 0.0,
-            stop: None,
-        }
+        let view = self.view.load();
+        let counts = Counts {
+            memtable_bytes: view.memtable_bytes(),
+            memtables_sealed: view.sealed.len(),
+            active_bytes: view.active.bytes(),
+            level0_tables: view.tree.levels[0].tables.len(),
+            is_disk_full: self.is_disk_full.load(Ordering::Relaxed),
+        };
+        pressure::of(counts, &self.options)
     }
 
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
-        Stats::default()
+        let view = self.view.load();
+        let c = &self.counters;
+        let cache = self.cache.counts();
+        Stats {
+            levels: view
+                .tree
+                .levels
+                .iter()
+                .map(|l| (l.tables.len(), l.bytes()))
+                .collect(),
+            table_records: view.tree.tables().map(|(_, t)| t.meta().records).sum(),
+            table_pinned_bytes: view
+                .tree
+                .tables()
+                .map(|(_, t)| t.pinned_bytes() as u64)
+                .sum(),
+            memtable_bytes: view.memtable_bytes() as u64,
+            memtables_sealed: view.sealed.len(),
+            cache_bytes: self.cache.bytes(),
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
+            filter_negatives: cache.filter_negatives,
+            reads_would_block: c.reads_would_block.value(),
+            commits: c.commits.value(),
+            commit_writes: c.commit_writes.value(),
+            log_bytes: c.log_bytes.value(),
+            log_syncs: c.log_syncs.value(),
+            log_segments: self.segments.on_disk(),
+            flushes: c.flushes.value(),
+            flush_bytes: c.flush_bytes.value(),
+            compactions: c.compactions.value(),
+            compaction_read_bytes: c.compaction_read_bytes.value(),
+            compaction_write_bytes: c.compaction_write_bytes.value(),
+            damaged_reads: c.damaged_reads.value(),
+            disk_free_bytes: self.disk_free_bytes.load(Ordering::Relaxed),
+        }
     }
 
     /// Flushes what is in memory and syncs, so that the next open has nothing to replay. The
     /// caller has stopped submitting.
-    pub fn close(&self, _now_ms: u64) -> Result<()> {
+    pub fn close(&self, now_ms: u64) -> Result<()> {
+        self.flush_all(now_ms)
+    }
+
+    /// A copy of the folder as of now in the empty folder behind `target` (which is `path`), made of
+    /// hard links. Blocks; writes go on meanwhile and may or may not be in it.
+    pub fn checkpoint(&self, target: &dyn Vfs, path: &std::path::Path, now_ms: u64) -> Result<()> {
+        self.flush_all(now_ms)?;
+        self.link_into(target, path)
+    }
+
+    /// Seals the active memtable and goes on in a new log segment, so that a flush of everything
+    /// sealed leaves nothing in older segments.
+    pub(crate) fn seal_and_roll(&self) -> Result<()> {
+        let mut log = hold(&self.log);
+        self.check_poison()?;
+        if self.view.load().active.is_empty() {
+            return Ok(());
+        }
+        let spare = self.segments.take(&*self.vfs, &self.options)?;
+        self.or_poison(log.writer.roll(spare))?;
+        self.seal_memtable(&mut log);
         Ok(())
     }
 
-    /// A copy of the folder as of now in the new folder `target`, made of hard links.
-    pub fn checkpoint(&self, _target: &std::path::Path, _now_ms: u64) -> Result<()> {
-        Ok(())
+    /// Segments below `floor` are gone: their unsynced bytes need no sync.
+    pub(crate) fn forget_log_below(&self, floor: u64) {
+        hold(&self.log).writer.forget_below(floor);
     }
+}
+
+/// Ties log segments to their folder: a segment of another folder is not replayed by mistake.
+pub(crate) fn log_salt(identity: Identity) -> u64 {
+    (identity.node >> 64) as u64 ^ identity.node as u64
+}
+
+fn lock_folder(vfs: &dyn Vfs) -> Result<Box<dyn Send + Sync>> {
+    vfs.lock().map_err(|e| match e.kind() {
+        std::io::ErrorKind::WouldBlock => Error::Unusable {
+            reason: format!(
+                "{} is in use by another process: stop it first, or choose another folder",
+                vfs.describe()
+            ),
+        },
+        _ => Error::io(format!("locking {}", vfs.describe()), e),
+    })
 }

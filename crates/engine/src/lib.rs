@@ -8,17 +8,35 @@
 //!
 //! See: docs/format/, docs/overload.md, ARCHITECTURE.md.
 
+mod background;
 pub mod batch;
+mod cache;
+pub mod check;
+mod commit;
+mod compact;
+pub mod dump;
 mod engine;
 pub mod error;
+pub mod frame;
+mod memtable;
+mod merge;
 pub mod options;
+mod pressure;
+mod recover;
+mod scan;
+mod segments;
 pub mod source;
+mod stats;
+pub mod table;
+pub mod tree;
 pub mod vfs;
+mod view;
+pub mod wal;
 
 pub use batch::{Batch, Guard, Outcome};
-pub use engine::{
-    Cursor, Direction, Engine, Flow, Identity, Lane, Lookup, Maintained, Pressure, Progress,
-    Refused, Show, Stats, Stop, Submitted,
-};
+pub use engine::{Direction, Engine, Identity, Lane, Lookup, Maintained, Refused, Submitted};
 pub use error::{Error, Result};
 pub use options::{Compression, Durability, Options};
+pub use pressure::{Pressure, Stop};
+pub use scan::{Cursor, Flow, Progress, Show};
+pub use stats::Stats;

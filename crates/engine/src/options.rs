@@ -148,6 +148,13 @@ impl Options {
         Ok(())
     }
 
+    /// Bytes for cached blocks: what the memtables leave, less a sixteenth for indexes that open
+    /// tables pin and for jobs' buffers.
+    pub fn cache_bytes(&self) -> usize {
+        let memtables = 3 * self.memtable_bytes;
+        (self.memory_bytes - memtables - self.memory_bytes / 16).max(64 << 10)
+    }
+
     /// Largest value these settings can store.
     pub fn value_bytes_max(&self) -> usize {
         (self.commit_queue_bytes_max - (4 << 10)).min(limits::VALUE_BYTES_MAX_LIMIT)

@@ -1,1 +1,30 @@
-//! Placeholder.
+//! What one member of the cluster decides: plain values and plain functions, driven from outside.
+//!
+//! ```text
+//! hlc.rs        Hlc                clock values that never go back, below a persisted ceiling
+//! quorum.rs     Quorum, Level      how many copies, how many answers, what that promises
+//! admission.rs  Gate, admit        who comes in, who waits a little, who is refused
+//! outcome.rs    Outcome, Receipt   what a client can get, and what it is told about it
+//! limits.rs                        the numbers of the above, with their reasons
+//! ```
+//!
+//! Invariants
+//! 1. No I/O, no clock, no randomness, no thread: time is an argument.
+//! 2. Values that exist are valid: a `Quorum` has been checked, a `Permit` was paid for.
+//!
+//! Not here: bytes on disk (crate `engine`), bytes on the wire and status codes (crates `wire`,
+//! `server`), the ring and the machines of replicated operations (not yet written).
+//! See: docs/overload.md, ARCHITECTURE.md.
+
+pub mod admission;
+pub mod hlc;
+pub mod limits;
+pub mod outcome;
+pub mod quorum;
+
+pub use admission::{
+    Class, Entry, Gate, LocalGate, LocalPermit, Permit, Pressure, Refusal, Stop, admit,
+};
+pub use hlc::{Hlc, TooFarAhead};
+pub use outcome::{Durability, Known, Outcome, Receipt};
+pub use quorum::{BadQuorum, Level, Quorum};

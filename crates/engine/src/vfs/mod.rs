@@ -14,6 +14,14 @@
 //! Not here: formats, checksums, caching.
 //! See: docs/format/folder.md.
 
+pub mod faulty;
+pub mod mem;
+pub mod os;
+
+pub use faulty::FaultyVfs;
+pub use mem::MemVfs;
+pub use os::OsVfs;
+
 use std::io;
 use std::sync::Arc;
 
@@ -36,6 +44,10 @@ pub struct Room {
 }
 
 /// One open file.
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "nobody asks a file whether it is empty"
+)]
 pub trait File: Send + Sync {
     /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file.
     /// With `Wait::Never`, an error of kind `WouldBlock` says that the disk would have to be asked.

@@ -1,0 +1,39 @@
+# One door for people: every target sets up what it needs from cargo, a C compiler and make alone.
+
+CARGO ?= cargo
+# Where `make run` keeps its data.
+DATA  ?= data
+
+.DEFAULT_GOAL := help
+.PHONY: help run test demo clean
+
+## help: show this list
+help:
+	@printf 'Dendra: a key-value store over plain HTTP.\n\n'
+	@sed -n 's/^## \([a-z-]*\): \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "  make %-17s %s\n", $$1, $$2 }'
+	@printf '\nThe data folder of `make run` is ./%s (make run DATA=/elsewhere).\n' '$(DATA)'
+
+## run: build, then serve http://127.0.0.1:8080 until Ctrl-C
+run:
+	$(CARGO) build --release --package dendra
+	@printf '%s\n' '' \
+	  'In another terminal:' \
+	  "  curl -X PUT --data-binary 'hello' 'http://127.0.0.1:8080/v0/entity?id=greeting'" \
+	  "  curl 'http://127.0.0.1:8080/v0/entity?id=greeting'" \
+	  ''
+	@exec $(CARGO) run --quiet --release --package dendra -- serve --data '$(DATA)'
+
+## test: everything that must hold before a change is merged: style, documents, tests
+test:
+	$(CARGO) xtask ci
+
+## demo: load a real file tree, kill the node in the middle, prove that nothing is lost
+demo:
+	$(CARGO) xtask demo
+
+## clean: remove what was built (never data)
+clean:
+	$(CARGO) clean
+
+# Yardsticks: speed beside other programs, never a part of `make test`.
+-include bench/targets.mk

@@ -1,0 +1,115 @@
+//! Row `tail`: what flushes and compactions do to the slowest requests.
+//!
+//! ```text
+//! calm   all written bytes fit the memtable      no table is made in a window
+//! busy   a memtable of 2 MiB                     flushes and compactions all the time
+//! both   the same data in tables, the same mix (one PUT in five), the same open-loop rate:
+//!        70 % of the knee; the knee is what the busy one answers in a closed loop
+//! ```
+//!
+//! Invariants
+//! 1. The rate is the same for both, fixed before the first window, and latency counts from the
+//!    planned instant.
+//! 2. A busy window without a new table, or a calm one with one, is named in the notes.
+//!
+//! Not here: the search for a knee under an objective: that is the lab's work, not a yardstick's.
+//! See: docs/lab/README.md.
+
+use super::{Bound, Plan, Row, Variant, preload};
+use crate::Result;
+use crate::keys::Keys;
+use crate::load::Stored;
+use crate::server::Server;
+use crate::window::{self, Pace};
+use std::fs;
+use std::path::Path;
+
+const SHARE_OF_KNEE: f64 = 0.7;
+const PUT_PERCENT: u64 = 20;
+/// Tails need samples, and a window must hold several flushes.
+const WINDOWS_LONGER: u32 = 2;
+const CALM: [&str; 4] = ["--memory", "2GiB", "--memtable", "256MiB"];
+const BUSY: [&str; 4] = ["--memory", "2GiB", "--memtable", "2MiB"];
+
+/// p99.9 at 70 % of the knee, with and without background work.
+pub(crate) fn tail(plan: &Plan) -> Result<Row> {
+    let question = "Four GETs to one PUT at 70 % of the knee, open loop: what do flushes and \
+                    compactions do to p99.9?";
+    let mut row = Row::new("tail", question);
+    for (durability, calm, busy) in [
+        ("os", "calm os", "busy os"),
+        ("sync", "calm sync", "busy sync"),
+    ] {
+        tail_for(plan, &mut row, durability, calm, busy)?;
+    }
+    Ok(row)
+}
+
+fn tail_for(
+    plan: &Plan,
+    row: &mut Row,
+    durability: &str,
+    calm: &'static str,
+    busy: &'static str,
+) -> Result<()> {
+    let busy_folder = format!("tail-busy-{durability}");
+    let calm_folder = format!("tail-calm-{durability}");
+    let with = |options: [&'static str; 4]| [&["--durability", durability], &options[..]].concat();
+    let Some(busy_server) = row.started(plan.dendra(busy, &busy_folder, &with(BUSY))) else {
+        return Ok(());
+    };
+    preload(&busy_server, plan.keys)?;
+    // Filled and started again: what the calm one reads lies in tables too.
+    let filler = plan.dendra(calm, &calm_folder, &with(CALM))?;
+    preload(&filler, plan.keys)?;
+    filler.stop()?;
+    let calm_server = plan.dendra(calm, &calm_folder, &with(CALM))?;
+
+    let length = plan.length * WINDOWS_LONGER;
+    let keys = Keys::Uniform { count: plan.keys };
+    let workload = |server: &Server| plan.workload(server, keys, PUT_PERCENT, Stored::Yes);
+    let knee = window::measure(&busy_server, workload(&busy_server), Pace::Closed, length)?.rate;
+    let rate = SHARE_OF_KNEE * knee;
+    row.note(format!(
+        "{durability}: {} connections in a closed loop reach {knee:.0}/s, so {rate:.0}/s are sent",
+        plan.connections
+    ));
+    let pace = Pace::Open { rate };
+    let variants = [&calm_server, &busy_server].map(|server| Variant {
+        name: server.name,
+        server,
+        workload: workload(server),
+        pace,
+    });
+    let before = [&calm_folder, &busy_folder].map(|folder| newest_table(&plan.data(folder)));
+    row.run(plan, &variants, length)?;
+    let after = [&calm_folder, &busy_folder].map(|folder| newest_table(&plan.data(folder)));
+    let made = [after[0] - before[0], after[1] - before[1]];
+    row.note(format!(
+        "{durability}: numbers given to new files in {:.0} s of load: calm {}, busy {}",
+        (length * plan.rounds as u32).as_secs_f64(),
+        made[0],
+        made[1]
+    ));
+    if made[1] < plan.rounds as u64 {
+        row.note(format!(
+            "{durability}: the busy one was not busy; the ratio means nothing"
+        ));
+    }
+    row.ratio(busy, calm, "p99.9", |w| w.latency_us[2], Bound::AtMost(2.0));
+    row.ratio(busy, calm, "p99", |w| w.latency_us[1], Bound::Shown);
+    row.ratio(busy, calm, "CPU a request", |w| w.cpu_us, Bound::Shown);
+    Ok(())
+}
+
+/// Largest number in the name of a table of this folder; tables are numbered as they are made.
+fn newest_table(folder: &Path) -> u64 {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten();
+    names
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            u64::from_str_radix(name.strip_suffix(".tbl")?, 16).ok()
+        })
+        .max()
+        .unwrap_or(0)
+}

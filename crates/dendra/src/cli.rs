@@ -1,0 +1,408 @@
+//! The command line, drawn once for parsing, help, completions and the manual page.
+//!
+//! ```text
+//! dendra serve | get | put | delete | scan | load | config print | completions | man
+//! ```
+//!
+//! Invariants
+//! 1. The flags of `serve` and `config print` come from the table of options, in its order.
+//! 2. Keys and values are `OsString` until an encoding is known: a byte never becomes a replacement
+//!    character.
+//!
+//! Not here: what the commands do (one file each), options of a node (`config/`).
+//! See: docs/cli.md.
+
+use crate::config::table::{Fallback, OPTIONS};
+use crate::encoding::Encoding;
+use clap::{ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A replicated key-value store over plain HTTP: the server and its tools.
+#[derive(Debug, Parser)]
+#[command(
+    name = "dendra",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    /// Colours in help, errors and logs; NO_COLOR is honoured
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
+    pub(crate) color: Colour,
+    /// Say nothing on stderr but errors
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Say more: one line per request; for `serve`, log at debug
+    #[arg(short, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done · 1 failed · 2 unusable options · 3 key not found · 4 condition failed ·
+5 unavailable or no answer in time · 130 interrupted.
+serve: 3 the data folder cannot be opened · 4 the address is taken.
+Data goes to stdout, everything else to stderr.";
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Colour {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// One verb each.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Print the value of one key
+    Get(Get),
+    /// Store one value
+    Put(Put),
+    /// Remove one key, whether it is there or not
+    Delete(Delete),
+    /// Print a range of keys, sorted by bytes
+    Scan(Scan),
+    /// Store many records: a folder, NDJSON or TSV
+    Load(Load),
+    /// Look at the options of a node
+    Config {
+        /// What to do with them
+        #[command(subcommand)]
+        verb: ConfigVerb,
+    },
+    /// Print the completion script of a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (roff): dendra man | man -l -
+    Man,
+}
+
+/// What to do with options.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigVerb {
+    /// Print each effective value and its source, as a file that --config accepts
+    Print {
+        /// One JSON object instead
+        #[arg(long)]
+        json: bool,
+        /// The same flags as `serve`
+        #[command(flatten)]
+        settings: SettingsFlags,
+    },
+}
+
+/// The flags that the table of options describes, and the file.
+#[derive(Debug)]
+pub(crate) struct SettingsFlags {
+    /// What was given, by option key.
+    pub(crate) given: Vec<(&'static str, OsString)>,
+    /// `--config`, or `DENDRA_CONFIG`.
+    pub(crate) config: Option<PathBuf>,
+}
+
+impl Args for SettingsFlags {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let config = clap::Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .value_parser(clap::value_parser!(PathBuf))
+            .help("TOML file of options: `key = value`, keys as the flags [env: DENDRA_CONFIG]");
+        let flags = OPTIONS.iter().map(|spec| {
+            let default = match spec.fallback {
+                Fallback::Fixed(text) => text,
+                Fallback::Derived { rule, .. } => rule,
+            };
+            let help = format!(
+                "{} [env: {}] [default: {default}]",
+                spec.help,
+                spec.variable()
+            );
+            clap::Arg::new(spec.key)
+                .long(spec.key)
+                .value_name(spec.shape)
+                .value_parser(clap::value_parser!(OsString))
+                .help(help)
+        });
+        command.args(flags).arg(config)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        SettingsFlags::augment_args(command)
+    }
+}
+
+impl FromArgMatches for SettingsFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<SettingsFlags, clap::Error> {
+        let given = OPTIONS
+            .iter()
+            .filter_map(|spec| Some((spec.key, matches.get_one::<OsString>(spec.key)?.clone())))
+            .collect();
+        let variable = || std::env::var_os("DENDRA_CONFIG").filter(|text| !text.is_empty());
+        let config = matches.get_one::<PathBuf>("config").cloned();
+        Ok(SettingsFlags {
+            given,
+            config: config.or_else(|| variable().map(PathBuf::from)),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = SettingsFlags::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Which node, and how long to wait for it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Target {
+    /// The node's data port
+    #[arg(long, env = "DENDRA_URL", default_value = "http://127.0.0.1:8080")]
+    pub(crate) url: String,
+    /// The request's deadline on the server, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub(crate) timeout_ms: u64,
+}
+
+/// How keys and values are written.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Encodings {
+    /// Keys and values are hexadecimal, in and out
+    #[arg(long, conflicts_with = "base64")]
+    hex: bool,
+    /// Keys and values are base64, in and out
+    #[arg(long)]
+    base64: bool,
+}
+
+impl Encodings {
+    /// The one that was chosen.
+    pub(crate) fn chosen(self) -> Encoding {
+        match (self.hex, self.base64) {
+            (true, _) => Encoding::Hex,
+            (_, true) => Encoding::Base64,
+            _ => Encoding::Raw,
+        }
+    }
+}
+
+/// How many copies an operation addresses and how many must answer.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Quorum {
+    /// Copies that must answer; the server's default is a majority
+    #[arg(long, value_name = "N")]
+    pub(crate) ack: Option<u32>,
+    /// Copies that the operation addresses; the server's default is its replication factor
+    #[arg(long, value_name = "N")]
+    pub(crate) from: Option<u32>,
+}
+
+/// A condition on what the key holds now.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Condition {
+    /// Only if the key holds this version (as `put` and `get --json` print it), or * for any
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) if_match: Option<String>,
+}
+
+/// `dendra get`
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// The key
+    pub(crate) key: OsString,
+    /// Write the value to this file instead of stdout
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print one JSON object: key, value, version, receipt
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Encoding
+    #[command(flatten)]
+    pub(crate) encodings: Encodings,
+    /// Copies
+    #[command(flatten)]
+    pub(crate) quorum: Quorum,
+    /// Node
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// `dendra put`
+#[derive(Debug, Args)]
+pub(crate) struct Put {
+    /// The key
+    pub(crate) key: OsString,
+    /// The value; - reads stdin, which is also the default when stdin is no terminal
+    pub(crate) value: Option<OsString>,
+    /// Read the value from this file; - is stdin
+    #[arg(long = "in", value_name = "FILE", conflicts_with = "value")]
+    pub(crate) input: Option<PathBuf>,
+    /// Only if the key is not there
+    #[arg(long, conflicts_with = "if_match")]
+    pub(crate) if_absent: bool,
+    /// Forget the record after this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) ttl: Option<u64>,
+    /// Print one JSON object: key, version, receipt
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Condition
+    #[command(flatten)]
+    pub(crate) condition: Condition,
+    /// Encoding
+    #[command(flatten)]
+    pub(crate) encodings: Encodings,
+    /// Copies
+    #[command(flatten)]
+    pub(crate) quorum: Quorum,
+    /// Node
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// `dendra delete`
+#[derive(Debug, Args)]
+pub(crate) struct Delete {
+    /// The key
+    pub(crate) key: OsString,
+    /// Print one JSON object: key, version, receipt
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Condition
+    #[command(flatten)]
+    pub(crate) condition: Condition,
+    /// Encoding
+    #[command(flatten)]
+    pub(crate) encodings: Encodings,
+    /// Copies
+    #[command(flatten)]
+    pub(crate) quorum: Quorum,
+    /// Node
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// `dendra scan`
+#[derive(Debug, Args)]
+pub(crate) struct Scan {
+    /// First key, inclusive; without it and --prefix, all keys
+    #[arg(long, value_name = "KEY", conflicts_with = "prefix")]
+    pub(crate) start: Option<OsString>,
+    /// Where to stop, exclusive
+    #[arg(long, value_name = "KEY", conflicts_with = "prefix")]
+    pub(crate) end: Option<OsString>,
+    /// Only keys that begin with this
+    #[arg(long, value_name = "KEY")]
+    pub(crate) prefix: Option<OsString>,
+    /// At most this many records
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// Largest key first
+    #[arg(long)]
+    pub(crate) reverse: bool,
+    /// Keys without their values
+    #[arg(long)]
+    pub(crate) keys_only: bool,
+    /// One JSON object a line instead of KEY TAB VALUE
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Encoding
+    #[command(flatten)]
+    pub(crate) encodings: Encodings,
+    /// Node
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// How the records of `dendra load` are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A folder: path = key, content = value.
+    Folder,
+    /// One JSON object a line: key or key_base64, value or value_base64, as `scan --json` prints.
+    Ndjson,
+    /// KEY TAB VALUE a line, as `scan` prints; with --hex or --base64 binary-safe.
+    Tsv,
+}
+
+/// `dendra load`
+#[derive(Debug, Args)]
+pub(crate) struct Load {
+    /// A folder, an NDJSON or TSV file, or - for stdin
+    pub(crate) source: PathBuf,
+    /// How records are written [default: a folder is a folder, a file by its extension]
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<Format>,
+    /// Put this in front of every key
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) prefix: OsString,
+    /// Requests in flight, each on its own connection
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub(crate) in_flight: u64,
+    /// How long one record is tried again while the node refuses or is away
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    #[arg(value_parser = crate::config::units::parse_duration)]
+    pub(crate) retry_for: Duration,
+    /// Append each acknowledged key to this file, percent-encoded, one a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) acked: Option<PathBuf>,
+    /// Write every record that failed to this file, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) failures: Option<PathBuf>,
+    /// Print the summary as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Encoding
+    #[command(flatten)]
+    pub(crate) encodings: Encodings,
+    /// Copies
+    #[command(flatten)]
+    pub(crate) quorum: Quorum,
+    /// Node
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_of_the_table_is_a_flag() {
+        let given = [
+            "dendra",
+            "config",
+            "print",
+            "--drain-ms",
+            "5",
+            "--listen",
+            "x",
+        ];
+        let cli = Cli::try_parse_from(given).expect("both are flags");
+        let Command::Config {
+            verb: ConfigVerb::Print { settings, .. },
+        } = cli.command
+        else {
+            panic!("config print was given");
+        };
+        let keys: Vec<&str> = settings.given.iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, ["listen", "drain-ms"]);
+    }
+}

@@ -1,0 +1,102 @@
+//! `--url`: where the node is.
+//!
+//! ```text
+//! http://host[:port][/path]        port 80 unless given
+//! ```
+//!
+//! Invariants
+//! 1. Only `http`: a URL of another scheme is refused with a sentence, never guessed.
+//!
+//! Not here: percent-encoding of keys (crate `wire`).
+//! See: docs/cli.md.
+
+use hyper::Uri;
+
+/// A parsed `--url`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Base {
+    host: String,
+    port: u16,
+    authority: String,
+    path: String,
+}
+
+impl Base {
+    /// Reads `text`; the error is a sentence.
+    pub(crate) fn parse(text: &str) -> Result<Base, String> {
+        let fix = "write one like http://127.0.0.1:8080";
+        let uri: Uri = text
+            .parse()
+            .map_err(|e| format!("--url {text:?} is not a URL ({e}); {fix}"))?;
+        if uri.scheme_str() != Some("http") {
+            return Err(format!(
+                "--url {text:?} is not plain http, the only thing a node speaks; {fix}"
+            ));
+        }
+        let (Some(authority), Some(host)) = (uri.authority(), uri.host()) else {
+            return Err(format!("--url {text:?} names no host; {fix}"));
+        };
+        if authority.as_str().contains('@') || uri.query().is_some() {
+            return Err(format!(
+                "--url {text:?} carries more than a place; {fix}, without user and query"
+            ));
+        }
+        Ok(Base {
+            host: host.trim_matches(['[', ']']).to_owned(),
+            port: uri.port_u16().unwrap_or(80),
+            authority: authority.as_str().to_owned(),
+            path: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// Name or address, IPv6 without brackets.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Host and port as in the `Host` header.
+    pub(crate) fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// What stands in front of every path, without a slash at the end.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_with_and_without_its_parts() {
+        let base = Base::parse("http://[::1]:7000/kv/").expect("it is a place");
+        assert_eq!(
+            (base.host(), base.port(), base.path()),
+            ("::1", 7000, "/kv")
+        );
+        assert_eq!(base.authority(), "[::1]:7000");
+        let base = Base::parse("http://node").expect("it is a place");
+        assert_eq!((base.host(), base.port(), base.path()), ("node", 80, ""));
+    }
+
+    #[test]
+    fn anything_but_a_place_is_refused() {
+        for text in [
+            "",
+            "node:8080",
+            "https://node",
+            "http://",
+            "http://me:secret@node",
+            "http://node/?id=1",
+        ] {
+            assert!(Base::parse(text).is_err(), "{text:?} must be refused");
+        }
+    }
+}

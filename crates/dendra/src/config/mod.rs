@@ -1,0 +1,249 @@
+//! The options of a node: one table, four places, and which place won.
+//!
+//! ```text
+//! flag  >  environment DENDRA_*  >  file (--config FILE, DENDRA_CONFIG)  >  default
+//!
+//! units.rs   256MiB, 250ms
+//! table.rs   every option once: key, kind, default, help
+//! file.rs    TOML text -> raw settings with their lines
+//! ```
+//!
+//! Invariants
+//! 1. Every place is checked, also one that a stronger place overrides: a typo never waits for the
+//!    day on which it counts.
+//! 2. An unknown key or variable is an error; nothing is ignored in silence.
+//! 3. A problem is one sentence that begins with the place: `dendra.toml:3`, `DENDRA_MEMORY`,
+//!    `--memory`.
+//!
+//! Not here: what the options do (crate `server`); options of client commands (`cli.rs`).
+//! See: docs/cli.md.
+
+mod file;
+mod print;
+pub(crate) mod table;
+pub(crate) mod units;
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use table::{Fallback, OPTIONS, Value};
+
+/// Variables that begin with `DENDRA_` and are no option of a node.
+const OTHER_VARIABLES: [&str; 2] = ["DENDRA_CONFIG", "DENDRA_URL"];
+
+/// Where an effective value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The command line.
+    Flag,
+    /// This environment variable.
+    Environment(String),
+    /// This line of this file.
+    File {
+        /// The file as it was named.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+    },
+    /// Nobody set it.
+    Default,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Flag => f.write_str("flag"),
+            Source::Environment(variable) => write!(f, "environment {variable}"),
+            Source::File { path, line } => write!(f, "file {}:{line}", path.display()),
+            Source::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// One option with its effective value.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    /// The option's name.
+    pub(crate) key: &'static str,
+    /// What holds.
+    pub(crate) value: Value,
+    /// Who said so.
+    pub(crate) source: Source,
+}
+
+/// All options, in the table's order.
+#[derive(Clone, Debug)]
+pub(crate) struct Effective {
+    settings: Vec<Setting>,
+}
+
+/// What is wrong with the options: one sentence each.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Problems(pub(crate) Vec<String>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+/// Everything that was said, before anybody decided who is right.
+#[derive(Default)]
+pub(crate) struct Said {
+    /// Flags by option key.
+    pub(crate) flags: Vec<(&'static str, OsString)>,
+    /// The whole environment; foreign variables are skipped.
+    pub(crate) environment: Vec<(OsString, OsString)>,
+    /// The file's name and text.
+    pub(crate) file: Option<(PathBuf, String)>,
+}
+
+impl Said {
+    /// Reads the process's environment and the file that `--config` or `DENDRA_CONFIG` names.
+    pub(crate) fn gather(
+        flags: Vec<(&'static str, OsString)>,
+        config: Option<&Path>,
+    ) -> Result<Said, Problems> {
+        let file = match config {
+            Some(path) => Some((
+                path.to_owned(),
+                file::read(path).map_err(|sentence| Problems(vec![sentence]))?,
+            )),
+            None => None,
+        };
+        Ok(Said {
+            flags,
+            environment: std::env::vars_os().collect(),
+            file,
+        })
+    }
+
+    /// Checks every place and decides.
+    pub(crate) fn resolve(&self) -> Result<Effective, Problems> {
+        let mut problems = Vec::new();
+        let mut found: Vec<Vec<(Value, Source)>> = vec![Vec::new(); OPTIONS.len()];
+        self.take_flags(&mut found, &mut problems);
+        self.take_environment(&mut found, &mut problems);
+        if let Some((path, text)) = &self.file {
+            file::take(path, text, &mut found, &mut problems);
+        }
+        let effective = Effective::decide(found);
+        if problems.is_empty() {
+            problems.extend(effective.contradictions());
+        }
+        if problems.is_empty() {
+            Ok(effective)
+        } else {
+            Err(Problems(problems))
+        }
+    }
+
+    fn take_flags(&self, found: &mut [Vec<(Value, Source)>], problems: &mut Vec<String>) {
+        for (i, spec) in OPTIONS.iter().enumerate() {
+            for (_, text) in self.flags.iter().filter(|(key, _)| *key == spec.key) {
+                match table::parse(spec.kind, text) {
+                    Ok(value) => found[i].push((value, Source::Flag)),
+                    Err(rest) => problems.push(format!("--{}: {rest}", spec.key)),
+                }
+            }
+        }
+    }
+
+    fn take_environment(&self, found: &mut [Vec<(Value, Source)>], problems: &mut Vec<String>) {
+        for (variable, text) in &self.environment {
+            // A variable that is set but empty is what `${NAME:-}` leaves behind: not set.
+            let Some(name) = variable.to_str().filter(|name| name.starts_with("DENDRA_")) else {
+                continue;
+            };
+            if text.is_empty() || OTHER_VARIABLES.contains(&name) {
+                continue;
+            }
+            let Some(i) = OPTIONS.iter().position(|spec| spec.variable() == name) else {
+                problems.push(unknown_variable(name));
+                continue;
+            };
+            match table::parse(OPTIONS[i].kind, OsStr::new(text)) {
+                Ok(value) => found[i].push((value, Source::Environment(name.to_owned()))),
+                Err(rest) => problems.push(format!("{name}: {rest}")),
+            }
+        }
+    }
+}
+
+fn unknown_variable(name: &str) -> String {
+    let known: Vec<String> = OPTIONS.iter().map(table::Spec::variable).collect();
+    let meant = table::closest(name, known.iter().map(String::as_str));
+    let hint = meant.map_or_else(
+        || "unset it, or see `dendra config print` for the options".to_owned(),
+        |meant| format!("did you mean {meant}?"),
+    );
+    format!("{name}: there is no such option; {hint}")
+}
+
+impl Effective {
+    /// The strongest place per option; places were pushed from strongest to weakest.
+    fn decide(found: Vec<Vec<(Value, Source)>>) -> Effective {
+        let mut settings: Vec<Setting> = Vec::with_capacity(OPTIONS.len());
+        for (spec, candidates) in OPTIONS.iter().zip(found) {
+            let strongest = candidates.into_iter().next();
+            let (value, source) = strongest.unwrap_or_else(|| {
+                let earlier = |key: &str| value_of(&settings, key).clone();
+                let value = match spec.fallback {
+                    Fallback::Fixed(text) => table::parse(spec.kind, OsStr::new(text))
+                        .expect("a test parses every fixed default"),
+                    Fallback::Derived { of, .. } => of(&earlier),
+                };
+                (value, Source::Default)
+            });
+            settings.push(Setting {
+                key: spec.key,
+                value,
+                source,
+            });
+        }
+        Effective { settings }
+    }
+
+    /// Values that are fine alone and impossible together.
+    fn contradictions(&self) -> Option<String> {
+        let (memory, memtable) = (self.number("memory"), self.number("memtable"));
+        (memtable.saturating_mul(4) > memory).then(|| {
+            format!(
+                "memtable = {} ({}) is more than a quarter of memory = {} ({}): three memtables and a cache must fit; raise memory or lower memtable",
+                units::show_bytes(memtable),
+                self.setting("memtable").source,
+                units::show_bytes(memory),
+                self.setting("memory").source,
+            )
+        })
+    }
+
+    /// All options, in the table's order.
+    pub(crate) fn settings(&self) -> &[Setting] {
+        &self.settings
+    }
+
+    /// One option. Requires: `key` is in the table.
+    pub(crate) fn setting(&self, key: &str) -> &Setting {
+        self.settings
+            .iter()
+            .find(|setting| setting.key == key)
+            .expect("callers name options of the table")
+    }
+
+    /// A count or a number of bytes. Requires: the option is one.
+    pub(crate) fn number(&self, key: &str) -> u64 {
+        match self.setting(key).value {
+            Value::Count(n) | Value::Bytes(n) => n,
+            _ => panic!("{key} is not a number"),
+        }
+    }
+}
+
+fn value_of<'a>(settings: &'a [Setting], key: &str) -> &'a Value {
+    let found = settings.iter().find(|setting| setting.key == key);
+    &found.expect("a default derives from earlier options").value
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! `dendra config print`: each effective value and who set it.
+//!
+//! ```text
+//! memory = "256MiB"            # file dendra.toml:3
+//! {"memory": {"value": 268435456, "source": "file", "from": "dendra.toml:3"}, …}
+//! ```
+//!
+//! Invariants
+//! 1. The text form is itself a file that `--config` accepts, with the same meaning.
+//! 2. The JSON form has numbers where the option is one, sizes in bytes.
+//!
+//! Not here: deciding (`mod.rs`).
+//! See: docs/cli.md.
+
+use super::table::Value;
+use super::{Effective, Setting, Source, units};
+use serde_json::{Map, json};
+use std::net::SocketAddr;
+
+/// With commas, as the option reads them.
+fn show_addresses(addresses: &[SocketAddr]) -> String {
+    if addresses.is_empty() {
+        return "off".to_owned();
+    }
+    let texts: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+    texts.join(",")
+}
+
+impl Value {
+    /// As in a TOML file.
+    fn to_toml(&self) -> String {
+        let text = match self {
+            Value::Count(n) => return n.to_string(),
+            Value::Bytes(n) => units::show_bytes(*n),
+            Value::Addresses(addresses) => show_addresses(addresses),
+            Value::Folder(path) => path.display().to_string(),
+            Value::Choice(word) => (*word).to_owned(),
+            Value::Text(text) => text.clone(),
+        };
+        toml::Value::String(text).to_string()
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        match self {
+            Value::Count(n) | Value::Bytes(n) => json!(n),
+            Value::Addresses(addresses) => json!(show_addresses(addresses)),
+            Value::Folder(path) => json!(path.display().to_string()),
+            Value::Choice(word) => json!(word),
+            Value::Text(text) => json!(text),
+        }
+    }
+}
+
+fn to_json(setting: &Setting) -> serde_json::Value {
+    let value = setting.value.to_json();
+    match &setting.source {
+        Source::Flag => {
+            json!({"value": value, "source": "flag", "from": format!("--{}", setting.key)})
+        }
+        Source::Environment(name) => {
+            json!({"value": value, "source": "environment", "from": name})
+        }
+        Source::File { path, line } => {
+            json!({"value": value, "source": "file", "from": format!("{}:{line}", path.display())})
+        }
+        Source::Default => json!({"value": value, "source": "default"}),
+    }
+}
+
+impl Effective {
+    /// One line per option, valid TOML, the source as a comment.
+    pub(crate) fn to_toml(&self) -> String {
+        let lines: Vec<(String, String)> = self
+            .settings()
+            .iter()
+            .map(|setting| {
+                let line = format!("{} = {}", setting.key, setting.value.to_toml());
+                (line, setting.source.to_string())
+            })
+            .collect();
+        let width = lines.iter().map(|(line, _)| line.len()).max().unwrap_or(0);
+        lines
+            .iter()
+            .map(|(line, source)| format!("{line:width$}  # {source}\n"))
+            .collect()
+    }
+
+    /// One object, keyed by option.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        let entries: Map<String, serde_json::Value> = self
+            .settings()
+            .iter()
+            .map(|setting| (setting.key.to_owned(), to_json(setting)))
+            .collect();
+        serde_json::Value::Object(entries)
+    }
+}

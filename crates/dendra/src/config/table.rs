@@ -1,0 +1,354 @@
+//! Every option of `dendra serve`, once: flag, variable, file key, help and default all come from
+//! this table.
+//!
+//! ```text
+//! key               flag                  variable                 file
+//! value-bytes-max   --value-bytes-max V   DENDRA_VALUE_BYTES_MAX   value-bytes-max = "1MiB"
+//! ```
+//!
+//! Invariants
+//! 1. Keys are unique, lower case, with dashes; an option whose default derives from another stands
+//!    after it.
+//! 2. Every fixed default parses as its own kind.
+//! 3. A parse error is the rest of a sentence that begins with where the value came from.
+//!
+//! Not here: who wins when two places set one option (`mod.rs`); what the options do (crate
+//! `server`).
+//! See: docs/cli.md.
+
+use super::units;
+use dendra_base::limits;
+use std::ffi::OsStr;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+/// What an option's text means and what it may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// One or more of `host:port`, with commas.
+    Addresses,
+    /// One `host:port`, or `off`.
+    AddressOrOff,
+    /// A folder; created when missing.
+    Folder,
+    /// A plain number in a range.
+    Count {
+        /// Smallest.
+        min: u64,
+        /// Largest.
+        max: u64,
+    },
+    /// A size in a range.
+    Bytes {
+        /// Smallest.
+        min: u64,
+        /// Largest.
+        max: u64,
+    },
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Log levels per target: `info,dendra_engine=debug`.
+    Levels,
+}
+
+/// A parsed option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// Where to listen; nowhere when empty.
+    Addresses(Vec<SocketAddr>),
+    /// A folder.
+    Folder(PathBuf),
+    /// A plain number.
+    Count(u64),
+    /// A number of bytes.
+    Bytes(u64),
+    /// One of the words of `Kind::Choice`.
+    Choice(&'static str),
+    /// Any other text, checked.
+    Text(String),
+}
+
+/// A value from the values of earlier options.
+pub(crate) type Derivation = fn(&dyn Fn(&str) -> Value) -> Value;
+
+/// What an option is when nobody sets it.
+#[derive(Clone, Copy)]
+pub(crate) enum Fallback {
+    /// This text, parsed as any other.
+    Fixed(&'static str),
+    /// Computed from options that stand earlier in the table.
+    Derived {
+        /// For the help: how it is computed.
+        rule: &'static str,
+        /// The computation.
+        of: Derivation,
+    },
+}
+
+/// One option.
+pub(crate) struct Spec {
+    /// The name, as in the flag and in the file.
+    pub(crate) key: &'static str,
+    /// In the help: what stands for the value.
+    pub(crate) shape: &'static str,
+    /// What it accepts.
+    pub(crate) kind: Kind,
+    /// When nobody sets it.
+    pub(crate) fallback: Fallback,
+    /// One sentence for the help.
+    pub(crate) help: &'static str,
+}
+
+impl Spec {
+    /// The environment variable of this option.
+    pub(crate) fn variable(&self) -> String {
+        format!("DENDRA_{}", self.key.to_ascii_uppercase().replace('-', "_"))
+    }
+}
+
+/// The table.
+pub(crate) static OPTIONS: [Spec; 11] = [
+    Spec {
+        key: "listen",
+        shape: "HOST:PORT",
+        kind: Kind::Addresses,
+        fallback: Fallback::Fixed("127.0.0.1:8080"),
+        help: "Addresses of the data port, with commas between them; port 0 takes a free port",
+    },
+    Spec {
+        key: "admin",
+        shape: "HOST:PORT",
+        kind: Kind::AddressOrOff,
+        fallback: Fallback::Fixed("127.0.0.1:9080"),
+        help: "Address of the admin port (health, metrics, status), or off",
+    },
+    Spec {
+        key: "data",
+        shape: "FOLDER",
+        kind: Kind::Folder,
+        fallback: Fallback::Fixed("data"),
+        help: "Data folder, created when missing",
+    },
+    Spec {
+        key: "workers",
+        shape: "N",
+        kind: Kind::Count { min: 1, max: 256 },
+        fallback: Fallback::Fixed("4"),
+        help: "Threads of the store pool, for reads that must wait for the disk and for scans",
+    },
+    Spec {
+        key: "queue",
+        shape: "N",
+        kind: Kind::Count {
+            min: 1,
+            max: 1 << 16,
+        },
+        fallback: Fallback::Fixed("1024"),
+        help: "Operations that may wait for the store pool; more are refused with 503",
+    },
+    Spec {
+        key: "durability",
+        shape: "sync|os",
+        kind: Kind::Choice(&["sync", "os"]),
+        fallback: Fallback::Fixed("sync"),
+        help: "When a write is acknowledged: sync = after fdatasync, os = after write",
+    },
+    Spec {
+        key: "memory",
+        shape: "SIZE",
+        kind: Kind::Bytes {
+            min: 4 << 20,
+            max: 1 << 44,
+        },
+        fallback: Fallback::Fixed("256MiB"),
+        help: "Memory the engine may hold: memtables, cached blocks, indexes",
+    },
+    Spec {
+        key: "memtable",
+        shape: "SIZE",
+        kind: Kind::Bytes {
+            min: 64 << 10,
+            max: 1 << 32,
+        },
+        fallback: Fallback::Derived {
+            rule: "an eighth of memory, 1MiB to 64MiB",
+            of: |earlier| match earlier("memory") {
+                Value::Bytes(memory) => Value::Bytes((memory / 8).clamp(1 << 20, 64 << 20)),
+                other => other,
+            },
+        },
+        help: "Size at which a memtable is written to a table; at most a quarter of memory",
+    },
+    Spec {
+        key: "value-bytes-max",
+        shape: "SIZE",
+        kind: Kind::Bytes {
+            min: 1,
+            max: limits::VALUE_BYTES_MAX_LIMIT as u64,
+        },
+        fallback: Fallback::Fixed("1MiB"),
+        help: "Largest value a client may store; more is answered with 413",
+    },
+    Spec {
+        key: "drain-ms",
+        shape: "MS",
+        kind: Kind::Count {
+            min: 0,
+            max: 3_600_000,
+        },
+        fallback: Fallback::Fixed("5000"),
+        help: "Milliseconds that requests in flight may take after SIGTERM",
+    },
+    Spec {
+        key: "log",
+        shape: "LEVELS",
+        kind: Kind::Levels,
+        fallback: Fallback::Fixed("info"),
+        help: "Log levels: off, error, warn, info, debug, trace, or per target: info,dendra_engine=debug",
+    },
+];
+
+fn parse_count(text: &str, min: u64, max: u64) -> Result<u64, String> {
+    match text.trim().replace('_', "").parse::<u64>() {
+        Ok(n) if (min..=max).contains(&n) => Ok(n),
+        Ok(n) => Err(format!("{n} is outside {min} to {max}")),
+        Err(_) => Err(format!(
+            "{text:?} is not a number; write one from {min} to {max}"
+        )),
+    }
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let text = text.trim();
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let fix = "write an address and a port, like 127.0.0.1:8080 or [::1]:8080";
+    match text.to_socket_addrs() {
+        Ok(mut found) => found
+            .next()
+            .ok_or_else(|| format!("{text:?} names no address; {fix}")),
+        Err(e) => Err(format!("{text:?} is not an address ({e}); {fix}")),
+    }
+}
+
+/// `text` as a value of `kind`, or what is wrong with it and what to write.
+pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
+    if let Kind::Folder = kind {
+        return if text.is_empty() {
+            Err("is empty; name a folder".to_owned())
+        } else {
+            Ok(Value::Folder(PathBuf::from(text)))
+        };
+    }
+    let text = text
+        .to_str()
+        .ok_or_else(|| format!("{text:?} is not UTF-8; write plain text"))?;
+    match kind {
+        Kind::Folder => Ok(Value::Folder(PathBuf::from(text))),
+        Kind::Addresses => {
+            let found: Result<Vec<SocketAddr>, String> =
+                text.split(',').map(parse_address).collect();
+            found.map(Value::Addresses)
+        }
+        Kind::AddressOrOff if text == "off" => Ok(Value::Addresses(Vec::new())),
+        Kind::AddressOrOff => parse_address(text).map(|address| Value::Addresses(vec![address])),
+        Kind::Count { min, max } => parse_count(text, min, max).map(Value::Count),
+        Kind::Bytes { min, max } => match units::parse_bytes(text)? {
+            n if (min..=max).contains(&n) => Ok(Value::Bytes(n)),
+            n => Err(format!(
+                "{} is outside {} to {}",
+                units::show_bytes(n),
+                units::show_bytes(min),
+                units::show_bytes(max)
+            )),
+        },
+        Kind::Choice(words) => words
+            .iter()
+            .find(|word| **word == text)
+            .map(|word| Value::Choice(word))
+            .ok_or_else(|| format!("{text:?} is not one of: {}", words.join(", "))),
+        Kind::Levels => crate::logs::parse_levels(text).map(|_| Value::Text(text.to_owned())),
+    }
+}
+
+/// The known word closest to `wrong`, when it is close enough to be what was meant.
+pub(crate) fn closest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|word| (edits(wrong, word), word))
+        .filter(|(distance, word)| *distance <= 2.max(word.len() / 3))
+        .min()
+        .map(|(_, word)| word)
+}
+
+/// Levenshtein distance.
+fn edits(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.chars().enumerate() {
+            let change = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.chars().count()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(key: &str) -> Option<&'static Spec> {
+        OPTIONS.iter().find(|spec| spec.key == key)
+    }
+
+    #[test]
+    fn every_fixed_default_parses_as_its_own_kind() {
+        for spec in &OPTIONS {
+            if let Fallback::Fixed(text) = spec.fallback {
+                let parsed = parse(spec.kind, OsStr::new(text));
+                assert!(parsed.is_ok(), "{}: {parsed:?}", spec.key);
+            }
+        }
+    }
+
+    #[test]
+    fn keys_are_unique_and_name_their_variable() {
+        for (i, spec) in OPTIONS.iter().enumerate() {
+            assert!(!OPTIONS[..i].iter().any(|other| other.key == spec.key));
+        }
+        let spec = find("value-bytes-max").expect("it is in the table");
+        assert_eq!(spec.variable(), "DENDRA_VALUE_BYTES_MAX");
+    }
+
+    #[test]
+    fn a_misspelt_key_finds_its_neighbour() {
+        let keys = || OPTIONS.iter().map(|spec| spec.key);
+        assert_eq!(closest("memmory", keys()), Some("memory"));
+        assert_eq!(closest("value_bytes_max", keys()), Some("value-bytes-max"));
+        assert_eq!(closest("colour", keys()), None);
+    }
+
+    #[test]
+    fn ranges_are_enforced() {
+        for (key, text) in [
+            ("workers", "0"),
+            ("workers", "2000"),
+            ("memory", "1MiB"),
+            ("value-bytes-max", "9MiB"),
+            ("durability", "maybe"),
+            ("listen", "nowhere"),
+            ("listen", "127.0.0.1"),
+            ("listen", "127.0.0.1:80,"),
+            ("listen", "off"),
+            ("admin", "127.0.0.1:80,127.0.0.1:81"),
+            ("data", ""),
+            ("log", "loud"),
+        ] {
+            let spec = find(key).expect("it is in the table");
+            assert!(parse(spec.kind, OsStr::new(text)).is_err(), "{key}={text}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What a command tells a person: notes on stderr, never on stdout.
+//!
+//! ```text
+//! note      progress and results      silenced by --quiet
+//! detail    one line a request        only with -v
+//! error     why it failed             always
+//! ```
+//!
+//! Invariants
+//! 1. Keys are shown escaped: a key from a server cannot steer the terminal.
+//! 2. A stderr that is gone changes nothing about the work.
+//!
+//! Not here: data (stdout, each command's own), logs of `serve` (`logs.rs`).
+//! See: docs/cli.md.
+
+use std::io::Write;
+
+/// How much a command says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Console {
+    /// `--quiet`: errors only.
+    pub(crate) is_quiet: bool,
+    /// How often `-v` was given.
+    pub(crate) verbosity: u8,
+}
+
+/// Writes one line to stderr. Nobody can be told when that fails.
+fn line(text: &str) {
+    drop(writeln!(std::io::stderr().lock(), "{text}"));
+}
+
+impl Console {
+    /// Something worth knowing.
+    pub(crate) fn note(self, text: &str) {
+        if !self.is_quiet {
+            line(text);
+        }
+    }
+
+    /// Something for a person who looks for a cause.
+    pub(crate) fn detail(self, text: impl FnOnce() -> String) {
+        if self.verbosity > 0 {
+            line(&text());
+        }
+    }
+}
+
+/// Why the command failed.
+pub(crate) fn error(sentence: &str) {
+    line(&format!("dendra: {sentence}"));
+}
+
+/// A key for a person: printable ASCII as it is, the rest escaped.
+pub(crate) fn show_key(key: &[u8]) -> String {
+    key.escape_ascii().to_string()
+}

@@ -1,0 +1,89 @@
+//! Exit codes and failures: what a script can rely on.
+//!
+//! ```text
+//! 0    done                         3    key not found       (get)
+//! 1    failed                       4    condition failed    (put, delete)
+//! 2    unusable options             5    unavailable, or no answer in time
+//! 130  interrupted
+//! serve:  3 the data folder cannot be opened   4 the address is taken
+//! check:  1 damage found                       3 a node runs on the folder
+//! ```
+//!
+//! Invariants
+//! 1. A failure has a code and one sentence for stderr.
+//! 2. A reader of our output that went away (`| head`) is no failure: we end quietly.
+//!
+//! Not here: HTTP statuses (`client/answer.rs`).
+//! See: docs/cli.md.
+
+use std::io;
+use std::process::ExitCode;
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exit(u8);
+
+impl Exit {
+    /// Everything was done.
+    pub(crate) const OK: Exit = Exit(0);
+    /// Something was not done, and no other code says why.
+    pub(crate) const FAILURE: Exit = Exit(1);
+    /// The command line, the environment or the file of options makes no sense.
+    pub(crate) const USAGE: Exit = Exit(2);
+    /// The key is not there.
+    pub(crate) const NOT_FOUND: Exit = Exit(3);
+    /// `serve`: the data folder cannot be opened.
+    pub(crate) const FOLDER: Exit = Exit(3);
+    /// A condition did not hold; nothing was changed.
+    pub(crate) const CONDITION: Exit = Exit(4);
+    /// `serve`: another process has the address.
+    pub(crate) const ADDRESS: Exit = Exit(4);
+    /// No node, or no answer in time.
+    pub(crate) const UNAVAILABLE: Exit = Exit(5);
+    /// SIGINT.
+    pub(crate) const INTERRUPTED: Exit = Exit(130);
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.0)
+    }
+}
+
+/// Why a command ends early.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The code to end with.
+    pub(crate) exit: Exit,
+    /// For stderr; empty = say nothing.
+    pub(crate) sentence: String,
+}
+
+/// What a command returns.
+pub(crate) type Outcome = Result<Exit, Failure>;
+
+impl Failure {
+    /// A failure with its sentence.
+    pub(crate) fn new(exit: Exit, sentence: impl Into<String>) -> Failure {
+        Failure {
+            exit,
+            sentence: sentence.into(),
+        }
+    }
+
+    /// The user wrote something that cannot be done.
+    pub(crate) fn usage(sentence: impl Into<String>) -> Failure {
+        Failure::new(Exit::USAGE, sentence)
+    }
+
+    /// Writing the command's own output failed.
+    pub(crate) fn output(what: &str, error: &io::Error) -> Failure {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Failure::new(Exit::OK, "");
+        }
+        Failure::new(
+            Exit::FAILURE,
+            format!("{what} cannot be written ({error}); make room or choose another place"),
+        )
+    }
+}

@@ -1,0 +1,94 @@
+//! `dendra load`: stores many records and says which it could not.
+//!
+//! ```text
+//! source.rs ─► sender.rs ─► node
+//!                  └──────► tally.rs ─► --acked, --failures, bar, summary
+//! ```
+//!
+//! Invariants
+//! 1. Exit 0 means that every record of the source was acknowledged.
+//! 2. Ctrl-C stops sending, waits for what is in flight, prints the summary and ends with 130; a
+//!    second one ends at once.
+//!
+//! Not here: one record (`ops.rs`).
+//! See: docs/cli.md.
+
+mod sender;
+mod source;
+mod tally;
+
+use crate::cli::Load;
+use crate::console::Console;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::ops::{self, Query};
+use sender::{Halt, Shared};
+use std::cell::{Cell, RefCell};
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+use tally::Tally;
+use tokio::sync::{Mutex, watch};
+use tokio::task::LocalSet;
+use tokio::time::Instant;
+
+/// `dendra load`
+pub(crate) async fn load(args: &Load, console: Console) -> Outcome {
+    let client = ops::client(&args.target, console)?;
+    let encoding = args.encodings.chosen();
+    let items = source::open(&args.source, args.format, encoding).map_err(Failure::usage)?;
+    let prefix = encoding
+        .decode(args.prefix.as_bytes())
+        .map_err(|rest| Failure::usage(format!("--prefix {rest}")))?;
+    let mut query = Query::default();
+    query.add_quorum(args.quorum);
+    let tally = Tally::new(args.acked.as_deref(), args.failures.as_deref(), console)?;
+    let shared = Rc::new(Shared {
+        client,
+        query_rest: query.behind("").replacen('?', "&", 1),
+        prefix,
+        retry_for: args.retry_for,
+        tally: RefCell::new(tally),
+        halt: watch::channel(Halt::No).0,
+        last_answer: Cell::new(Instant::now()),
+        failure: RefCell::new(None),
+    });
+    let parcels = sender::read(items)
+        .map_err(|e| Failure::new(Exit::FAILURE, format!("no thread can be started ({e})")))?;
+    let parcels = Rc::new(Mutex::new(parcels));
+    let senders = LocalSet::new();
+    for _ in 0..args.in_flight {
+        senders.spawn_local(sender::send_all(Rc::clone(&shared), Rc::clone(&parcels)));
+    }
+    tokio::select! {
+        () = senders => {}
+        () = interruptions(&shared, console) => {}
+    }
+    if let Some(failure) = shared.failure.borrow_mut().take() {
+        return Err(failure);
+    }
+    let halt = shared.halt.borrow().clone();
+    conclude(&shared.tally.borrow(), &halt, args.json, console)
+}
+
+/// The first SIGINT stops sending; this future ends at the second.
+async fn interruptions(shared: &Shared, console: Console) {
+    for is_second in [false, true] {
+        if tokio::signal::ctrl_c().await.is_err() {
+            // Without a handler the signal ends the process, which is what is asked for.
+            return std::future::pending().await;
+        }
+        if !is_second {
+            console.note("stopping; waiting for what is in flight (Ctrl-C again ends at once)");
+            shared.stop(Halt::Interrupted);
+        }
+    }
+}
+
+fn conclude(tally: &Tally, halt: &Halt, is_json: bool, console: Console) -> Outcome {
+    let (ended_early, exit) = match halt {
+        Halt::No => (None, tally.exit()),
+        Halt::Interrupted => (Some("interrupted".to_owned()), Exit::INTERRUPTED),
+        Halt::Unreachable(why) => (Some(why.clone()), Exit::UNAVAILABLE),
+    };
+    tally.finish(ended_early.as_deref(), is_json, console)?;
+    Ok(exit)
+}

@@ -1,0 +1,215 @@
+//! Sends records: many in flight, refused ones again after a while, until told to stop.
+//!
+//! ```text
+//! reader thread ─► queue (QUEUE_LEN_MAX records, BYTES_IN_MEMORY_MAX bytes) ─► n senders ─► node
+//!
+//! 201                          acknowledged
+//! 408 429 503 504, no answer   again: Retry-After, or 10 ms doubling to 1 s, for --retry-for
+//! anything else                failed, with the server's sentence; the rest go on
+//! ```
+//!
+//! Invariants
+//! 1. Records in memory are bounded in number and in bytes; the reader waits.
+//! 2. After `stop`, no new request leaves; what is in flight is awaited.
+//! 3. A node that gave no answer to anybody for `--retry-for` ends the load, and not one record
+//!    after the other for the same time each.
+//!
+//! Not here: the source (`source.rs`), counting (`tally.rs`).
+//! See: docs/overload.md.
+
+use super::source::{Item, Items};
+use super::tally::{Subject, Tally};
+use crate::client::{Answer, Ask, Client, Trouble};
+use crate::exit::Failure;
+use bytes::Bytes;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::{Instant, timeout};
+
+/// Records that wait for a sender: enough that none of them idles while a file is opened.
+pub(super) const QUEUE_LEN_MAX: usize = 64;
+/// Bytes of all records that were read and are not yet answered.
+pub(super) const BYTES_IN_MEMORY_MAX: usize = 64 << 20;
+const PAUSE_FIRST: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A server that asks for more than this is asked again anyway; `--retry-for` decides.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
+
+const _: () = assert!(BYTES_IN_MEMORY_MAX >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT);
+
+/// A record on its way, with its share of the memory.
+pub(super) struct Parcel {
+    item: Item,
+    _share: OwnedSemaphorePermit,
+}
+
+/// Why a load stops before its source ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Halt {
+    /// It does not.
+    No,
+    /// Ctrl-C.
+    Interrupted,
+    /// Nobody answers.
+    Unreachable(String),
+}
+
+/// What all senders share. One thread: no locks but the queue's.
+pub(super) struct Shared {
+    pub(super) client: Client,
+    /// Everything behind the key in a request's path.
+    pub(super) query_rest: String,
+    pub(super) prefix: Vec<u8>,
+    pub(super) retry_for: Duration,
+    pub(super) tally: RefCell<Tally>,
+    pub(super) halt: watch::Sender<Halt>,
+    pub(super) last_answer: Cell<Instant>,
+    pub(super) failure: RefCell<Option<Failure>>,
+}
+
+/// Starts the thread that reads `items`; it ends when the source or the queue does.
+pub(super) fn read(items: Items) -> std::io::Result<mpsc::Receiver<Parcel>> {
+    let (queue, parcels) = mpsc::channel(QUEUE_LEN_MAX);
+    let memory = Arc::new(Semaphore::new(BYTES_IN_MEMORY_MAX));
+    let runtime = tokio::runtime::Handle::current();
+    std::thread::Builder::new()
+        .name("load-source".to_owned())
+        .spawn(move || {
+            for item in items {
+                let bytes = match &item {
+                    Item::Record { key, value } => key.len() + value.len(),
+                    _ => 0,
+                };
+                // A line of text can be longer than any value: it takes all there is.
+                let share = bytes.clamp(1, BYTES_IN_MEMORY_MAX) as u32;
+                let permit = runtime.block_on(Arc::clone(&memory).acquire_many_owned(share));
+                let Ok(_share) = permit else {
+                    return;
+                };
+                if queue.blocking_send(Parcel { item, _share }).is_err() {
+                    return;
+                }
+            }
+        })?;
+    Ok(parcels)
+}
+
+/// One sender: takes parcels until there are none or the load stops.
+pub(super) async fn send_all(shared: Rc<Shared>, parcels: Rc<Mutex<mpsc::Receiver<Parcel>>>) {
+    let mut halt = shared.halt.subscribe();
+    loop {
+        let parcel = tokio::select! {
+            biased;
+            _ = halt.wait_for(|halt| *halt != Halt::No) => return,
+            parcel = async { parcels.lock().await.recv().await } => parcel,
+        };
+        let Some(parcel) = parcel else {
+            return;
+        };
+        if let Err(failure) = shared.handle(parcel.item).await {
+            *shared.failure.borrow_mut() = Some(failure);
+            shared.stop(Halt::Interrupted);
+            return;
+        }
+    }
+}
+
+impl Shared {
+    /// Tells every sender to take no more; the first reason stays.
+    pub(super) fn stop(&self, why: Halt) {
+        self.halt.send_if_modified(|halt| {
+            let is_first = *halt == Halt::No;
+            if is_first {
+                *halt = why;
+            }
+            is_first
+        });
+    }
+
+    async fn handle(&self, item: Item) -> Result<(), Failure> {
+        let (key, value) = match item {
+            Item::Skipped => {
+                self.tally.borrow_mut().skipped();
+                return Ok(());
+            }
+            Item::Bad { place, reason } => {
+                let subject = Subject::Place(&place);
+                return self.tally.borrow_mut().failed(&subject, &reason);
+            }
+            Item::Record { key, value } => ([self.prefix.as_slice(), &key].concat(), value),
+        };
+        let len = value.len();
+        let verdict = self.store(&key, Bytes::from(value)).await;
+        let mut tally = self.tally.borrow_mut();
+        match verdict {
+            Ok(()) => tally.acked(&key, len),
+            Err(reason) => tally.failed(&Subject::Key(&key), &reason),
+        }
+    }
+
+    /// Until the node holds the record, or the reason why it does not.
+    async fn store(&self, key: &[u8], body: Bytes) -> Result<(), String> {
+        let ask = Ask {
+            method: hyper::Method::PUT,
+            path: format!(
+                "/v0/entity?id={}{}",
+                crate::ops::percent(key),
+                self.query_rest
+            ),
+            headers: Vec::new(),
+            body,
+        };
+        let deadline = Instant::now() + self.retry_for;
+        let mut pause = PAUSE_FIRST;
+        loop {
+            let (reason, wait) = match self.client.send(&ask).await {
+                Ok(answer) => {
+                    self.last_answer.set(Instant::now());
+                    if answer.status.is_success() {
+                        return Ok(());
+                    }
+                    if !answer.is_refusal() {
+                        return Err(answer.sentence());
+                    }
+                    (answer.sentence(), retry_after(&answer).unwrap_or(pause))
+                }
+                Err(trouble @ Trouble::Foreign(_)) => return Err(trouble.to_string()),
+                Err(trouble) => {
+                    if self.last_answer.get().elapsed() >= self.retry_for {
+                        self.stop(Halt::Unreachable(trouble.to_string()));
+                    }
+                    (trouble.to_string(), pause)
+                }
+            };
+            if Instant::now() + wait >= deadline || self.rest(wait).await == Rest::Stopped {
+                return Err(reason);
+            }
+            self.tally.borrow_mut().retried();
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Waits, unless the load stops first.
+    async fn rest(&self, wait: Duration) -> Rest {
+        let mut halt = self.halt.subscribe();
+        let stopped = halt.wait_for(|halt| *halt != Halt::No);
+        match timeout(wait, stopped).await {
+            Ok(_) => Rest::Stopped,
+            Err(_) => Rest::Over,
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Rest {
+    Over,
+    Stopped,
+}
+
+fn retry_after(answer: &Answer) -> Option<Duration> {
+    let seconds: u64 = answer.header("retry-after")?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
+}

@@ -1,0 +1,370 @@
+//! Where the records of `dendra load` come from: a folder, NDJSON or TSV, one at a time.
+//!
+//! ```text
+//! folder   a/b.txt                      key "a/b.txt", value = content; sorted, no symlinks
+//! NDJSON   {"key": "a", "value": "1"}   or key_base64, value_base64
+//! TSV      a TAB 1                      both fields in --hex or --base64 when given
+//! ```
+//!
+//! Invariants
+//! 1. A record that cannot be read is an `Item::Bad` with its place; the rest go on.
+//! 2. Memory is one record, and never more than `LINE_BYTES_MAX` or the largest value a node can
+//!    store: a huge file is refused by its size, not read.
+//! 3. The order is the same in every run.
+//!
+//! Not here: sending (`sender.rs`).
+//! See: docs/cli.md.
+
+use crate::cli::Format;
+use crate::encoding::{self, Encoding};
+use dendra_base::limits::VALUE_BYTES_MAX_LIMIT;
+use serde_json::{Map, Value};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// One line of text: the largest value with every byte as a six-byte JSON escape, and its key.
+const LINE_BYTES_MAX: u64 = 6 * VALUE_BYTES_MAX_LIMIT as u64 + (64 << 10);
+
+/// What a source hands out.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    /// A record to store.
+    Record {
+        /// The key.
+        key: Vec<u8>,
+        /// The value.
+        value: Vec<u8>,
+    },
+    /// Something that should have been a record.
+    Bad {
+        /// The file, or the line of the input.
+        place: String,
+        /// Why it is none.
+        reason: String,
+    },
+    /// Something that is no record and need not be: a symlink, a socket.
+    Skipped,
+}
+
+/// A source, chosen by `--format` or by what the path is.
+pub(super) type Items = Box<dyn Iterator<Item = Item> + Send>;
+
+/// Opens `path`. The error is a sentence.
+pub(super) fn open(
+    path: &Path,
+    format: Option<Format>,
+    encoding: Encoding,
+) -> Result<Items, String> {
+    let name = path.display();
+    let is_stdin = path.as_os_str() == "-";
+    let is_folder = !is_stdin && path.is_dir();
+    let by_extension = || match path.extension()?.to_str()? {
+        "ndjson" | "jsonl" => Some(Format::Ndjson),
+        "tsv" => Some(Format::Tsv),
+        _ => None,
+    };
+    let guessed = if is_folder {
+        Some(Format::Folder)
+    } else {
+        by_extension()
+    };
+    let format = format.or(guessed).ok_or_else(|| {
+        format!("{name}: it is unclear how records are written there; add --format ndjson or --format tsv")
+    })?;
+    if format == Format::Folder {
+        return if is_folder {
+            Ok(Box::new(Folder::open(path).map_err(|e| {
+                format!("{name}: the folder cannot be read ({e})")
+            })?))
+        } else {
+            Err(format!(
+                "{name}: is not a folder; name one, or another --format"
+            ))
+        };
+    }
+    let input: Box<dyn Read + Send> = if is_stdin {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(path).map_err(|e| format!("{name}: cannot be read ({e})"))?)
+    };
+    Ok(Box::new(Lines {
+        input: BufReader::with_capacity(256 << 10, input),
+        name: if is_stdin {
+            "stdin".to_owned()
+        } else {
+            name.to_string()
+        },
+        number: 0,
+        format,
+        encoding,
+        is_done: false,
+    }))
+}
+
+/// A tree of files, depth first, each folder sorted by name.
+struct Folder {
+    root: PathBuf,
+    /// Paths still to visit, the next one last.
+    waiting: Vec<PathBuf>,
+}
+
+impl Folder {
+    fn open(root: &Path) -> io::Result<Folder> {
+        let mut folder = Folder {
+            root: root.to_owned(),
+            waiting: Vec::new(),
+        };
+        folder.enter(root)?;
+        Ok(folder)
+    }
+
+    fn enter(&mut self, path: &Path) -> io::Result<()> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(path)? {
+            names.push(entry?.path());
+        }
+        names.sort_unstable_by(|a, b| b.cmp(a));
+        self.waiting.append(&mut names);
+        Ok(())
+    }
+
+    /// `None` when `path` was a folder: what is in it waits now.
+    fn visit(&mut self, path: &Path) -> io::Result<Option<Item>> {
+        // Not `metadata`: a link out of the tree, or in a circle, is not followed.
+        let found = fs::symlink_metadata(path)?;
+        if found.is_dir() {
+            self.enter(path)?;
+            return Ok(None);
+        }
+        if !found.is_file() {
+            return Ok(Some(Item::Skipped));
+        }
+        let most = VALUE_BYTES_MAX_LIMIT as u64;
+        let mut value = Vec::with_capacity(found.len().min(most) as usize);
+        if found.len() <= most {
+            File::open(path)?.take(most + 1).read_to_end(&mut value)?;
+        }
+        if found.len() > most || value.len() as u64 > most {
+            return Err(io::Error::other(format!(
+                "{} bytes are more than any node stores in one value ({most})",
+                found.len().max(value.len() as u64)
+            )));
+        }
+        let key = path.strip_prefix(&self.root).unwrap_or(path);
+        Ok(Some(Item::Record {
+            key: key.as_os_str().as_bytes().to_vec(),
+            value,
+        }))
+    }
+}
+
+impl Iterator for Folder {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        loop {
+            let path = self.waiting.pop()?;
+            match self.visit(&path) {
+                Ok(None) => {}
+                Ok(Some(item)) => return Some(item),
+                Err(e) => {
+                    return Some(Item::Bad {
+                        place: path.display().to_string(),
+                        reason: e.to_string(),
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// NDJSON or TSV, a line at a time.
+struct Lines<R> {
+    input: BufReader<R>,
+    name: String,
+    number: u64,
+    format: Format,
+    encoding: Encoding,
+    is_done: bool,
+}
+
+impl<R: Read> Lines<R> {
+    /// The next line without its end, or `None` at the end of the input.
+    fn line(&mut self) -> Result<Option<Vec<u8>>, String> {
+        let mut line = Vec::new();
+        let mut limited = (&mut self.input).take(LINE_BYTES_MAX);
+        let failed = |e: io::Error| format!("cannot be read ({e})");
+        let read = limited.read_until(b'\n', &mut line).map_err(failed)?;
+        if read == 0 {
+            self.is_done = true;
+            return Ok(None);
+        }
+        self.number += 1;
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        } else if read as u64 == LINE_BYTES_MAX {
+            self.input.skip_until(b'\n').map_err(failed)?;
+            return Err(format!("has more than {LINE_BYTES_MAX} bytes"));
+        }
+        Ok(Some(line))
+    }
+
+    fn record(&self, line: &[u8]) -> Result<Item, String> {
+        let (key, value) = if self.format == Format::Tsv {
+            let tab = line.iter().position(|byte| *byte == b'\t');
+            let tab = tab.ok_or("has no tab between key and value")?;
+            let field = |name: &str, text: &[u8]| {
+                let decoded = self.encoding.decode(text);
+                decoded.map_err(|rest| format!("its {name} {rest}"))
+            };
+            (
+                field("key", &line[..tab])?,
+                field("value", &line[tab + 1..])?,
+            )
+        } else {
+            let mut object: Map<String, Value> =
+                serde_json::from_slice(line).map_err(|e| format!("is not a JSON object ({e})"))?;
+            let key = encoding::take_json(&mut object, "key")?;
+            let value = encoding::take_json(&mut object, "value")?;
+            if let Some(name) = object.keys().next() {
+                return Err(format!("has an unknown member {name:?}"));
+            }
+            (key, value)
+        };
+        Ok(Item::Record { key, value })
+    }
+}
+
+impl<R: Read> Iterator for Lines<R> {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        loop {
+            if self.is_done {
+                return None;
+            }
+            let before = self.number;
+            let read = match self.line() {
+                Ok(None) => return None,
+                Ok(Some(line)) if line.trim_ascii().is_empty() => continue,
+                Ok(Some(line)) => self.record(&line),
+                Err(reason) => {
+                    // A line was counted, so the reader stands behind it; else reading itself failed.
+                    self.is_done = self.number == before;
+                    Err(reason)
+                }
+            };
+            return Some(read.unwrap_or_else(|reason| Item::Bad {
+                place: format!("{}:{}", self.name, self.number.max(1)),
+                reason,
+            }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &[u8], format: Format, encoding: Encoding) -> Vec<Item> {
+        let reader: Lines<&[u8]> = Lines {
+            input: BufReader::new(text),
+            name: "input".to_owned(),
+            number: 0,
+            format,
+            encoding,
+            is_done: false,
+        };
+        reader.collect()
+    }
+
+    fn record(key: &[u8], value: &[u8]) -> Item {
+        Item::Record {
+            key: key.to_vec(),
+            value: value.to_vec(),
+        }
+    }
+
+    fn place(item: &Item) -> &str {
+        match item {
+            Item::Bad { place, .. } => place,
+            _ => panic!("{item:?} should be bad"),
+        }
+    }
+
+    #[test]
+    fn a_bad_line_is_named_and_the_rest_go_on() {
+        let text = b"{\"key\":\"a\",\"value\":\"1\"}\n\nnonsense\n{\"key\":\"b\"}\n{\"key_base64\":\"/w==\",\"value_base64\":\"AA==\"}";
+        let items = lines(text, Format::Ndjson, Encoding::Raw);
+        assert_eq!(items.len(), 4);
+        assert_eq!(items[0], record(b"a", b"1"));
+        assert_eq!(place(&items[1]), "input:3");
+        assert_eq!(place(&items[2]), "input:4");
+        assert_eq!(items[3], record(b"\xff", b"\0"));
+    }
+
+    #[test]
+    fn tab_separated_fields_may_be_encoded() {
+        let items = lines(b"a\tb\tc\nno tab\n", Format::Tsv, Encoding::Raw);
+        assert_eq!(items[0], record(b"a", b"b\tc"));
+        assert_eq!(place(&items[1]), "input:2");
+        let items = lines(b"00\tff\n0\tff\n", Format::Tsv, Encoding::Hex);
+        assert_eq!(items[0], record(b"\0", b"\xff"));
+        assert_eq!(place(&items[1]), "input:2");
+    }
+
+    #[test]
+    fn a_folder_is_walked_sorted_and_links_are_not_followed() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let root = folder.path();
+        fs::create_dir_all(root.join("b/c")).expect("a folder");
+        fs::write(root.join("b/c/deep"), b"1").expect("a file");
+        fs::write(root.join("b.txt"), b"").expect("a file");
+        fs::write(root.join("a"), b"\xff\0").expect("a file");
+        std::os::unix::fs::symlink(root, root.join("circle")).expect("a link");
+        let items: Vec<Item> = open(root, None, Encoding::Raw)
+            .expect("it is a folder")
+            .collect();
+        assert_eq!(
+            items,
+            [
+                record(b"a", b"\xff\0"),
+                record(b"b/c/deep", b"1"),
+                record(b"b.txt", b""),
+                Item::Skipped,
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_that_no_node_can_store_is_reported_by_its_size() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = File::create(folder.path().join("huge")).expect("a file");
+        file.set_len(VALUE_BYTES_MAX_LIMIT as u64 + 1)
+            .expect("a hole");
+        fs::write(folder.path().join("small"), b"1").expect("a file");
+        let items: Vec<Item> = open(folder.path(), None, Encoding::Raw)
+            .expect("it is a folder")
+            .collect();
+        assert!(place(&items[0]).ends_with("huge"));
+        assert_eq!(items[1], record(b"small", b"1"));
+    }
+
+    #[test]
+    fn an_unclear_source_is_refused_with_the_way_out() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("records");
+        fs::write(&path, b"a\t1\n").expect("a file");
+        let error = open(&path, None, Encoding::Raw)
+            .err()
+            .expect("it is unclear");
+        assert!(error.contains("--format tsv"), "{error}");
+        assert!(open(&path, Some(Format::Folder), Encoding::Raw).is_err());
+        assert_eq!(
+            open(&path, Some(Format::Tsv), Encoding::Raw).map(Iterator::count),
+            Ok(1)
+        );
+    }
+}

@@ -1,0 +1,300 @@
+//! `dendra get`, `put` and `delete`: one key, one request.
+//!
+//! ```text
+//! get     value on stdout            --json: key, value, version, expires_ms, receipt
+//! put     version on stderr          --json: key, version, receipt (stdout)
+//! delete  version on stderr          --json: key, version, receipt (stdout)
+//! ```
+//!
+//! Invariants
+//! 1. Without --hex, --base64 and --json, stdout gets exactly the bytes of the value.
+//! 2. `--out` replaces its file only after the whole value was received.
+//!
+//! Not here: ranges (`scan.rs`), many keys (`load/`).
+//! See: docs/cli.md.
+
+use crate::cli::{Condition, Delete, Encodings, Get, Put, Quorum, Target};
+use crate::client::{Answer, Ask, Base, Client};
+use crate::console::{Console, show_key};
+use crate::encoding::{self, Encoding};
+use crate::exit::{Exit, Failure, Outcome};
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::{Map, Value};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Parts of a query, in the order they were added.
+#[derive(Default)]
+pub(crate) struct Query(String);
+
+impl Query {
+    /// Adds `name=value`, percent-encoding the value.
+    pub(crate) fn add(&mut self, name: &str, value: &[u8]) {
+        let mark = if self.0.is_empty() { '?' } else { '&' };
+        self.0.push(mark);
+        self.0.push_str(name);
+        self.0.push('=');
+        self.0.push_str(&percent(value));
+    }
+
+    /// Adds `ack` and `from` where they were given.
+    pub(crate) fn add_quorum(&mut self, quorum: Quorum) {
+        for (name, given) in [("ack", quorum.ack), ("from", quorum.from)] {
+            if let Some(number) = given {
+                self.add(name, number.to_string().as_bytes());
+            }
+        }
+    }
+
+    /// `path` with this query behind it.
+    pub(crate) fn behind(&self, path: &str) -> String {
+        format!("{path}{}", self.0)
+    }
+}
+
+/// `bytes` so that a query holds exactly them.
+pub(crate) fn percent(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() + 8);
+    for byte in bytes {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                text.push(char::from(*byte));
+            }
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+/// The client that the flags describe.
+pub(crate) fn client(target: &Target, console: Console) -> Result<Client, Failure> {
+    let base = Base::parse(&target.url).map_err(Failure::usage)?;
+    Ok(Client::new(base, target.timeout_ms, console))
+}
+
+/// A key from the command line.
+pub(crate) fn key_bytes(name: &str, text: &OsStr, encoding: Encoding) -> Result<Vec<u8>, Failure> {
+    let key = encoding
+        .decode(text.as_bytes())
+        .map_err(|rest| Failure::usage(format!("{name} {rest}")))?;
+    if key.is_empty() {
+        return Err(Failure::usage(format!(
+            "{name} is empty; a key has 1 to {} bytes",
+            dendra_base::limits::KEY_BYTES_MAX
+        )));
+    }
+    Ok(key)
+}
+
+fn entity(key: &[u8], quorum: Quorum, ttl: Option<u64>) -> String {
+    let mut query = Query::default();
+    query.add("id", key);
+    query.add_quorum(quorum);
+    if let Some(seconds) = ttl {
+        query.add("ttl", seconds.to_string().as_bytes());
+    }
+    query.behind("/v0/entity")
+}
+
+/// `If-Match` from `--if-match`: the version in quotes, however it was pasted.
+fn if_match(condition: &Condition) -> Result<Option<(&'static str, String)>, Failure> {
+    let Some(given) = condition.if_match.as_deref() else {
+        return Ok(None);
+    };
+    let version = given.trim_matches('"');
+    if version.is_empty() || version.bytes().any(|b| b == b'"' || !b.is_ascii_graphic()) {
+        return Err(Failure::usage(format!(
+            "--if-match {given:?} is not a version; paste what `put` or `get --json` printed, or *"
+        )));
+    }
+    let value = if version == "*" {
+        "*".to_owned()
+    } else {
+        format!("\"{version}\"")
+    };
+    Ok(Some(("if-match", value)))
+}
+
+/// The JSON object all three commands print.
+fn described(key: &[u8], answer: &Answer) -> Map<String, Value> {
+    let mut object = Map::new();
+    encoding::put_json(&mut object, "key", key);
+    for (name, header) in [
+        ("version", answer.version()),
+        ("receipt", answer.header("dendra-receipt")),
+    ] {
+        if let Some(text) = header {
+            object.insert(name.to_owned(), Value::from(text));
+        }
+    }
+    let expires = answer.header("dendra-expires");
+    if let Some(unix_ms) = expires.and_then(|text| text.parse::<u64>().ok()) {
+        object.insert("expires_ms".to_owned(), Value::from(unix_ms));
+    }
+    object
+}
+
+/// Writes all of `bytes` to stdout.
+pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes)
+        .and_then(|()| out.flush())
+        .map_err(|e| Failure::output("stdout", &e))
+}
+
+fn print_json(object: Map<String, Value>) -> Result<(), Failure> {
+    print(format!("{}\n", Value::Object(object)).as_bytes())
+}
+
+/// `dendra get`
+pub(crate) async fn get(args: &Get, console: Console) -> Outcome {
+    let encoding = args.encodings.chosen();
+    let key = key_bytes("the key", &args.key, encoding)?;
+    let client = client(&args.target, console)?;
+    let ask = Ask {
+        method: Method::GET,
+        path: entity(&key, args.quorum, None),
+        headers: Vec::new(),
+        body: Bytes::new(),
+    };
+    let answer = client
+        .send(&ask)
+        .await
+        .map_err(|trouble| trouble.failure(client.place()))?;
+    if answer.status != hyper::StatusCode::OK {
+        return Err(answer.failure(&show_key(&key)));
+    }
+    if args.json {
+        let mut object = described(&key, &answer);
+        if args.out.is_none() {
+            encoding::put_json(&mut object, "value", &answer.body);
+        }
+        print_json(object)?;
+    }
+    let mut text = encoding.encode(&answer.body);
+    if encoding != Encoding::Raw {
+        text.push(b'\n');
+    }
+    match &args.out {
+        Some(path) => write_whole(path, &text)?,
+        None if args.json => {}
+        None => print(&text)?,
+    }
+    Ok(Exit::OK)
+}
+
+/// Replaces `path` in one step. A pipe or a device cannot be renamed over: it is written to.
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| Failure::output(&path.display().to_string(), &e);
+    let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    if is_special {
+        return std::fs::write(path, bytes).map_err(failed);
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.partial", std::process::id()));
+    let partial = Path::new(&name);
+    std::fs::write(partial, bytes)
+        .and_then(|()| std::fs::rename(partial, path))
+        .map_err(|e| {
+            drop(std::fs::remove_file(partial));
+            failed(e)
+        })
+}
+
+/// The bytes to store: argument, file or stdin, in that order.
+fn value_bytes(args: &Put) -> Result<Vec<u8>, Failure> {
+    let encoding = args.encodings.chosen();
+    let dash = OsStr::new("-");
+    let raw = match (&args.value, &args.input) {
+        (Some(text), _) if text != dash => text.as_bytes().to_vec(),
+        (_, Some(path)) if path.as_os_str() != dash => {
+            let opened = File::open(path).and_then(read_bounded);
+            opened.map_err(|e| {
+                Failure::new(
+                    Exit::FAILURE,
+                    format!("{}: cannot be read ({e})", path.display()),
+                )
+            })?
+        }
+        (None, None) if std::io::stdin().is_terminal() => {
+            return Err(Failure::usage(
+                "there is no value; give one after the key, with --in FILE, or on stdin",
+            ));
+        }
+        _ => read_bounded(std::io::stdin().lock())
+            .map_err(|e| Failure::new(Exit::FAILURE, format!("stdin cannot be read ({e})")))?,
+    };
+    encoding
+        .decode(&raw)
+        .map_err(|rest| Failure::usage(format!("the value {rest}")))
+}
+
+/// Reads to the end, or fails past what any node can store in any encoding.
+fn read_bounded(from: impl Read) -> std::io::Result<Vec<u8>> {
+    let most = 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT + 2;
+    let mut bytes = Vec::new();
+    from.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > most {
+        return Err(std::io::Error::other(format!(
+            "it has more than {most} bytes, and no node stores that in one value; split it"
+        )));
+    }
+    Ok(bytes)
+}
+
+/// `dendra put`
+pub(crate) async fn put(args: &Put, console: Console) -> Outcome {
+    let key = key_bytes("the key", &args.key, args.encodings.chosen())?;
+    let mut headers: Vec<_> = if_match(&args.condition)?.into_iter().collect();
+    if args.if_absent {
+        headers.push(("if-none-match", "*".to_owned()));
+    }
+    let client = client(&args.target, console)?;
+    let ask = Ask {
+        method: Method::PUT,
+        path: entity(&key, args.quorum, args.ttl),
+        headers,
+        body: Bytes::from(value_bytes(args)?),
+    };
+    write(&client, &ask, &key, args.json, console).await
+}
+
+/// `dendra delete`
+pub(crate) async fn delete(args: &Delete, console: Console) -> Outcome {
+    let key = key_bytes("the key", &args.key, args.encodings.chosen())?;
+    let client = client(&args.target, console)?;
+    let ask = Ask {
+        method: Method::DELETE,
+        path: entity(&key, args.quorum, None),
+        headers: if_match(&args.condition)?.into_iter().collect(),
+        body: Bytes::new(),
+    };
+    write(&client, &ask, &key, args.json, console).await
+}
+
+async fn write(client: &Client, ask: &Ask, key: &[u8], is_json: bool, console: Console) -> Outcome {
+    let answer = client
+        .send(ask)
+        .await
+        .map_err(|trouble| trouble.failure(client.place()))?;
+    if !answer.status.is_success() {
+        return Err(answer.failure(&show_key(key)));
+    }
+    if is_json {
+        print_json(described(key, &answer))?;
+    } else if let Some(version) = answer.version() {
+        console.note(version);
+    }
+    Ok(Exit::OK)
+}
+
+impl Encodings {
+    /// One field of a text line: encoded, never followed by a line feed.
+    pub(crate) fn field(self, bytes: &[u8]) -> Vec<u8> {
+        self.chosen().encode(bytes)
+    }
+}

@@ -1,0 +1,201 @@
+//! `dendra scan`: a range of records, streamed to stdout as it arrives.
+//!
+//! ```text
+//! raw        KEY TAB VALUE LF      --keys-only: KEY LF
+//! --json     {"key": …, "value": …} LF
+//! ```
+//!
+//! Invariants
+//! 1. A scan that did not show its end marker is a failure, however much it printed: a cut answer
+//!    never looks like a short range.
+//! 2. Memory is one frame and one record, whatever the size of the range.
+//!
+//! Not here: the framing on the wire (crate `wire`).
+//! See: docs/cli.md, docs/api.md.
+
+use crate::cli::{Encodings, Scan};
+use crate::client::{Ask, Client, Frame, Stream};
+use crate::console::Console;
+use crate::encoding::{self, Encoding};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::ops::{self, Query};
+use crate::records;
+use bytes::{Bytes, BytesMut};
+use hyper::Method;
+use serde_json::{Map, Value};
+use std::ffi::OsStr;
+use std::io::{BufWriter, Write};
+
+const RECORDS: &str = "application/vnd.dendra.records";
+
+/// Smallest key there is: a scan without a start begins here.
+const FIRST_KEY: &[u8] = b"\0";
+
+/// How records are printed.
+struct Printer<W: Write> {
+    out: W,
+    encodings: Encodings,
+    is_json: bool,
+    is_keys_only: bool,
+}
+
+impl<W: Write> Printer<W> {
+    fn print(&mut self, key: &[u8], value: &[u8]) -> std::io::Result<()> {
+        if self.is_json {
+            let mut object = Map::new();
+            encoding::put_json(&mut object, "key", key);
+            if !self.is_keys_only {
+                encoding::put_json(&mut object, "value", value);
+            }
+            return writeln!(self.out, "{}", Value::Object(object));
+        }
+        self.out.write_all(&self.encodings.field(key))?;
+        if !self.is_keys_only {
+            self.out.write_all(b"\t")?;
+            self.out.write_all(&self.encodings.field(value))?;
+        }
+        self.out.write_all(b"\n")
+    }
+}
+
+fn question(args: &Scan) -> Result<Ask, Failure> {
+    let encoding = args.encodings.chosen();
+    let mut query = Query::default();
+    let mut add = |name: &str, given: &Option<std::ffi::OsString>| -> Result<bool, Failure> {
+        let Some(text) = given else {
+            return Ok(false);
+        };
+        let key = key_of(name, text, encoding)?;
+        query.add(name, &key);
+        Ok(true)
+    };
+    let has_prefix = add("prefix", &args.prefix)?;
+    let has_start = add("start", &args.start)?;
+    add("end", &args.end)?;
+    if !has_prefix && !has_start {
+        query.add("start", FIRST_KEY);
+    }
+    if let Some(limit) = args.limit {
+        query.add("limit", limit.to_string().as_bytes());
+    }
+    for (name, is_on) in [("reverse", args.reverse), ("keys-only", args.keys_only)] {
+        if is_on {
+            query.add(name, b"true");
+        }
+    }
+    Ok(Ask {
+        method: Method::GET,
+        path: query.behind("/v0/entities"),
+        headers: vec![
+            ("accept", RECORDS.to_owned()),
+            ("te", "trailers".to_owned()),
+        ],
+        body: Bytes::new(),
+    })
+}
+
+fn key_of(name: &str, text: &OsStr, encoding: Encoding) -> Result<Vec<u8>, Failure> {
+    ops::key_bytes(&format!("--{name}"), text, encoding)
+}
+
+/// `dendra scan`
+pub(crate) async fn scan(args: &Scan, console: Console) -> Outcome {
+    let ask = question(args)?;
+    let client = ops::client(&args.target, console)?;
+    let stream = client
+        .stream(&ask)
+        .await
+        .map_err(|trouble| trouble.failure(client.place()))?;
+    if stream.head.status != hyper::StatusCode::OK {
+        let answer = stream
+            .into_answer()
+            .await
+            .map_err(|trouble| trouble.failure(client.place()))?;
+        return Err(answer.failure("scan"));
+    }
+    match stream.head.header("content-type") {
+        Some(RECORDS) => {}
+        other => {
+            return Err(Failure::new(
+                Exit::FAILURE,
+                format!(
+                    "{}: what answers there is no Dendra node (content type {other:?}); see --url",
+                    client.place()
+                ),
+            ));
+        }
+    }
+    let mut printer = Printer {
+        out: BufWriter::with_capacity(64 << 10, std::io::stdout().lock()),
+        encodings: args.encodings,
+        is_json: args.json,
+        is_keys_only: args.keys_only,
+    };
+    let printed = copy(&client, stream, &mut printer).await?;
+    console.detail(|| format!("{printed} records"));
+    Ok(Exit::OK)
+}
+
+/// Prints every record; returns how many. `Err` unless the end marker came.
+async fn copy<W: Write>(
+    client: &Client,
+    mut stream: Stream,
+    printer: &mut Printer<W>,
+) -> Result<u64, Failure> {
+    let stdout = |e: std::io::Error| Failure::output("stdout", &e);
+    let mut waiting = BytesMut::new();
+    let (mut printed, mut is_ended) = (0u64, false);
+    let mut stopped: Option<String> = None;
+    loop {
+        let frame = match stream.next().await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => break,
+            Err(trouble) => {
+                printer.out.flush().map_err(stdout)?;
+                return Err(cut(printed, &format!("{}: {trouble}", client.place())));
+            }
+        };
+        match frame {
+            Frame::Data(data) => waiting.extend_from_slice(&data),
+            Frame::Trailers(trailers) => {
+                let verdict = trailers.get("dendra-scan").and_then(|v| v.to_str().ok());
+                stopped = verdict
+                    .filter(|verdict| *verdict != "complete")
+                    .map(str::to_owned);
+            }
+        }
+        loop {
+            match records::split(&waiting) {
+                records::Step::Record { key, value, len } if !is_ended => {
+                    printer.print(key, value).map_err(stdout)?;
+                    printed += 1;
+                    drop(waiting.split_to(len));
+                }
+                records::Step::End { len } if !is_ended => {
+                    is_ended = true;
+                    drop(waiting.split_to(len));
+                }
+                records::Step::NeedMore => break,
+                _ => {
+                    return Err(cut(
+                        printed,
+                        "the records cannot be read; is this a Dendra node?",
+                    ));
+                }
+            }
+        }
+        printer.out.flush().map_err(stdout)?;
+    }
+    match stopped {
+        Some(verdict) => Err(cut(printed, &format!("the node {verdict}"))),
+        None if is_ended && waiting.is_empty() => Ok(printed),
+        None => Err(cut(printed, "the answer has no end marker")),
+    }
+}
+
+fn cut(printed: u64, why: &str) -> Failure {
+    Failure::new(
+        Exit::FAILURE,
+        format!("the scan was cut after {printed} records ({why}); more may exist, run it again"),
+    )
+}

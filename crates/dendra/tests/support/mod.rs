@@ -1,0 +1,219 @@
+//! Runs the real binary, and a scripted node that answers whatever a test wants.
+//!
+//! ```text
+//! Dendra::new(["get", "k"]).url(..).run() ─► Run { code, stdout, stderr }
+//! ScriptedNode::start(|request, n| Reply) ─► url(), requests()
+//! ```
+//!
+//! Invariants
+//! 1. Nothing of the caller's environment that begins with `DENDRA_` reaches the binary.
+//! 2. Ports are the system's choice; nothing waits by sleeping.
+//!
+//! Not here: the cases (`../*.rs`).
+//! See: docs/cli.md.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// The exit code; a signal is `None`.
+    pub(crate) code: Option<i32>,
+    /// All of stdout.
+    pub(crate) stdout: Vec<u8>,
+    /// All of stderr, as text.
+    pub(crate) stderr: String,
+}
+
+/// The binary with these arguments, without the caller's options.
+pub(crate) fn dendra<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dendra"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("DENDRA_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs to the end.
+pub(crate) fn run(command: &mut Command) -> Run {
+    finish(
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary was built"),
+    )
+}
+
+/// Runs to the end with `input` on stdin.
+pub(crate) fn run_with_input(command: &mut Command, input: &[u8]) -> Run {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary was built");
+    let mut stdin = child.stdin.take().expect("stdin is piped");
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || {
+        // A command that fails before it reads closes the pipe: its exit code is what counts.
+        drop(stdin.write_all(&input));
+    });
+    let run = finish(child);
+    writer.join().expect("the writer does not panic");
+    run
+}
+
+/// Waits for a child whose output is piped.
+pub(crate) fn finish(child: Child) -> Run {
+    let output = child.wait_with_output().expect("the child is ours");
+    Run {
+        code: output.status.code(),
+        stdout: output.stdout,
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Sends a signal by its name, as a person would.
+pub(crate) fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill")
+        .args([format!("-{name}"), child.id().to_string()])
+        .status()
+        .expect("kill is installed");
+    assert!(status.success(), "the child is gone already");
+}
+
+/// One request as the scripted node saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// `PUT /v0/entity?id=k`
+    pub(crate) line: String,
+    /// Lower-case names.
+    pub(crate) headers: Vec<(String, String)>,
+    /// The body.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    /// The value of a header.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(n, _)| n == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+/// What the scripted node does with a request.
+pub(crate) struct Reply {
+    /// Written as they are.
+    pub(crate) bytes: Vec<u8>,
+    /// Then the connection is closed.
+    pub(crate) closes: bool,
+}
+
+/// A whole answer on a kept connection.
+pub(crate) fn answer(status: &str, headers: &[&str], body: &[u8]) -> Reply {
+    let mut head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n", body.len());
+    for header in headers {
+        head.push_str(header);
+        head.push_str("\r\n");
+    }
+    head.push_str("\r\n");
+    let mut bytes = head.into_bytes();
+    bytes.extend_from_slice(body);
+    Reply {
+        bytes,
+        closes: false,
+    }
+}
+
+/// A listener that answers by script, one thread per connection.
+pub(crate) struct ScriptedNode {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<Request>>>,
+}
+
+impl ScriptedNode {
+    /// `script` gets each request and how many came before it.
+    pub(crate) fn start(
+        script: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static,
+    ) -> ScriptedNode {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (script, log) = (Arc::new(script), Arc::clone(&seen));
+        std::thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let (script, log) = (Arc::clone(&script), Arc::clone(&log));
+                std::thread::spawn(move || serve(socket, &log, &*script));
+            }
+        });
+        ScriptedNode { address, seen }
+    }
+
+    /// For `--url`.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Everything that was asked so far.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.seen.lock().expect("no holder panics").clone()
+    }
+}
+
+fn serve(
+    socket: TcpStream,
+    log: &Mutex<Vec<Request>>,
+    script: &(dyn Fn(&Request, usize) -> Reply + Send + Sync),
+) {
+    let mut reader = BufReader::new(socket.try_clone().expect("a second handle"));
+    let mut writer = socket;
+    while let Some(request) = read_request(&mut reader) {
+        let before = {
+            let mut log = log.lock().expect("no holder panics");
+            log.push(request.clone());
+            log.len() - 1
+        };
+        let reply = script(&request, before);
+        if writer.write_all(&reply.bytes).is_err() || reply.closes {
+            return;
+        }
+    }
+}
+
+fn read_request(reader: &mut impl BufRead) -> Option<Request> {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        match line.trim_end() {
+            "" => break,
+            text => lines.push(text.to_owned()),
+        }
+    }
+    let headers: Vec<(String, String)> = lines[1..]
+        .iter()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+        .collect();
+    let length = headers.iter().find(|(name, _)| name == "content-length");
+    let mut body = vec![0; length.map_or(0, |(_, n)| n.parse().expect("hyper writes numbers"))];
+    reader.read_exact(&mut body).ok()?;
+    let line = lines[0].trim_end_matches(" HTTP/1.1").to_owned();
+    Some(Request {
+        line,
+        headers,
+        body,
+    })
+}

@@ -1,0 +1,290 @@
+//! Background work, one bounded slice at a time: flushes, compactions, removal of files.
+//!
+//! ```text
+//! Flush     spare segments ─► oldest sealed memtable ─► table of level 0 ─► old segments removed
+//! Compact   pick ─► job … ─► install ─► replaced tables removed when no reader holds them
+//! ```
+//!
+//! Invariants
+//! 1. Each lane runs at most one job; the lanes do not wait for each other except to install.
+//! 2. A file is removed only after the manifest that does not name it is durable.
+//! 3. An error gives the job up and leaves the folder as it was; the next call starts anew.
+//!
+//! Not here: when slices run, and how far apart (the server's maintenance threads).
+//! See: docs/overload.md.
+
+use crate::compact::pick::{Plan, pick};
+use crate::compact::run::{Job, Purge};
+use crate::engine::{Engine, Maintained, hold};
+use crate::options::Durability;
+use crate::recover::replacement;
+use crate::table::{self, Table};
+use crate::tree::edit::{Edit, Fact};
+use crate::tree::manifest::Manifest;
+use crate::vfs::Vfs;
+use crate::{Error, Result, wal};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+/// What each lane is in the middle of.
+#[derive(Default)]
+pub(crate) struct Lanes {
+    flush: Mutex<Option<Job>>,
+    compact: Mutex<Option<Job>>,
+}
+
+/// Files that no manifest names any more.
+#[derive(Default)]
+pub(crate) struct Garbage {
+    names: Mutex<Vec<String>>,
+    /// Replaced tables that a reader may still hold.
+    tables: Mutex<Vec<Arc<Table>>>,
+}
+
+impl Garbage {
+    pub(crate) fn add(&self, name: String) {
+        hold(&self.names).push(name);
+    }
+
+    fn add_table(&self, table: Arc<Table>) {
+        hold(&self.tables).push(table);
+    }
+
+    /// Removes what nobody needs; true when there was something.
+    fn collect(&self, vfs: &dyn Vfs) -> Result<bool> {
+        let mut names = hold(&self.names);
+        hold(&self.tables).retain(|table| {
+            let is_held = Arc::strong_count(table) > 1;
+            if !is_held {
+                names.push(table::file_name(table.meta().id));
+            }
+            is_held
+        });
+        let found = !names.is_empty();
+        while let Some(name) = names.last() {
+            match vfs.remove(name) {
+                Ok(()) => {}
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) => return Err(Error::io(format!("removing {name}"), e)),
+            }
+            names.pop();
+        }
+        Ok(found)
+    }
+}
+
+impl Engine {
+    pub(crate) fn maintain_flush(&self, now_ms: u64, budget_bytes: usize) -> Result<Maintained> {
+        self.look_at_disk()?;
+        // A flush frees memory and, soon after, log segments: it goes before making new ones.
+        let did_flush = self.step_flush(now_ms, budget_bytes)?;
+        let floor = hold(&self.ledger).folder.log_floor;
+        let did_remove = self.segments.remove_below(&*self.vfs, floor)?;
+        if did_remove {
+            self.forget_log_below(floor);
+        }
+        if self.options.durability == Durability::Os {
+            self.sync_log_behind()?;
+        }
+        let did_prepare = self.segments.prepare(&*self.vfs, &self.options)?;
+        let more = did_flush || did_remove || did_prepare;
+        Ok(if more {
+            Maintained::More
+        } else {
+            Maintained::Idle
+        })
+    }
+
+    fn look_at_disk(&self) -> Result<()> {
+        let room = self
+            .vfs
+            .room()
+            .map_err(|e| Error::io("asking for room on the disk", e))?;
+        self.disk_free_bytes
+            .store(room.free_bytes, Ordering::Relaxed);
+        let is_full = room.free_bytes < self.options.reserve_bytes;
+        self.is_disk_full.store(is_full, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn step_flush(&self, now_ms: u64, budget_bytes: usize) -> Result<bool> {
+        let mut slot = hold(&self.lanes.flush);
+        if slot.is_none() {
+            let view = self.view();
+            let Some(oldest) = view.sealed.last() else {
+                return Ok(false);
+            };
+            *slot = Some(Job::flush(
+                &oldest.memtable,
+                view.tree.clone(),
+                &self.options,
+                now_ms,
+            )?);
+        }
+        let job = slot.as_mut().expect("set above");
+        let result = match job.step(&*self.vfs, budget_bytes, &mut || self.next_file_id()) {
+            Ok(false) => return Ok(true),
+            Ok(true) => self.install_flush(job),
+            Err(error) => Err(error),
+        };
+        self.end_job(slot.take().expect("it ran"), result)
+    }
+
+    fn install_flush(&self, job: &Job) -> Result<()> {
+        let added = job.finish(&*self.vfs)?;
+        let view = self.view();
+        let flushed = view
+            .sealed
+            .last()
+            .expect("only this lane removes sealed memtables");
+        let mut facts = replacement(0, &[], &added);
+        facts.push(Fact::LogFloor {
+            segment: flushed.log_floor_after,
+        });
+        let bytes: u64 = added.iter().map(|t| t.meta().bytes).sum();
+        self.install(Edit { facts }, |view| {
+            view.sealed.pop();
+            let added = added.iter().map(|t| (0, t.clone())).collect();
+            view.tree = Arc::new(view.tree.replace(&[], added));
+        })?;
+        self.counters.flushes.add(1);
+        self.counters.flush_bytes.add(bytes);
+        Ok(())
+    }
+
+    /// Ends a job: its files stay when it was installed, and go when it was not.
+    fn end_job(&self, job: Job, result: Result<()>) -> Result<bool> {
+        if let Err(error) = result {
+            for name in job.abandon() {
+                self.garbage.add(name);
+            }
+            if error.is_no_space() {
+                self.is_disk_full.store(true, Ordering::Relaxed);
+            }
+            return Err(error);
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn maintain_compact(&self, now_ms: u64, budget_bytes: usize) -> Result<Maintained> {
+        let did_collect = self.garbage.collect(&*self.vfs)?;
+        let did_compact = self.step_compact(now_ms, budget_bytes)?;
+        let more = did_collect || did_compact;
+        Ok(if more {
+            Maintained::More
+        } else {
+            Maintained::Idle
+        })
+    }
+
+    fn step_compact(&self, now_ms: u64, budget_bytes: usize) -> Result<bool> {
+        let mut slot = hold(&self.lanes.compact);
+        if slot.is_none() {
+            let Some(job) = self.next_compaction(now_ms)? else {
+                return Ok(false);
+            };
+            *slot = Some(job);
+        }
+        let job = slot.as_mut().expect("set above");
+        if job.plan().is_move {
+            let plan = job.plan().clone();
+            let result = self.install_move(&plan);
+            return self.end_job(slot.take().expect("it is there"), result);
+        }
+        let result = match job.step(&*self.vfs, budget_bytes, &mut || self.next_file_id()) {
+            Ok(false) => return Ok(true),
+            Ok(true) => self.install_compaction(job),
+            Err(error) => Err(error),
+        };
+        self.end_job(slot.take().expect("it ran"), result)
+    }
+
+    fn next_compaction(&self, now_ms: u64) -> Result<Option<Job>> {
+        let view = self.view();
+        let levels: Vec<Vec<_>> = view
+            .tree
+            .levels
+            .iter()
+            .map(|level| level.tables.iter().map(|t| t.meta()).collect())
+            .collect();
+        let Some(plan) = pick(&levels, &self.options) else {
+            return Ok(None);
+        };
+        let horizon = self.purge_horizon().min(view.version_min_in_memory());
+        let purge = Purge { horizon, now_ms };
+        Job::compact(plan, view.tree.clone(), &self.options, purge).map(Some)
+    }
+
+    fn install_move(&self, plan: &Plan) -> Result<()> {
+        let view = self.view();
+        let moved: Vec<Arc<Table>> = view
+            .tree
+            .tables()
+            .filter(|(_, t)| plan.inputs.contains(&t.meta().id))
+            .map(|(_, t)| t.clone())
+            .collect();
+        self.install_tables(plan, &moved)?;
+        self.counters.compactions.add(1);
+        Ok(())
+    }
+
+    fn install_compaction(&self, job: &Job) -> Result<()> {
+        let added = job.finish(&*self.vfs)?;
+        let plan = job.plan();
+        let replaced: Vec<Arc<Table>> = self
+            .view()
+            .tree
+            .tables()
+            .filter(|(_, t)| plan.inputs.contains(&t.meta().id))
+            .map(|(_, t)| t.clone())
+            .collect();
+        self.install_tables(plan, &added)?;
+        for table in replaced {
+            self.garbage.add_table(table);
+        }
+        let bytes: u64 = added.iter().map(|t| t.meta().bytes).sum();
+        self.counters.compactions.add(1);
+        self.counters.compaction_read_bytes.add(job.read_bytes());
+        self.counters.compaction_write_bytes.add(bytes);
+        Ok(())
+    }
+
+    fn install_tables(&self, plan: &Plan, added: &[Arc<Table>]) -> Result<()> {
+        let facts = replacement(plan.level, &plan.inputs, added);
+        self.install(Edit { facts }, |view| {
+            let added = added.iter().map(|t| (plan.level, t.clone())).collect();
+            view.tree = Arc::new(view.tree.replace(&plan.inputs, added));
+        })
+    }
+
+    /// Commits nothing new, but brings everything committed into tables.
+    pub(crate) fn flush_all(&self, now_ms: u64) -> Result<()> {
+        let mut ignored = Vec::new();
+        self.commit(&mut ignored)?;
+        // At most two memtables may wait: make room for the one to be sealed.
+        while self.step_flush(now_ms, usize::MAX)? {}
+        self.seal_and_roll()?;
+        while self.step_flush(now_ms, usize::MAX)? {}
+        let floor = hold(&self.ledger).folder.log_floor;
+        self.segments.remove_below(&*self.vfs, floor)?;
+        Ok(())
+    }
+
+    /// Links every live table into `target` and gives it a manifest and an empty log of its own.
+    pub(crate) fn link_into(&self, target: &dyn Vfs, path: &std::path::Path) -> Result<()> {
+        // Holding the ledger keeps every table it names on disk until all are linked.
+        let ledger = hold(&self.ledger);
+        let mut folder = ledger.folder.clone();
+        let ids: BTreeSet<u64> = folder.levels.iter().flatten().map(|m| m.id).collect();
+        for id in ids {
+            let name = table::file_name(id);
+            let linked = self.vfs.link_into(&name, path);
+            linked.map_err(|e| Error::io(format!("linking {name} into {}", path.display()), e))?;
+        }
+        folder.log_floor = 1;
+        wal::prepare(target, folder.log_floor, self.options.segment_bytes)?;
+        Manifest::create(target, self.next_file_id(), &folder.snapshot())?;
+        Ok(())
+    }
+}

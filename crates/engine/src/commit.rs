@@ -1,0 +1,299 @@
+//! Group commit: everything queued becomes one log write, one sync, and then visible.
+//!
+//! ```text
+//! event loops ─ submit ─► queue ─┐ taken whole
+//!                                ▼
+//!                             pending ─ guards ─► log write ─► sync ─► memtable ─► outcomes
+//! ```
+//!
+//! Invariants
+//! 1. Order in the log is order of visibility, and guards are judged in that order: conditional and
+//!    plain writes of a key are linearizable together.
+//! 2. Nothing is visible, and no outcome is given, before the bytes are as durable as promised.
+//! 3. After a failed log write or sync nothing more is written, ever (`Poisoned`).
+//! 4. Every token handed in comes back exactly once, unless the engine is poisoned.
+//!
+//! There is no timer: a batch is what arrived while the last one was being synced.
+//!
+//! Not here: the bytes of the log (`wal`), who calls `commit` and when (the server).
+//! See: docs/decisions/0006-group-commit-and-synced-upto.md, docs/decisions/0008-guards-in-commit-order.md.
+
+use crate::batch::{Batch, Guard, Op, Outcome, Record, patch_version};
+use crate::cache::BlockCache;
+use crate::engine::Lookup;
+use crate::memtable::Inserter;
+use crate::vfs::Wait;
+use crate::view::View;
+use crate::wal::LogWriter;
+use crate::{Error, Result};
+use dendra_base::{CellRef, Version};
+use std::collections::BTreeMap;
+
+/// The writing side of one engine, behind its lock.
+pub(crate) struct Log {
+    pub(crate) writer: LogWriter,
+    pub(crate) inserter: Inserter,
+    /// Taken from the queue and not yet written.
+    pub(crate) pending: Batch,
+    /// One per op of `pending`, while a commit runs.
+    outcomes: Vec<Outcome>,
+}
+
+/// Can the pending batch be written now?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// Yes; outcomes are known.
+    Ready,
+    /// A guard needs the disk, and the caller must not wait.
+    WouldBlock,
+}
+
+/// What a guard needs to know of a key's newest cell.
+#[derive(Clone, Copy)]
+struct Current {
+    version: Version,
+    is_live: bool,
+}
+
+impl Current {
+    fn of(cell: &CellRef<'_>, now_ms: u64) -> Current {
+        Current {
+            version: cell.version,
+            is_live: cell.is_live(now_ms),
+        }
+    }
+}
+
+impl Log {
+    pub(crate) fn new(writer: LogWriter, inserter: Inserter) -> Log {
+        Log {
+            writer,
+            inserter,
+            pending: Batch::new(),
+            outcomes: Vec::new(),
+        }
+    }
+
+    /// Decides each pending write and drops those whose guard fails from the batch's bytes.
+    pub(crate) fn settle(
+        &mut self,
+        view: &View,
+        cache: &BlockCache,
+        wait: Wait,
+    ) -> Result<Settled> {
+        self.outcomes.clear();
+        if self.pending.ops.iter().all(|op| op.guard == Guard::None) {
+            for op in &self.pending.ops {
+                let cell = pending_cell(&self.pending.bytes, op);
+                self.outcomes.push(Outcome::Applied {
+                    version: cell.version,
+                });
+            }
+            return Ok(Settled::Ready);
+        }
+        self.settle_guarded(view, cache, wait)
+    }
+
+    fn settle_guarded(&mut self, view: &View, cache: &BlockCache, wait: Wait) -> Result<Settled> {
+        // Cells that earlier writes of this same batch will leave, by key.
+        let mut ahead: BTreeMap<Vec<u8>, Current> = BTreeMap::new();
+        for index in 0..self.pending.ops.len() {
+            let op = self.pending.ops[index];
+            let (record, _) = pending_record(&self.pending.bytes, &op);
+            let key = record.stored_key.to_vec();
+            let cell = record.cell().expect("a batch holds encoded cells");
+            let mut written = Current::of(&cell, op.now_ms);
+            let outcome = if op.guard == Guard::None {
+                Outcome::Applied {
+                    version: written.version,
+                }
+            } else {
+                let stored = view.get(cache, &key, wait, |cell| Current::of(&cell, op.now_ms));
+                let stored = match stored {
+                    Ok(Lookup::Cell(current)) => Some(current),
+                    Ok(Lookup::Nothing) => None,
+                    Ok(Lookup::WouldBlock) => return Ok(Settled::WouldBlock),
+                    Err(Error::Damaged { .. } | Error::Io { .. }) => {
+                        self.outcomes.push(Outcome::NotApplied);
+                        continue;
+                    }
+                    Err(e) => return Err(e),
+                };
+                let newest = stored.into_iter().chain(ahead.get(&key).copied());
+                judge(
+                    op.guard,
+                    newest.max_by_key(|c| c.version),
+                    &mut written.version,
+                )
+            };
+            if let Outcome::Applied { version } = outcome {
+                patch_version(&mut self.pending.bytes, op.start, version);
+                let newest = ahead.entry(key).or_insert(written);
+                if written.version > newest.version {
+                    *newest = written;
+                }
+            }
+            self.outcomes.push(outcome);
+        }
+        Ok(Settled::Ready)
+    }
+
+    /// The records to write: those whose guard held. Forgets the bytes of the others.
+    pub(crate) fn drop_refused(&mut self) -> u32 {
+        let is_applied = |o: &Outcome| matches!(o, Outcome::Applied { .. });
+        let applied = self.outcomes.iter().filter(|o| is_applied(o)).count();
+        if applied < self.outcomes.len() {
+            let mut kept = Vec::with_capacity(self.pending.bytes.len());
+            for (op, outcome) in self.pending.ops.iter().zip(&self.outcomes) {
+                if is_applied(outcome) {
+                    let (_, rest) = pending_record(&self.pending.bytes, op);
+                    let end = self.pending.bytes.len() - rest.len();
+                    kept.extend_from_slice(&self.pending.bytes[op.start..end]);
+                }
+            }
+            self.pending.bytes = kept;
+        }
+        u32::try_from(applied).expect("the commit queue holds fewer than 2^32 writes")
+    }
+
+    /// Makes the written records visible.
+    pub(crate) fn publish(&mut self) {
+        let mut rest: &[u8] = &self.pending.bytes;
+        while let Some((record, behind)) = Record::split(rest) {
+            self.inserter.insert(record.stored_key, record.encoded_cell);
+            rest = behind;
+        }
+        assert!(rest.is_empty(), "a batch is a sequence of whole records");
+    }
+
+    /// Hands every token back with its outcome, and forgets the batch.
+    pub(crate) fn report(&mut self, done: &mut Vec<(u64, Outcome)>) {
+        assert_eq!(
+            self.outcomes.len(),
+            self.pending.ops.len(),
+            "one outcome per write"
+        );
+        let tokens = self.pending.ops.iter().map(|op| op.token);
+        done.extend(tokens.zip(self.outcomes.drain(..)));
+        self.pending.clear();
+    }
+
+    /// Hands every token back because of `error`: nothing of the batch was written.
+    pub(crate) fn give_up(&mut self, error: &Error, done: &mut Vec<(u64, Outcome)>) {
+        let outcome = match error.is_no_space() {
+            true => Outcome::NoRoom,
+            false => Outcome::NotApplied,
+        };
+        done.extend(self.pending.ops.iter().map(|op| (op.token, outcome)));
+        self.outcomes.clear();
+        self.pending.clear();
+    }
+}
+
+fn pending_record<'a>(bytes: &'a [u8], op: &Op) -> (Record<'a>, &'a [u8]) {
+    Record::split(&bytes[op.start..]).expect("a batch is a sequence of whole records")
+}
+
+fn pending_cell<'a>(bytes: &'a [u8], op: &Op) -> CellRef<'a> {
+    pending_record(bytes, op)
+        .0
+        .cell()
+        .expect("a batch holds encoded cells")
+}
+
+/// Does `guard` hold of `current`? A write that passes must become the newest: `version` is raised
+/// above what it builds on.
+fn judge(guard: Guard, current: Option<Current>, version: &mut Version) -> Outcome {
+    let live = current.filter(|c| c.is_live).map(|c| c.version);
+    let holds = match guard {
+        Guard::None => true,
+        Guard::Present => live.is_some(),
+        Guard::Absent => live.is_none(),
+        Guard::Matches(wanted) => live == Some(wanted),
+        Guard::Differs(unwanted) => live != Some(unwanted),
+    };
+    if !holds {
+        return Outcome::GuardFailed { current: live };
+    }
+    if let Some(base) = current.map(|c| c.version).filter(|base| *version <= *base) {
+        *version = base.successor();
+    }
+    Outcome::Applied { version: *version }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn current(hlc: u64, is_live: bool) -> Option<Current> {
+        Some(Current {
+            version: Version {
+                hlc,
+                origin: 1,
+                rmw: 0,
+            },
+            is_live,
+        })
+    }
+
+    #[test]
+    fn guards_see_tombstones_and_expired_values_as_absent() {
+        let mut version = Version {
+            hlc: 9,
+            origin: 1,
+            rmw: 0,
+        };
+        let applied = Outcome::Applied { version };
+        let refused = Outcome::GuardFailed { current: None };
+        assert_eq!(
+            judge(Guard::Absent, current(5, false), &mut version),
+            applied
+        );
+        assert_eq!(judge(Guard::Absent, None, &mut version), applied);
+        assert_eq!(
+            judge(Guard::Present, current(5, false), &mut version),
+            refused
+        );
+        let base = Version {
+            hlc: 5,
+            origin: 1,
+            rmw: 0,
+        };
+        assert_eq!(
+            judge(Guard::Matches(base), current(5, false), &mut version),
+            refused
+        );
+        assert_eq!(
+            judge(Guard::Matches(base), current(5, true), &mut version),
+            applied
+        );
+        assert_eq!(
+            judge(Guard::Differs(base), current(5, true), &mut version),
+            Outcome::GuardFailed {
+                current: Some(base)
+            }
+        );
+    }
+
+    #[test]
+    fn a_write_that_passes_its_guard_becomes_the_newest() {
+        let base = Version {
+            hlc: 9,
+            origin: 1,
+            rmw: 0,
+        };
+        let mut version = Version {
+            hlc: 3,
+            origin: 1,
+            rmw: 0,
+        };
+        let outcome = judge(Guard::Absent, current(9, false), &mut version);
+        assert_eq!(
+            outcome,
+            Outcome::Applied {
+                version: base.successor()
+            }
+        );
+        assert!(version > base);
+    }
+}

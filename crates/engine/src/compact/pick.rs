@@ -1,0 +1,186 @@
+//! Which tables to merge next: a pure choice over the tables' descriptions.
+//!
+//! ```text
+//! level 0      score = tables / trigger            all of it (at most 12) + what it overlaps in 1
+//! level n ≥ 1  score = bytes / target(n)           the table that rewrites least below + overlaps
+//! target(n)  = level1_bytes × fanout^(n-1)         the highest score of at least 1 wins
+//! ```
+//!
+//! Invariants
+//! 1. Same levels, same policy, same plan.
+//! 2. A plan's inputs from the output level are exactly those that overlap the others.
+//! 3. A move has no input in the output level and nothing that a rewrite could drop.
+//!
+//! Not here: reading or writing anything.
+
+use crate::options::Options;
+use crate::table::TableMeta;
+
+/// Most level-0 tables merged at once: bounds the number of open sources of one merge.
+const LEVEL0_INPUTS_MAX: usize = 12;
+
+/// Why a plan was chosen; for logs and reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A memtable is full.
+    Flush,
+    /// Level 0 has too many tables.
+    Level0Full {
+        /// How many.
+        tables: usize,
+    },
+    /// A level holds more than its target.
+    LevelFull {
+        /// Which.
+        level: usize,
+        /// Bytes it holds.
+        bytes: u64,
+        /// Bytes it should hold.
+        target: u64,
+    },
+    /// A table is mostly tombstones and expired cells that could go.
+    Garbage {
+        /// Which level.
+        level: usize,
+    },
+}
+
+/// What to merge, and where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Ids of the tables that are replaced, from both levels.
+    pub inputs: Vec<u64>,
+    /// Level of the new tables.
+    pub level: usize,
+    /// The one input can be moved down as it is.
+    pub is_move: bool,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Bytes that `level` (from 1) should hold.
+pub fn target_bytes(options: &Options, level: usize) -> u64 {
+    let growth = options
+        .level_fanout
+        .saturating_pow(u32::try_from(level - 1).unwrap_or(u32::MAX));
+    options.level1_bytes.saturating_mul(growth)
+}
+
+/// The most urgent compaction; `None` when every level is within its target.
+pub fn pick(levels: &[Vec<&TableMeta>], options: &Options) -> Option<Plan> {
+    let mut best: Option<(f64, usize)> = None;
+    for (level, tables) in levels.iter().enumerate().take(levels.len() - 1) {
+        let score = if level == 0 {
+            tables.len() as f64 / options.level0_tables_trigger as f64
+        } else {
+            bytes(tables) as f64 / target_bytes(options, level) as f64
+        };
+        if score >= 1.0 && best.is_none_or(|(highest, _)| score > highest) {
+            best = Some((score, level));
+        }
+    }
+    match best {
+        Some((_, 0)) => Some(pick_level0(levels)),
+        Some((_, level)) => pick_sorted(levels, level, options),
+        None => pick_garbage(levels),
+    }
+}
+
+fn bytes(tables: &[&TableMeta]) -> u64 {
+    tables.iter().map(|t| t.bytes).sum()
+}
+
+/// Ids of `tables` that overlap the key range `smallest ..= largest`.
+fn overlapping<'a>(
+    tables: &[&'a TableMeta],
+    smallest: &[u8],
+    largest: &[u8],
+) -> Vec<&'a TableMeta> {
+    let overlaps =
+        |t: &&&TableMeta| t.smallest.as_slice() <= largest && smallest <= t.largest.as_slice();
+    tables.iter().filter(overlaps).copied().collect()
+}
+
+/// Does a rewrite of `table` gain nothing? Tombstones and expiring cells may go when rewritten.
+fn is_clean(table: &TableMeta) -> bool {
+    table.tombstones == 0 && table.expiring == 0
+}
+
+fn pick_level0(levels: &[Vec<&TableMeta>]) -> Plan {
+    // Oldest first, so that under steady load no table stays for ever.
+    let mut inputs: Vec<&TableMeta> = levels[0].clone();
+    inputs.sort_by_key(|t| t.id);
+    inputs.truncate(LEVEL0_INPUTS_MAX);
+    let smallest = inputs
+        .iter()
+        .map(|t| t.smallest.as_slice())
+        .min()
+        .unwrap_or_default();
+    let largest = inputs
+        .iter()
+        .map(|t| t.largest.as_slice())
+        .max()
+        .unwrap_or_default();
+    let below = overlapping(&levels[1], smallest, largest);
+    let ids = inputs.iter().chain(&below).map(|t| t.id).collect();
+    let is_move = below.is_empty() && matches!(&inputs[..], [only] if is_clean(only));
+    Plan {
+        inputs: ids,
+        level: 1,
+        is_move,
+        reason: Reason::Level0Full {
+            tables: levels[0].len(),
+        },
+    }
+}
+
+fn pick_sorted(levels: &[Vec<&TableMeta>], level: usize, options: &Options) -> Option<Plan> {
+    let cost = |table: &TableMeta| {
+        let below = bytes(&overlapping(
+            &levels[level + 1],
+            &table.smallest,
+            &table.largest,
+        ));
+        below as f64 / table.bytes.max(1) as f64
+    };
+    let table = levels[level]
+        .iter()
+        .min_by(|a, b| cost(a).total_cmp(&cost(b)).then_with(|| a.id.cmp(&b.id)))?;
+    let reason = Reason::LevelFull {
+        level,
+        bytes: bytes(&levels[level]),
+        target: target_bytes(options, level),
+    };
+    Some(push_down(levels, level, table, reason))
+}
+
+fn push_down(levels: &[Vec<&TableMeta>], level: usize, table: &TableMeta, reason: Reason) -> Plan {
+    let below = overlapping(&levels[level + 1], &table.smallest, &table.largest);
+    let inputs = std::iter::once(table.id)
+        .chain(below.iter().map(|t| t.id))
+        .collect();
+    let is_move = below.is_empty() && is_clean(table);
+    Plan {
+        inputs,
+        level: level + 1,
+        is_move,
+        reason,
+    }
+}
+
+/// When nothing is too full: a table of a sorted level that is at least half tombstones goes down,
+/// so that deletes give their space back without waiting for new writes.
+fn pick_garbage(levels: &[Vec<&TableMeta>]) -> Option<Plan> {
+    let deepest = levels.iter().rposition(|tables| !tables.is_empty())?;
+    for level in (1..deepest).rev() {
+        let garbage = levels[level].iter().find(|t| t.tombstones * 2 > t.records);
+        if let Some(table) = garbage {
+            return Some(push_down(levels, level, table, Reason::Garbage { level }));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+#[path = "pick_tests.rs"]
+mod tests;

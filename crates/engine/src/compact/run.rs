@@ -1,0 +1,271 @@
+//! One flush or compaction as a job that is run slice by slice.
+//!
+//! ```text
+//! memtable, or input tables ─► Merge (newest cell per key) ─► purge? ─► table, table, … of the output level
+//! ```
+//!
+//! Invariants
+//! 1. A slice reads about its budget and returns; nothing outside sees the outputs before `finish`.
+//! 2. Outputs are re-read and compared with their digest before they may replace the inputs.
+//! 3. An abandoned job leaves only files that no manifest names.
+//!
+//! Not here: the choice (`pick.rs`), the manifest (`engine.rs`).
+
+use super::pick::{Plan, Reason};
+use crate::engine::Direction;
+use crate::memtable::Memtable;
+use crate::merge::Merge;
+use crate::options::{Compression, Options};
+use crate::source::Source;
+use crate::table::{
+    self, LevelIter, Reading, Table, TableIter, TableMeta, TableOptions, TableWriter,
+};
+use crate::tree::Tree;
+use crate::vfs::{Vfs, Wait};
+use crate::{Error, Result};
+use dendra_base::{CellRef, Kind, Version};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// What may be dropped, fixed when the job starts.
+#[derive(Clone, Copy, Debug)]
+pub struct Purge {
+    /// Tombstones and expired cells at or below this version are confirmed by all replicas, and no
+    /// memtable holds anything older than them.
+    pub horizon: Version,
+    /// Wall milliseconds for expiry.
+    pub now_ms: u64,
+}
+
+/// A flush or compaction that is under way.
+pub struct Job {
+    plan: Plan,
+    tree: Arc<Tree>,
+    merge: Merge,
+    purge: Purge,
+    options: TableOptions,
+    table_bytes: u64,
+    /// The table being written, with its id.
+    writer: Option<(u64, TableWriter)>,
+    metas: Vec<TableMeta>,
+    read_bytes: u64,
+}
+
+impl Job {
+    /// Prepares the flush of a sealed memtable into one table of level 0.
+    pub fn flush(
+        memtable: &Arc<Memtable>,
+        tree: Arc<Tree>,
+        options: &Options,
+        now_ms: u64,
+    ) -> Result<Job> {
+        let mut merge = Merge::new(vec![Box::new(memtable.iter())]);
+        merge.seek(Bound::Unbounded, Direction::Forward)?;
+        let plan = Plan {
+            inputs: Vec::new(),
+            level: 0,
+            is_move: false,
+            reason: Reason::Flush,
+        };
+        Ok(Job {
+            options: table_options(options, false),
+            table_bytes: u64::MAX,
+            plan,
+            tree,
+            merge,
+            purge: Purge {
+                horizon: Version::ZERO,
+                now_ms,
+            },
+            writer: None,
+            metas: Vec::new(),
+            read_bytes: 0,
+        })
+    }
+
+    /// Prepares `plan` over `tree`.
+    pub fn compact(plan: Plan, tree: Arc<Tree>, options: &Options, purge: Purge) -> Result<Job> {
+        let mut sources: Vec<Box<dyn Source + Send>> = Vec::new();
+        for (number, level) in tree.levels.iter().enumerate() {
+            let inputs = level
+                .tables
+                .iter()
+                .filter(|t| plan.inputs.contains(&t.meta().id))
+                .cloned();
+            if number == 0 {
+                for table in inputs {
+                    sources.push(Box::new(TableIter::new(table, Reading::Ahead)));
+                }
+            } else {
+                sources.push(Box::new(LevelIter::new(
+                    inputs.collect::<Vec<_>>(),
+                    Reading::Ahead,
+                )));
+            }
+        }
+        let mut merge = Merge::new(sources);
+        merge.seek(Bound::Unbounded, Direction::Forward)?;
+        let is_deepest = plan.level >= tree.deepest();
+        Ok(Job {
+            options: table_options(options, is_deepest),
+            table_bytes: options.table_bytes as u64,
+            plan,
+            tree,
+            merge,
+            purge,
+            writer: None,
+            metas: Vec::new(),
+            read_bytes: 0,
+        })
+    }
+
+    /// What it merges, and why.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Bytes of keys and values read so far.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes
+    }
+
+    /// Works through about `budget_bytes` of input; true when the inputs are exhausted.
+    /// `next_id` hands out table ids.
+    pub fn step(
+        &mut self,
+        vfs: &dyn Vfs,
+        budget_bytes: usize,
+        next_id: &mut dyn FnMut() -> u64,
+    ) -> Result<bool> {
+        let mut seen = 0;
+        while seen < budget_bytes {
+            let Some((key, cell)) = self.merge.current() else {
+                self.close_table()?;
+                return Ok(true);
+            };
+            let bytes = key.len() + cell.encoded_len();
+            seen += bytes;
+            self.read_bytes += bytes as u64;
+            if !self.is_droppable(key, &cell) {
+                if self.writer.is_none() {
+                    let id = next_id();
+                    self.writer = Some((id, TableWriter::create(vfs, id, &self.options)?));
+                }
+                let (_, writer) = self.writer.as_mut().expect("made above");
+                match expired_as_tombstone(&cell, self.purge.now_ms, key) {
+                    Some(tombstone) => writer.add(key, &tombstone)?,
+                    None => writer.add(key, &cell)?,
+                }
+                if writer.bytes_written() >= self.table_bytes {
+                    self.close_table()?;
+                }
+            }
+            self.merge.advance()?;
+        }
+        Ok(false)
+    }
+
+    fn is_droppable(&self, key: &[u8], cell: &CellRef<'_>) -> bool {
+        !cell.is_live(self.purge.now_ms)
+            && cell.version <= self.purge.horizon
+            && !self
+                .tree
+                .may_hold_older(&self.plan.inputs, key, cell.version)
+    }
+
+    fn close_table(&mut self) -> Result<()> {
+        if let Some((_, writer)) = self.writer.take() {
+            self.metas.push(writer.finish()?);
+        }
+        Ok(())
+    }
+
+    /// Makes the outputs' names durable, re-reads them, and opens them.
+    pub fn finish(&self, vfs: &dyn Vfs) -> Result<Vec<Arc<Table>>> {
+        assert!(
+            self.writer.is_none(),
+            "the last table is closed before the job is finished"
+        );
+        open_outputs(vfs, &self.metas)
+    }
+
+    /// Names of the files made so far, for a job that is given up.
+    pub fn abandon(self) -> Vec<String> {
+        let open = self.writer.as_ref().map(|(id, _)| *id);
+        let ids = self.metas.iter().map(|m| m.id).chain(open);
+        ids.map(table::file_name).collect()
+    }
+}
+
+/// An expired value that must stay for its version needs its bytes no more.
+fn expired_as_tombstone<'a>(cell: &CellRef<'a>, now_ms: u64, key: &[u8]) -> Option<CellRef<'a>> {
+    (cell.kind == Kind::Value && !cell.is_live(now_ms)).then(|| CellRef {
+        copies: cell.copies,
+        ..CellRef::tombstone(key, cell.version)
+    })
+}
+
+/// Settings of tables written for the deepest level or another.
+pub fn table_options(options: &Options, is_deepest: bool) -> TableOptions {
+    let compression: Compression = if is_deepest {
+        options.compression_deepest
+    } else {
+        options.compression
+    };
+    TableOptions {
+        block_bytes: options.block_bytes,
+        filter_bits_per_key: options.filter_bits_per_key,
+        compression,
+        ..TableOptions::default()
+    }
+}
+
+/// The order of rule: bytes, file sync (done by the writer), folder sync, re-read; only then may
+/// the manifest name them.
+fn open_outputs(vfs: &dyn Vfs, metas: &[TableMeta]) -> Result<Vec<Arc<Table>>> {
+    if metas.is_empty() {
+        return Ok(Vec::new());
+    }
+    vfs.sync_folder()
+        .map_err(|e| Error::io("syncing the folder", e))?;
+    let open = |meta: &TableMeta| {
+        check_digest(vfs, meta)?;
+        Table::open(vfs, meta.clone()).map(Arc::new)
+    };
+    metas.iter().map(open).collect()
+}
+
+/// Compares the whole file with the digest that its writer computed.
+pub fn check_digest(vfs: &dyn Vfs, meta: &TableMeta) -> Result<()> {
+    let name = table::file_name(meta.id);
+    let file = vfs
+        .open(&name)
+        .map_err(|e| Error::io(format!("opening {name}"), e))?;
+    let mut hasher = xxhash_rust::xxh3::Xxh3Default::new();
+    let mut buffer = vec![0; 256 << 10];
+    let mut at = 0;
+    loop {
+        match file.read_at(&mut buffer, at, Wait::Block) {
+            Ok(0) => break,
+            Ok(n) => {
+                hasher.update(&buffer[..n]);
+                at += n as u64;
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::io(format!("reading {name}"), e)),
+        }
+    }
+    if at != meta.bytes || hasher.digest() != meta.digest {
+        return Err(Error::damaged(
+            name,
+            0,
+            format!(
+                "{at} bytes with digest {:016x} are on disk, {} bytes with {:016x} were written",
+                hasher.digest(),
+                meta.bytes,
+                meta.digest
+            ),
+        ));
+    }
+    Ok(())
+}

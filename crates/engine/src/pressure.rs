@@ -1,0 +1,110 @@
+//! How close the engine is to a limit: a pure function of counts, never a hidden sleep.
+//!
+//! ```text
+//! memtables  0 ───── calm ───── 60 % ═══ rising ═══ 100 % of three memtables
+//! level 0    0 ───── calm ──── trigger ══ rising ══ stop
+//! disk       free < reserve ─► stop new values
+//! ```
+//!
+//! Invariants
+//! 1. The level rises smoothly: admission can slow writes down long before it must refuse them.
+//! 2. Deletes are never stopped by a full disk: they are what makes room.
+//!
+//! Not here: what admission does with it (crate `node`).
+//! See: docs/overload.md.
+
+use crate::options::Options;
+
+/// How close the engine is to a limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pressure {
+    /// 0.0 = calm, 1.0 = at the limit. Admission delays or refuses as it grows.
+    pub level: f64,
+    /// Set when new values must be refused.
+    pub stop: Option<Stop>,
+}
+
+/// Why new values must be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Sealed memtables wait for a flush (503).
+    MemtablesFull,
+    /// Level 0 has too many tables (503).
+    CompactionBehind,
+    /// The disk is full (507); deletes go on.
+    DiskFull,
+}
+
+/// Memtables that may wait for their flush.
+pub(crate) const SEALED_MAX: usize = 2;
+/// Share of the memtables' room from which on writes slow down.
+const CALM_SHARE: f64 = 0.6;
+
+/// What pressure is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counts {
+    pub(crate) memtable_bytes: usize,
+    pub(crate) memtables_sealed: usize,
+    pub(crate) active_bytes: usize,
+    pub(crate) level0_tables: usize,
+    pub(crate) is_disk_full: bool,
+}
+
+pub(crate) fn of(counts: Counts, options: &Options) -> Pressure {
+    let room = (options.memtable_bytes * (SEALED_MAX + 1)) as f64;
+    let memory = (counts.memtable_bytes as f64 / room - CALM_SHARE) / (1.0 - CALM_SHARE);
+    let behind = counts
+        .level0_tables
+        .saturating_sub(options.level0_tables_trigger) as f64
+        / (options.level0_tables_stop - options.level0_tables_trigger) as f64;
+    let stop = if counts.is_disk_full {
+        Some(Stop::DiskFull)
+    } else if counts.memtables_sealed >= SEALED_MAX && counts.active_bytes >= options.memtable_bytes
+    {
+        Some(Stop::MemtablesFull)
+    } else if counts.level0_tables >= options.level0_tables_stop {
+        Some(Stop::CompactionBehind)
+    } else {
+        None
+    };
+    Pressure {
+        level: memory.max(behind).clamp(0.0, 1.0),
+        stop,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pressure(memtables: f64, sealed: usize, level0_tables: usize) -> Pressure {
+        let options = Options::for_tests();
+        let memtable_bytes = (options.memtable_bytes as f64 * memtables) as usize;
+        let active_bytes = memtable_bytes - sealed * options.memtable_bytes;
+        let counts = Counts {
+            memtable_bytes,
+            memtables_sealed: sealed,
+            active_bytes,
+            level0_tables,
+            is_disk_full: false,
+        };
+        of(counts, &options)
+    }
+
+    #[test]
+    fn pressure_rises_smoothly_before_it_stops() {
+        assert_eq!(
+            pressure(1.0, 0, 0),
+            Pressure {
+                level: 0.0,
+                stop: None
+            }
+        );
+        let half = pressure(2.4, 2, 0);
+        assert!(half.level > 0.4 && half.level < 0.6, "{half:?}");
+        assert_eq!(half.stop, None);
+        assert_eq!(pressure(3.0, 2, 0).stop, Some(Stop::MemtablesFull));
+        assert_eq!(pressure(0.0, 0, 12).stop, Some(Stop::CompactionBehind));
+        assert!(pressure(0.0, 0, 7).level > 0.3);
+    }
+}

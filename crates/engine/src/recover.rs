@@ -1,0 +1,323 @@
+//! Opening a folder: from whatever a crash left to a state that is durable and ready to serve.
+//!
+//! ```text
+//! CURRENT ─► manifest ─► folder state ─► open every live table
+//!                                   └──► replay log segments ≥ floor ─► tables of level 0
+//! new log segment, new manifest with all of it, CURRENT ─► only now: remove what is not named
+//! ```
+//!
+//! Invariants
+//! 1. Nothing is removed before the new manifest is in force.
+//! 2. What was recovered from the log is in a synced table before anything is served, so that a
+//!    page cache that lied about an old log cannot take it back.
+//! 3. A folder that is newer, foreign, locked or damaged is refused with the file's name; it is
+//!    left as it was found.
+//!
+//! Not here: telling a torn log tail from damage (`wal`).
+//! See: docs/format/folder.md.
+
+use crate::compact::run::Job;
+use crate::engine::{Identity, log_salt};
+use crate::memtable::{Inserter, Memtable};
+use crate::options::Options;
+use crate::table::{self, Table};
+use crate::tree::Tree;
+use crate::tree::edit::{Fact, Folder};
+use crate::tree::manifest::{self, Manifest};
+use crate::vfs::Vfs;
+use crate::wal::{Lsn, Spare};
+use crate::{Error, Result, wal};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A folder that is ready to serve.
+pub(crate) struct Recovered {
+    pub(crate) folder: Folder,
+    pub(crate) tree: Tree,
+    pub(crate) manifest: Manifest,
+    pub(crate) identity: Identity,
+    /// First file id that was never used.
+    pub(crate) next_file: u64,
+    /// The segment to write to.
+    pub(crate) spare: Spare,
+    /// Where the log that was replayed ends.
+    pub(crate) log_end: Lsn,
+}
+
+/// Names that a start which was interrupted may leave beside manifests and log segments.
+const OTHER_NAMES: [&str; 3] = ["LOCK", "CURRENT.new", "lost+found"];
+
+/// What the log held, turned into tables.
+struct Replayed {
+    tables: Vec<Arc<Table>>,
+    next_segment: u64,
+    end: Lsn,
+    hlc: u64,
+}
+
+/// Opens or creates the folder behind `vfs`.
+pub(crate) fn open(
+    vfs: &dyn Vfs,
+    options: &Options,
+    proposed: Identity,
+    now_ms: u64,
+) -> Result<Recovered> {
+    let names = vfs
+        .list()
+        .map_err(|e| Error::io("listing the data folder", e))?;
+    let mut folder = match manifest::current(vfs, &names)? {
+        Some(id) => manifest::replay(vfs, id)?,
+        None => new_folder(vfs, &names, proposed)?,
+    };
+    let identity = folder.identity.expect("replay and new_folder set it");
+    let mut tree = open_tables(vfs, &folder, &names)?;
+    check_log_start(&folder, &names)?;
+    let mut next_file = first_unused_id(&names);
+    let first_needed = first_needed_segment(&folder, &names);
+    let replayed = replay_log(vfs, options, identity, first_needed, now_ms, &mut next_file)?;
+    let segment = replayed.next_segment;
+    let spare = wal::prepare(vfs, segment, options.segment_bytes)?;
+    for table in &replayed.tables {
+        folder.levels[0].push(table.meta().clone());
+    }
+    tree = tree.replace(&[], replayed.tables.into_iter().map(|t| (0, t)).collect());
+    folder.log_floor = segment;
+    folder.hlc_ceiling = folder.hlc_ceiling.max(replayed.hlc).max(newest_hlc(&tree));
+    let manifest = Manifest::create(vfs, next_file, &folder.snapshot())?;
+    next_file += 1;
+    remove_unnamed(vfs, &folder, &manifest)?;
+    Ok(Recovered {
+        folder,
+        tree,
+        manifest,
+        identity,
+        next_file,
+        spare,
+        log_end: replayed.end,
+    })
+}
+
+/// A folder without `CURRENT` is new, unless something in it says otherwise.
+pub(crate) fn new_folder(vfs: &dyn Vfs, names: &[String], proposed: Identity) -> Result<Folder> {
+    let holds_data = names.iter().find(|n| table::id_of_file_name(n).is_some());
+    let mut witness = holds_data;
+    for name in names {
+        if let Some(segment) = wal::parse_segment_name(name) {
+            if wal::Segment::read(vfs, segment)?.batches().next().is_some() {
+                witness = Some(name);
+            }
+        }
+    }
+    if let Some(name) = witness {
+        return Err(Error::damaged(
+            manifest::CURRENT,
+            0,
+            format!("it is missing although {name} holds data; restore the folder from a copy"),
+        ));
+    }
+    let is_ours = |n: &str| {
+        manifest::id_of(n).is_some()
+            || wal::parse_segment_name(n).is_some()
+            || OTHER_NAMES.contains(&n)
+    };
+    if let Some(name) = names.iter().find(|n| !is_ours(n)) {
+        return Err(Error::Unusable {
+            reason: format!(
+                "{} is not empty and not a Dendra folder (it holds {name}): choose another folder",
+                vfs.describe()
+            ),
+        });
+    }
+    let mut folder = Folder::new();
+    folder.identity = Some(proposed);
+    Ok(folder)
+}
+
+fn open_tables(vfs: &dyn Vfs, folder: &Folder, names: &[String]) -> Result<Tree> {
+    let present: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+    let mut opened = Vec::new();
+    for (level, metas) in folder.levels.iter().enumerate() {
+        for meta in metas {
+            let name = table::file_name(meta.id);
+            if !present.contains(name.as_str()) {
+                return Err(Error::damaged(
+                    name,
+                    0,
+                    "the manifest lists it and it is not there; restore the folder from a copy",
+                ));
+            }
+            opened.push((level, Arc::new(Table::open(vfs, meta.clone())?)));
+        }
+    }
+    check_disjoint(&opened)?;
+    Ok(Tree::new().replace(&[], opened))
+}
+
+/// A folder that was never served needs none of the segments that an interrupted start left.
+fn first_needed_segment(folder: &Folder, names: &[String]) -> u64 {
+    if folder.log_floor > 0 {
+        return folder.log_floor;
+    }
+    let left = names
+        .iter()
+        .filter_map(|n| wal::parse_segment_name(n))
+        .max();
+    left.unwrap_or(0) + 1
+}
+
+/// The first needed segment existed before the manifest named it.
+pub(crate) fn check_log_start(folder: &Folder, names: &[String]) -> Result<()> {
+    let name = wal::segment_name(folder.log_floor);
+    if folder.log_floor > 0 && !names.contains(&name) {
+        return Err(Error::damaged(
+            name,
+            0,
+            "the manifest needs this log segment and it is not there; restore the folder from a copy",
+        ));
+    }
+    Ok(())
+}
+
+/// A manifest that was damaged in a way its checksums cannot see must not become a panic.
+pub(crate) fn check_disjoint(opened: &[(usize, Arc<Table>)]) -> Result<()> {
+    let mut ranges: Vec<_> = opened
+        .iter()
+        .filter(|(level, _)| *level > 0)
+        .map(|(level, t)| (*level, &t.meta().smallest, &t.meta().largest, t.meta().id))
+        .collect();
+    ranges.sort();
+    for pair in ranges.windows(2) {
+        if pair[0].0 == pair[1].0 && pair[0].2 >= pair[1].1 {
+            return Err(Error::damaged(
+                table::file_name(pair[1].3),
+                0,
+                format!(
+                    "it overlaps {} in level {}",
+                    table::file_name(pair[0].3),
+                    pair[0].0
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn first_unused_id(names: &[String]) -> u64 {
+    let ids = names
+        .iter()
+        .filter_map(|n| table::id_of_file_name(n).or(manifest::id_of(n)));
+    ids.max().map_or(1, |id| id + 1)
+}
+
+fn newest_hlc(tree: &Tree) -> u64 {
+    tree.tables()
+        .map(|(_, t)| t.meta().version_max.hlc)
+        .max()
+        .unwrap_or(0)
+}
+
+/// Memtables of the usual size, each turned into a table as it fills.
+struct Replay<'a> {
+    vfs: &'a dyn Vfs,
+    options: &'a Options,
+    now_ms: u64,
+    next_file: &'a mut u64,
+    memtable: Arc<Memtable>,
+    inserter: Inserter,
+    tables: Vec<Arc<Table>>,
+    hlc: u64,
+}
+
+impl Replay<'_> {
+    fn flush(&mut self) -> Result<()> {
+        let (memtable, inserter) = Memtable::new(self.options.memtable_bytes);
+        let full = std::mem::replace(&mut self.memtable, memtable);
+        self.inserter = inserter;
+        if full.is_empty() {
+            return Ok(());
+        }
+        let mut job = Job::flush(&full, Arc::new(Tree::new()), self.options, self.now_ms)?;
+        let mut next_id = || {
+            *self.next_file += 1;
+            *self.next_file - 1
+        };
+        while !job.step(self.vfs, usize::MAX, &mut next_id)? {}
+        self.tables.extend(job.finish(self.vfs)?);
+        Ok(())
+    }
+}
+
+fn replay_log(
+    vfs: &dyn Vfs,
+    options: &Options,
+    identity: Identity,
+    first_needed: u64,
+    now_ms: u64,
+    next_file: &mut u64,
+) -> Result<Replayed> {
+    let (memtable, inserter) = Memtable::new(options.memtable_bytes);
+    let mut replay = Replay {
+        vfs,
+        options,
+        now_ms,
+        next_file,
+        memtable,
+        inserter,
+        tables: Vec::new(),
+        hlc: 0,
+    };
+    let recovery = wal::recover(vfs, log_salt(identity), first_needed, |record| {
+        let Some(cell) = record.cell() else {
+            return Err(Error::damaged("log", 0, "a record's cell cannot be read"));
+        };
+        replay.hlc = replay.hlc.max(cell.version.hlc);
+        replay
+            .inserter
+            .insert(record.stored_key, record.encoded_cell);
+        if replay.memtable.bytes() >= options.memtable_bytes {
+            replay.flush()?;
+        }
+        Ok(())
+    })?;
+    replay.flush()?;
+    Ok(Replayed {
+        hlc: replay.hlc.max(recovery.hlc_ceiling),
+        tables: replay.tables,
+        next_segment: recovery.next_segment,
+        end: recovery.end,
+    })
+}
+
+/// Removes files that the manifest in force does not need.
+fn remove_unnamed(vfs: &dyn Vfs, folder: &Folder, manifest: &Manifest) -> Result<()> {
+    let live: BTreeSet<u64> = folder.levels.iter().flatten().map(|m| m.id).collect();
+    for name in vfs
+        .list()
+        .map_err(|e| Error::io("listing the data folder", e))?
+    {
+        let is_needless = if let Some(id) = table::id_of_file_name(&name) {
+            !live.contains(&id)
+        } else if let Some(id) = wal::parse_segment_name(&name) {
+            id < folder.log_floor
+        } else if let Some(id) = manifest::id_of(&name) {
+            id != manifest.id()
+        } else {
+            false
+        };
+        if is_needless {
+            vfs.remove(&name)
+                .map_err(|e| Error::io(format!("removing {name}"), e))?;
+        }
+    }
+    Ok(())
+}
+
+/// The facts that make a flush or compaction true.
+pub(crate) fn replacement(level: usize, removed: &[u64], added: &[Arc<Table>]) -> Vec<Fact> {
+    let removed = removed.iter().map(|id| Fact::RemoveTable { id: *id });
+    let added = added.iter().map(|t| Fact::AddTable {
+        level,
+        meta: t.meta().clone(),
+    });
+    removed.chain(added).collect()
+}

@@ -1,0 +1,145 @@
+//! Range scans: a position that is carried on in chunks.
+//!
+//! ```text
+//! Cursor (range, position, direction, what to show)
+//!    chunk: fresh view ─► merge ─► visit … ─► position behind the last key seen
+//! ```
+//!
+//! Invariants
+//! 1. Between chunks a cursor holds a key and nothing else: no memtable, no file, no block. A
+//!    reader that stops reading costs one buffer.
+//! 2. Every key that is live during the whole scan is shown exactly once; keys written meanwhile
+//!    may be shown. There is no snapshot across keys, and none is promised.
+//!
+//! Not here: framing of records for clients (crate `wire`).
+//! See: docs/decisions/0007-scan-is-a-position.md.
+
+use crate::Result;
+use crate::engine::Direction;
+use crate::merge::Merge;
+use crate::source::Source;
+use dendra_base::CellRef;
+use std::ops::Bound;
+
+/// Which cells a scan shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// Values that are live at this wall time.
+    Live {
+        /// Wall milliseconds.
+        now_ms: u64,
+    },
+    /// Everything, tombstones and expired values included.
+    All,
+}
+
+/// What a visitor of a scan wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// The next record.
+    Continue,
+    /// Stop after this record; the cursor stands behind it.
+    Pause,
+}
+
+/// Is there more to scan?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The cursor can go on.
+    More,
+    /// The range is exhausted.
+    Done,
+}
+
+/// Where a scan is: a position, not a snapshot.
+#[derive(Clone, Debug)]
+pub struct Cursor {
+    start: Bound<Vec<u8>>,
+    end: Bound<Vec<u8>>,
+    direction: Direction,
+    show: Show,
+    is_done: bool,
+}
+
+impl Cursor {
+    /// Scans stored keys between `start` and `end` in `direction`.
+    pub fn new(
+        start: Bound<Vec<u8>>,
+        end: Bound<Vec<u8>>,
+        direction: Direction,
+        show: Show,
+    ) -> Cursor {
+        Cursor {
+            start,
+            end,
+            direction,
+            show,
+            is_done: false,
+        }
+    }
+
+    /// Where the next chunk begins: the bound nearest to the scan's direction.
+    pub fn position(&self) -> Bound<&[u8]> {
+        let bound = match self.direction {
+            Direction::Forward => &self.start,
+            Direction::Backward => &self.end,
+        };
+        bound.as_ref().map(Vec::as_slice)
+    }
+
+    fn is_past_end(&self, key: &[u8]) -> bool {
+        match (self.direction, &self.start, &self.end) {
+            (Direction::Forward, _, Bound::Included(end)) => key > end.as_slice(),
+            (Direction::Forward, _, Bound::Excluded(end)) => key >= end.as_slice(),
+            (Direction::Backward, Bound::Included(start), _) => key < start.as_slice(),
+            (Direction::Backward, Bound::Excluded(start), _) => key <= start.as_slice(),
+            _ => false,
+        }
+    }
+
+    fn stand_behind(&mut self, key: &[u8]) {
+        let bound = match self.direction {
+            Direction::Forward => &mut self.start,
+            Direction::Backward => &mut self.end,
+        };
+        *bound = Bound::Excluded(key.to_vec());
+    }
+
+    /// Carries the scan on over `sources` until the visitor pauses, the range ends, or about
+    /// `budget_bytes` were looked at.
+    pub(crate) fn run(
+        &mut self,
+        sources: Vec<Box<dyn Source + Send>>,
+        budget_bytes: usize,
+        mut visit: impl FnMut(&[u8], CellRef<'_>) -> Flow,
+    ) -> Result<Progress> {
+        if self.is_done {
+            return Ok(Progress::Done);
+        }
+        let mut merge = Merge::new(sources);
+        merge.seek(self.position(), self.direction)?;
+        let mut seen = 0;
+        while let Some((key, cell)) = merge.current() {
+            if self.is_past_end(key) {
+                break;
+            }
+            seen += key.len() + cell.encoded_len();
+            let is_shown = match self.show {
+                Show::All => true,
+                Show::Live { now_ms } => cell.is_live(now_ms),
+            };
+            let flow = if is_shown {
+                visit(key, cell)
+            } else {
+                Flow::Continue
+            };
+            if flow == Flow::Pause || seen >= budget_bytes {
+                self.stand_behind(key);
+                return Ok(Progress::More);
+            }
+            merge.advance()?;
+        }
+        self.is_done = true;
+        Ok(Progress::Done)
+    }
+}

@@ -1,0 +1,93 @@
+//! Log segments ahead of use: made by the background, taken by the committer.
+//!
+//! ```text
+//! prepare ─► spares (oldest first) ─► take ─► in use ─► flushed ─► removed
+//! ```
+//!
+//! Invariants
+//! 1. Segment ids have no gap: they are made, used and removed in order.
+//! 2. A segment is zero-filled and durable before it is a spare.
+//!
+//! Not here: their bytes (`wal`), which ones are still needed (the manifest's log floor).
+
+use crate::engine::hold;
+use crate::options::Options;
+use crate::vfs::Vfs;
+use crate::wal::{self, Spare};
+use crate::{Error, Result};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+/// Segments made ahead of use. Two: one is taken while the next is being made.
+pub(crate) const SPARES_TARGET: usize = 2;
+
+pub(crate) struct Segments {
+    /// Id of the segment made last. Its lock is held while one is being made.
+    newest: Mutex<u64>,
+    spares: Mutex<VecDeque<Spare>>,
+    /// Oldest segment that may still be on disk.
+    oldest: Mutex<u64>,
+}
+
+impl Segments {
+    /// `in_use` is the only segment on disk.
+    pub(crate) fn new(in_use: u64) -> Segments {
+        Segments {
+            newest: Mutex::new(in_use),
+            spares: Mutex::new(VecDeque::new()),
+            oldest: Mutex::new(in_use),
+        }
+    }
+
+    /// The next spare; made here and now when there is none.
+    pub(crate) fn take(&self, vfs: &dyn Vfs, options: &Options) -> Result<Spare> {
+        if let Some(spare) = self.take_ready() {
+            return Ok(spare);
+        }
+        let mut newest = hold(&self.newest);
+        // One may have been finished while we waited for the lock.
+        if let Some(spare) = self.take_ready() {
+            return Ok(spare);
+        }
+        let spare = wal::prepare(vfs, *newest + 1, options.segment_bytes)?;
+        *newest += 1;
+        Ok(spare)
+    }
+
+    /// The next spare, if there is one.
+    pub(crate) fn take_ready(&self) -> Option<Spare> {
+        hold(&self.spares).pop_front()
+    }
+
+    /// Makes one spare when there are too few; true when it did.
+    pub(crate) fn prepare(&self, vfs: &dyn Vfs, options: &Options) -> Result<bool> {
+        if hold(&self.spares).len() >= SPARES_TARGET {
+            return Ok(false);
+        }
+        let mut newest = hold(&self.newest);
+        let spare = wal::prepare(vfs, *newest + 1, options.segment_bytes)?;
+        *newest += 1;
+        hold(&self.spares).push_back(spare);
+        Ok(true)
+    }
+
+    /// Removes segments below `floor`, oldest first; true when there was one.
+    pub(crate) fn remove_below(&self, vfs: &dyn Vfs, floor: u64) -> Result<bool> {
+        let mut oldest = hold(&self.oldest);
+        let before = *oldest;
+        while *oldest < floor {
+            let name = wal::segment_name(*oldest);
+            vfs.remove(&name)
+                .map_err(|e| Error::io(format!("removing {name}"), e))?;
+            *oldest += 1;
+        }
+        Ok(*oldest > before)
+    }
+
+    /// How many there are, spares included.
+    pub(crate) fn on_disk(&self) -> usize {
+        let oldest = *hold(&self.oldest);
+        let newest = self.newest.try_lock().map_or(oldest, |newest| *newest);
+        usize::try_from(newest.saturating_sub(oldest) + 1).unwrap_or(usize::MAX)
+    }
+}

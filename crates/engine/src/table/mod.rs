@@ -1,0 +1,106 @@
+//! Sorted tables: one immutable file each, that answers points, scans and checks.
+//!
+//! ```text
+//! meta.rs     TableMeta           what the manifest says about a table
+//! block.rs    Block, BlockCursor  sorted entries with shared prefixes: data, index, properties
+//! frame.rs    Handle, Kind        a block on disk: compression, length, seeded checksum
+//! filter.rs   Filter              blocked Bloom filter of one partition
+//! index.rs    IndexBlock, Top     two-part index: pinned top, cached partitions
+//! footer.rs   Footer, Properties  the end of the file, from which all else is found
+//! writer.rs   TableWriter         rising records in, a file and its TableMeta out
+//! reader.rs   Table, Found        open, point reads
+//! iter.rs     TableIter, LevelIter   sources for scans and compactions
+//! verify.rs   Table::verify       every byte, every promise
+//! describe.rs describe            a table as text, for people
+//! ```
+//!
+//! Invariants
+//! 1. No byte of a file is believed before its checksum held, and no length on disk makes a reader
+//!    allocate more than [`BLOCK_BYTES_MAX`].
+//! 2. A damaged table answers `Error::Damaged` with the file and the offset, never a wrong cell and
+//!    never a false "absent".
+//! 3. Memory of an open table is its top index: one entry per partition, counted by
+//!    [`Table::pinned_bytes`].
+//!
+//! Not here: which tables exist (manifest), which are merged (compaction), when files are removed.
+//! See: the format below, `docs/format/cell.md`.
+//!
+#![doc = include_str!("../../../../docs/format/table.md")]
+
+mod block;
+mod describe;
+mod filter;
+mod footer;
+mod frame;
+mod index;
+mod iter;
+mod meta;
+mod reader;
+mod verify;
+mod writer;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use describe::describe;
+pub use iter::{FillCache, LevelIter, Reading, TableIter};
+pub use meta::TableMeta;
+pub use reader::{Found, Table};
+pub use writer::TableWriter;
+
+pub(crate) use block::Block;
+pub(crate) use filter::Filter;
+
+use crate::options::Compression;
+
+/// Most bytes of one block before compression: a value of the largest size fits with room to
+/// spare, and a damaged length cannot make a reader allocate more.
+pub const BLOCK_BYTES_MAX: usize = 16 << 20;
+
+const _: () = assert!(
+    BLOCK_BYTES_MAX > dendra_base::limits::VALUE_BYTES_MAX_LIMIT + (1 << 20),
+    "a block holds at least the largest value"
+);
+
+/// How a table is written. Readers need none of this: the file says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Uncompressed size at which a data block is closed, in bytes. One record may exceed it.
+    pub block_bytes: usize,
+    /// Uncompressed data bytes after which a filter and an index partition are written.
+    pub partition_bytes: usize,
+    /// Bloom filter bits per key; 0 = no filter.
+    pub filter_bits_per_key: usize,
+    /// Compression of data and index blocks.
+    pub compression: Compression,
+}
+
+impl Default for TableOptions {
+    fn default() -> TableOptions {
+        TableOptions {
+            block_bytes: 4 << 10,
+            partition_bytes: 1 << 20,
+            filter_bits_per_key: 10,
+            compression: Compression::Lz4,
+        }
+    }
+}
+
+/// Name of table `id` inside the folder.
+pub fn file_name(id: u64) -> String {
+    format!("{id:016x}.tbl")
+}
+
+/// The table id in a file name made by [`file_name`].
+pub fn id_of_file_name(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".tbl")?;
+    let id = u64::from_str_radix(digits, 16).ok()?;
+    (file_name(id) == name).then_some(id)
+}
+
+/// Hash of a stored key as filters know it: computed once per read, passed to every table.
+pub fn key_hash(stored_key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(stored_key)
+}

@@ -1,0 +1,489 @@
+//! Open tables and point reads.
+//!
+//! ```text
+//! get ─► key range, newest version ─► top index ─► filter partition ─► index partition ─► data block
+//!          pinned                      pinned       cache or disk       cache or disk      cache or disk
+//! ```
+//!
+//! Invariants
+//! 1. `open` believes a file only when footer, properties and top index agree with each other and
+//!    with the manifest's `TableMeta`.
+//! 2. A point read touches nothing that cannot hold a version newer than the caller already has.
+//! 3. On the cached path nothing is allocated; what a read had to load is kept only when complete.
+//!
+//! Not here: scans (`iter.rs`), the full check (`verify.rs`).
+//! See: docs/format/table.md.
+
+use super::block::{Block, Malformed};
+use super::filter::Filter;
+use super::footer::{FOOTER_BYTES, Footer, NotAFooter, Properties};
+use super::frame::{self, Handle, Kind};
+use super::index::{IndexBlock, Top};
+use super::iter::FillCache;
+use super::{TableMeta, file_name, id_of_file_name};
+use crate::cache::{BlockCache, Cached};
+use crate::vfs::{File, Vfs, Wait, read_exact_at};
+use crate::{Error, Result};
+use dendra_base::{CellRef, Version};
+use std::cell::RefCell;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// A read buffer above this is given back after use: one huge value must not stay per thread.
+const SCRATCH_BYTES_KEPT: usize = 256 << 10;
+/// Bytes read at once where a whole file is read.
+pub(super) const STREAM_BYTES: usize = 256 << 10;
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// One open table. Shared by reference; its file stays readable while it lives, even when removed.
+pub struct Table {
+    pub(super) file: Arc<dyn File>,
+    pub(super) meta: TableMeta,
+    pub(super) footer: Footer,
+    pub(super) properties: Properties,
+    pub(super) top: Top,
+}
+
+/// A cell inside a block: holds the block, borrows nothing.
+#[derive(Clone, Debug)]
+pub struct Found {
+    block: Arc<Block>,
+    cell: Range<usize>,
+    version: Version,
+}
+
+impl Found {
+    /// The cell.
+    pub fn cell(&self) -> CellRef<'_> {
+        CellRef::decode(self.block.slice(self.cell.clone())).expect("decoded when it was found")
+    }
+
+    /// The cell's version, without decoding the cell.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+}
+
+/// Can nothing of at most `version_max` be newer than what the caller has?
+fn is_old(version_max: Version, newer_than: Version) -> bool {
+    // ZERO asks for everything, even for a cell that carries ZERO itself.
+    version_max <= newer_than && newer_than != Version::ZERO
+}
+
+impl Table {
+    /// Opens the table that `meta` describes.
+    pub fn open(vfs: &dyn Vfs, meta: TableMeta) -> Result<Table> {
+        let name = file_name(meta.id);
+        let table = load(vfs, &name, Some(meta.id))?;
+        if let Some(difference) = meta.difference(&table.meta) {
+            let offset = table.footer.properties.offset;
+            return Err(Error::damaged(name, offset, difference));
+        }
+        Ok(Table { meta, ..table })
+    }
+
+    /// Opens a table by its file alone, and computes the digest: for tools without a manifest.
+    pub fn open_unknown(vfs: &dyn Vfs, name: &str) -> Result<Table> {
+        let mut table = load(vfs, name, id_of_file_name(name))?;
+        table.meta.digest = table.digest()?;
+        Ok(table)
+    }
+
+    /// What the manifest keeps about it.
+    pub fn meta(&self) -> &TableMeta {
+        &self.meta
+    }
+
+    /// Earliest expiry of any record, in wall milliseconds; `None` when nothing expires.
+    pub fn expiry_ms_min(&self) -> Option<u64> {
+        (self.meta.expiring > 0).then_some(self.properties.expiry_ms_min)
+    }
+
+    /// Bytes of all keys and encoded cells, uncompressed.
+    pub fn raw_bytes(&self) -> u64 {
+        self.properties.raw_bytes
+    }
+
+    /// Memory it holds besides cached blocks.
+    pub fn pinned_bytes(&self) -> usize {
+        size_of::<Table>()
+            + self.top.charge()
+            + 2 * (self.meta.smallest.capacity() + self.meta.largest.capacity())
+    }
+
+    /// Gives the pages of the file back to the system: for inputs of a compaction.
+    pub fn forget_cached(&self) {
+        self.file.forget_cached();
+    }
+
+    /// The cell of `stored_key`, when it is here and newer than `newer_than` (`Version::ZERO`:
+    /// whatever is here). `key_hash` is [`super::key_hash`] of the key.
+    ///
+    /// With `Wait::Never`, an error that `would_block` means: ask again with `Wait::Block`.
+    pub fn get(
+        &self,
+        cache: &BlockCache,
+        stored_key: &[u8],
+        key_hash: u64,
+        newer_than: Version,
+        wait: Wait,
+    ) -> Result<Option<Found>> {
+        if is_old(self.meta.version_max, newer_than)
+            || stored_key < self.meta.smallest.as_slice()
+            || stored_key > self.meta.largest.as_slice()
+        {
+            return Ok(None);
+        }
+        let at = self.top.lower_bound(stored_key);
+        if at == self.top.len() {
+            return Ok(None);
+        }
+        let partition = self.top.partition(at);
+        if is_old(partition.version_max, newer_than) {
+            return Ok(None);
+        }
+        if let Some(filter) = partition.filter
+            && !self.filter(cache, filter, wait)?.may_hold(key_hash)
+        {
+            cache.count_filter_negative();
+            return Ok(None);
+        }
+        let index = self.index(cache, at, wait)?;
+        let in_index = |m| self.malformed(Kind::Index, partition.index, m);
+        let entry = index.lower_bound(stored_key).map_err(in_index)?;
+        if entry == index.len() {
+            let reason = "the index partition ends before the key that the top index has for it";
+            return Err(Error::damaged(self.name(), partition.index.offset, reason));
+        }
+        let (_, handle, version_max) = index.entry(entry).map_err(in_index)?;
+        if is_old(version_max, newer_than) {
+            return Ok(None);
+        }
+        let block = self.block(cache, Kind::Data, handle, FillCache::Yes, wait)?;
+        let in_block = |m| self.malformed(Kind::Data, handle, m);
+        let Some(range) = block.find(stored_key).map_err(in_block)? else {
+            return Ok(None);
+        };
+        let Some(cell) = CellRef::decode(block.slice(range.clone())) else {
+            return Err(self.not_a_cell(handle));
+        };
+        let version = cell.version;
+        if is_old(version, newer_than) {
+            return Ok(None);
+        }
+        Ok(Some(Found {
+            block,
+            cell: range,
+            version,
+        }))
+    }
+
+    /// Index partition `i`, from the cache or from the file.
+    pub(super) fn index(&self, cache: &BlockCache, i: usize, wait: Wait) -> Result<IndexBlock> {
+        let handle = self.top.partition(i).index;
+        let block = self.block(cache, Kind::Index, handle, FillCache::Yes, wait)?;
+        Ok(IndexBlock(block))
+    }
+
+    /// A block of entries, from the cache or from the file.
+    pub(super) fn block(
+        &self,
+        cache: &BlockCache,
+        kind: Kind,
+        handle: Handle,
+        fill: FillCache,
+        wait: Wait,
+    ) -> Result<Arc<Block>> {
+        if let Some(Cached::Entries(block)) = cache.find(self.meta.id, handle.offset) {
+            return Ok(block);
+        }
+        let read = self.read_block(kind, handle, wait);
+        let block = Arc::new(read.inspect_err(|e| note_would_block(cache, e))?);
+        if fill == FillCache::Yes {
+            cache.keep(
+                self.meta.id,
+                handle.offset,
+                Cached::Entries(Arc::clone(&block)),
+            );
+        }
+        Ok(block)
+    }
+
+    fn filter(&self, cache: &BlockCache, handle: Handle, wait: Wait) -> Result<Arc<Filter>> {
+        if let Some(Cached::Filter(filter)) = cache.find(self.meta.id, handle.offset) {
+            return Ok(filter);
+        }
+        let read = self.read_filter(handle, wait);
+        let filter = Arc::new(read.inspect_err(|e| note_would_block(cache, e))?);
+        let kept = Cached::Filter(Arc::clone(&filter));
+        cache.keep(self.meta.id, handle.offset, kept);
+        Ok(filter)
+    }
+
+    /// Reads a block of entries from the file.
+    pub(super) fn read_block(&self, kind: Kind, handle: Handle, wait: Wait) -> Result<Block> {
+        self.read_frame(handle, wait, |frame| self.parse_block(kind, handle, frame))
+    }
+
+    /// Reads a filter from the file.
+    pub(super) fn read_filter(&self, handle: Handle, wait: Wait) -> Result<Filter> {
+        self.read_frame(handle, wait, |frame| {
+            let payload = open_frame(&self.name(), self.meta.id, Kind::Filter, handle, frame)?;
+            Filter::parse(&payload).map_err(|m| self.malformed(Kind::Filter, handle, m))
+        })
+    }
+
+    /// Checks and takes apart the bytes that lie at `handle`.
+    pub(super) fn parse_block(&self, kind: Kind, handle: Handle, frame: &[u8]) -> Result<Block> {
+        let payload = frame::open(frame, kind, self.meta.id, handle.offset)
+            .map_err(|reason| Error::damaged(self.name(), handle.offset, reason))?;
+        Block::parse(payload).map_err(|m| self.malformed(kind, handle, m))
+    }
+
+    fn read_frame<R>(
+        &self,
+        handle: Handle,
+        wait: Wait,
+        parse: impl FnOnce(&[u8]) -> Result<R>,
+    ) -> Result<R> {
+        read_frame(
+            &*self.file,
+            self.footer.top.offset,
+            handle,
+            wait,
+            &|| self.name(),
+            parse,
+        )
+    }
+
+    /// xxh3-64 over all bytes of the file as they are on disk now.
+    pub(super) fn digest(&self) -> Result<u64> {
+        let mut digest = Xxh3Default::new();
+        let mut buffer = vec![0; STREAM_BYTES];
+        let mut at = 0;
+        while at < self.meta.bytes {
+            let len = STREAM_BYTES.min((self.meta.bytes - at) as usize);
+            read_exact_at(&*self.file, &mut buffer[..len], at, Wait::Block)
+                .map_err(|e| io_error(&self.name(), at, e))?;
+            digest.update(&buffer[..len]);
+            at += len as u64;
+        }
+        Ok(digest.digest())
+    }
+
+    pub(super) fn name(&self) -> String {
+        file_name(self.meta.id)
+    }
+
+    /// The error for a block whose checksum held and whose content does not.
+    pub(super) fn malformed(&self, kind: Kind, handle: Handle, m: Malformed) -> Error {
+        malformed(&self.name(), kind, handle, m)
+    }
+
+    /// The error for an entry of a data block that is not a cell.
+    pub(super) fn not_a_cell(&self, handle: Handle) -> Error {
+        Error::damaged(
+            self.name(),
+            handle.offset,
+            "an entry of a data block is not a cell",
+        )
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table")
+            .field("meta", &self.meta)
+            .finish_non_exhaustive()
+    }
+}
+
+fn note_would_block(cache: &BlockCache, error: &Error) {
+    if error.would_block() {
+        cache.count_would_block();
+    }
+}
+
+pub(super) fn io_error(name: &str, offset: u64, error: io::Error) -> Error {
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        Error::damaged(name, offset, "the file ends too early")
+    } else {
+        Error::io(format!("read {name} at byte {offset}"), error)
+    }
+}
+
+fn malformed(name: &str, kind: Kind, handle: Handle, m: Malformed) -> Error {
+    Error::damaged(
+        name,
+        handle.offset,
+        format!(
+            "{} (byte {} of the uncompressed {})",
+            m.what,
+            m.at,
+            kind.as_str()
+        ),
+    )
+}
+
+fn open_frame(name: &str, id: u64, kind: Kind, handle: Handle, frame: &[u8]) -> Result<Box<[u8]>> {
+    frame::open(frame, kind, id, handle.offset)
+        .map_err(|reason| Error::damaged(name, handle.offset, reason))
+}
+
+/// Reads the bytes at `handle`, which must end at or before `limit`, into a buffer of this thread.
+fn read_frame<R>(
+    file: &dyn File,
+    limit: u64,
+    handle: Handle,
+    wait: Wait,
+    name: &dyn Fn() -> String,
+    parse: impl FnOnce(&[u8]) -> Result<R>,
+) -> Result<R> {
+    if !handle.fits(limit) {
+        return Err(Error::damaged(
+            name(),
+            handle.offset,
+            format!("a block of {} bytes cannot be here", handle.bytes),
+        ));
+    }
+    SCRATCH.with_borrow_mut(|scratch| {
+        let len = handle.bytes as usize;
+        if scratch.len() < len {
+            scratch.resize(len, 0);
+        }
+        let read = read_exact_at(file, &mut scratch[..len], handle.offset, wait);
+        let parsed = match read {
+            Ok(()) => parse(&scratch[..len]),
+            Err(e) => Err(io_error(&name(), handle.offset, e)),
+        };
+        if scratch.len() > SCRATCH_BYTES_KEPT {
+            *scratch = Vec::new();
+        }
+        parsed
+    })
+}
+
+/// Reads and checks footer, properties and top index. The digest is left at zero.
+fn load(vfs: &dyn Vfs, name: &str, id: Option<u64>) -> Result<Table> {
+    let file = vfs
+        .open(name)
+        .map_err(|e| Error::io(format!("open {name}"), e))?;
+    let bytes = file
+        .len()
+        .map_err(|e| Error::io(format!("ask for the length of {name}"), e))?;
+    let footer = read_footer(&*file, name, bytes)?;
+    let at = bytes - FOOTER_BYTES as u64;
+    let is_in_place = footer.file_bytes == bytes
+        && footer.properties.end() == at
+        && footer.top.end() == footer.properties.offset;
+    if !is_in_place {
+        let reason = format!(
+            "the footer was written for a file of {} bytes, this one has {bytes}",
+            footer.file_bytes
+        );
+        return Err(Error::damaged(name, at, reason));
+    }
+    if id.is_some_and(|id| id != footer.id) {
+        let reason = format!("the file holds table {:016x}", footer.id);
+        return Err(Error::damaged(name, at, reason));
+    }
+    let block = |kind, handle| {
+        read_frame(
+            &*file,
+            at,
+            handle,
+            Wait::Block,
+            &|| name.to_owned(),
+            |frame| {
+                let payload = open_frame(name, footer.id, kind, handle, frame)?;
+                Block::parse(payload).map_err(|m| malformed(name, kind, handle, m))
+            },
+        )
+    };
+    let properties = Properties::decode(block(Kind::Properties, footer.properties)?)
+        .map_err(|reason| Error::damaged(name, footer.properties.offset, reason))?;
+    let top = Top::parse(&block(Kind::Top, footer.top)?, footer.top.offset)
+        .map_err(|m| malformed(name, Kind::Top, footer.top, m))?;
+    check_top(&top, &footer, &properties)
+        .map_err(|reason| Error::damaged(name, footer.top.offset, reason))?;
+    Ok(Table {
+        meta: TableMeta {
+            id: footer.id,
+            bytes,
+            digest: 0,
+            records: properties.records,
+            tombstones: properties.tombstones,
+            expiring: properties.expiring,
+            smallest: properties.smallest.clone(),
+            largest: properties.largest.clone(),
+            version_min: properties.version_min,
+            version_max: properties.version_max,
+        },
+        file,
+        footer,
+        properties,
+        top,
+    })
+}
+
+fn read_footer(file: &dyn File, name: &str, bytes: u64) -> Result<Footer> {
+    let Some(at) = bytes.checked_sub(FOOTER_BYTES as u64) else {
+        let reason = format!("a table has at least {FOOTER_BYTES} bytes, this file has {bytes}");
+        return Err(Error::damaged(name, 0, reason));
+    };
+    let mut footer = [0; FOOTER_BYTES];
+    read_exact_at(file, &mut footer, at, Wait::Block).map_err(|e| io_error(name, at, e))?;
+    Footer::decode(&footer).map_err(|e| match e {
+        NotAFooter::Damaged(reason) => Error::damaged(name, at, reason),
+        NotAFooter::Newer(format) => Error::Unusable {
+            reason: format!(
+                "{name} has table format {format}, this program reads format 1: \
+                 open the folder with the program that wrote it, or a newer one"
+            ),
+        },
+    })
+}
+
+/// Do top index, footer and properties tell the same story?
+fn check_top(
+    top: &Top,
+    footer: &Footer,
+    properties: &Properties,
+) -> std::result::Result<(), String> {
+    let Some(last) = top.len().checked_sub(1) else {
+        return Err("the top index is empty".to_owned());
+    };
+    if top.len() as u64 != properties.partitions {
+        return Err(format!(
+            "the top index has {} partitions, the properties say {}",
+            top.len(),
+            properties.partitions
+        ));
+    }
+    if top.partition(last).index.end() != footer.top.offset {
+        return Err("the last partition does not end where the top index starts".to_owned());
+    }
+    if top.key(last) != properties.largest || properties.smallest > properties.largest {
+        return Err("the last key of the top index is not the largest key".to_owned());
+    }
+    let version_max = (0..top.len()).map(|i| top.partition(i).version_max).max();
+    if version_max != Some(properties.version_max) {
+        return Err("the newest version differs from the properties".to_owned());
+    }
+    let wants_filters = footer.has_filters;
+    if (0..top.len()).any(|i| top.partition(i).filter.is_some() != wants_filters) {
+        return Err("the footer and the top index disagree about filters".to_owned());
+    }
+    if properties.tombstones > properties.records
+        || properties.expiring > properties.records
+        || properties.version_min > properties.version_max
+    {
+        return Err("the properties contradict each other".to_owned());
+    }
+    Ok(())
+}

@@ -1,0 +1,302 @@
+//! Writes a table: rising records in, a synced file and its `TableMeta` out.
+//!
+//! ```text
+//! add ─► data block ─full─► frame ─► pending ─256 KiB─► file, digest
+//!            │ separator, handle, newest version
+//!            ▼
+//!        index partition ─1 MiB of data─► filter frame, index frame
+//!            │ last key, handles, newest version
+//!            ▼
+//!        top index ─finish─► top frame, properties frame, footer, sync
+//! ```
+//!
+//! Invariants
+//! 1. Keys rise strictly: an assertion, on in production, because a table that breaks it lies.
+//! 2. Memory is bounded: one data block, one index partition, one filter's hashes, 256 KiB of
+//!    pending bytes, and the top index.
+//! 3. After `finish` the bytes are durable; the name is not, until the folder is synced.
+//!
+//! Not here: syncing the folder, the manifest, removing an abandoned file (all the engine's).
+//! See: docs/format/table.md.
+
+use super::block::{BlockBuilder, RESTART_INTERVAL};
+use super::footer::{FOOTER_BYTES, Footer, Properties};
+use super::frame::{Compressor, Handle, Kind, seal};
+use super::index::{add_block, add_partition, separator};
+use super::{TableMeta, TableOptions, file_name, filter, key_hash};
+use crate::vfs::{File, Vfs};
+use crate::{Error, Result};
+use dendra_base::limits::STORED_KEY_BYTES_MAX;
+use dendra_base::{CellRef, Kind as CellKind, Version};
+use std::sync::Arc;
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// Bytes collected before they are written: few calls, and little that a crash must redo.
+const PENDING_BYTES: usize = 256 << 10;
+/// After how many written bytes the system is asked to start writing them back, so that the final
+/// sync finds little left to do.
+const WRITEBACK_BYTES: u64 = 1 << 20;
+/// Keys of one partition at most: bounds its filter to a few MiB whatever the options are.
+const PARTITION_RECORDS_MAX: usize = 1 << 20;
+
+/// A table that is being written.
+pub struct TableWriter {
+    file: Arc<dyn File>,
+    id: u64,
+    options: TableOptions,
+    compressor: Compressor,
+    /// Bytes that follow the `written` ones.
+    pending: Vec<u8>,
+    written: u64,
+    hinted: u64,
+    digest: Xxh3Default,
+    block: BlockBuilder,
+    block_version_max: Version,
+    index: BlockBuilder,
+    separator: Vec<u8>,
+    partition_bytes: usize,
+    partition_version_max: Version,
+    hashes: Vec<u64>,
+    partition_records: usize,
+    top: BlockBuilder,
+    last_key: Vec<u8>,
+    properties: Properties,
+}
+
+impl TableWriter {
+    /// Creates the file of table `id`, which must not exist yet.
+    pub fn create(vfs: &dyn Vfs, id: u64, options: &TableOptions) -> Result<TableWriter> {
+        let name = file_name(id);
+        let file = vfs
+            .create(&name)
+            .map_err(|e| Error::io(format!("create {name}"), e))?;
+        Ok(TableWriter {
+            file,
+            id,
+            options: *options,
+            compressor: Compressor::new(options.compression),
+            pending: Vec::with_capacity(PENDING_BYTES + options.block_bytes),
+            written: 0,
+            hinted: 0,
+            digest: Xxh3Default::new(),
+            block: BlockBuilder::new(RESTART_INTERVAL),
+            block_version_max: Version::ZERO,
+            index: BlockBuilder::new(1),
+            separator: Vec::new(),
+            partition_bytes: 0,
+            partition_version_max: Version::ZERO,
+            hashes: Vec::new(),
+            partition_records: 0,
+            top: BlockBuilder::new(1),
+            last_key: Vec::new(),
+            properties: Properties {
+                records: 0,
+                tombstones: 0,
+                expiring: 0,
+                expiry_ms_min: u64::MAX,
+                raw_bytes: 0,
+                blocks: 0,
+                partitions: 0,
+                filter_bits_per_key: options.filter_bits_per_key as u64,
+                version_min: Version::MAX,
+                version_max: Version::ZERO,
+                smallest: Vec::new(),
+                largest: Vec::new(),
+            },
+        })
+    }
+
+    /// Appends a record. Requires: `stored_key` is above all keys before, at most 1025 bytes long.
+    pub fn add(&mut self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<()> {
+        assert!(
+            stored_key > self.last_key.as_slice() && stored_key.len() <= STORED_KEY_BYTES_MAX,
+            "keys of a table rise strictly and have at most {STORED_KEY_BYTES_MAX} bytes"
+        );
+        let cell_len = cell.encoded_len();
+        let grown = self.block.len() + stored_key.len() + cell_len;
+        if !self.block.is_empty() && grown > self.options.block_bytes {
+            separator(&self.last_key, stored_key, &mut self.separator);
+            self.close_block()?;
+            if self.partition_bytes >= self.options.partition_bytes
+                || self.partition_records >= PARTITION_RECORDS_MAX
+            {
+                self.close_partition()?;
+            }
+        }
+        self.block.add(stored_key, cell_len, |out| cell.encode(out));
+        self.block_version_max = self.block_version_max.max(cell.version);
+        self.partition_records += 1;
+        if self.options.filter_bits_per_key > 0 {
+            self.hashes.push(key_hash(stored_key));
+        }
+        self.count(stored_key, cell);
+        self.last_key.clear();
+        self.last_key.extend_from_slice(stored_key);
+        Ok(())
+    }
+
+    /// Records added so far.
+    pub fn records(&self) -> u64 {
+        self.properties.records
+    }
+
+    /// About how long the file would be if it ended here, without its index.
+    pub fn bytes_written(&self) -> u64 {
+        self.offset() + self.block.len() as u64
+    }
+
+    /// Writes what is left, the top index, the properties and the footer, and syncs the file.
+    /// Requires: at least one record was added.
+    pub fn finish(mut self) -> Result<TableMeta> {
+        assert!(
+            !self.block.is_empty(),
+            "a table holds at least one record: do not create a writer before the first"
+        );
+        self.separator.clear();
+        self.separator.extend_from_slice(&self.last_key);
+        self.close_block()?;
+        self.close_partition()?;
+        self.properties.largest = std::mem::take(&mut self.last_key);
+        let top = self.top.finish();
+        let offset = self.written + self.pending.len() as u64;
+        let top = seal(&mut self.pending, None, Kind::Top, self.id, offset, top);
+        let properties = self.seal(Kind::Properties, &self.properties.encode())?;
+        let footer = Footer {
+            id: self.id,
+            file_bytes: self.offset() + FOOTER_BYTES as u64,
+            top,
+            properties,
+            has_filters: self.options.filter_bits_per_key > 0,
+        };
+        self.pending.extend_from_slice(&footer.encode());
+        self.flush()?;
+        self.file
+            .sync()
+            .map_err(|e| Error::io(format!("sync {}", file_name(self.id)), e))?;
+        let properties = self.properties;
+        Ok(TableMeta {
+            id: self.id,
+            bytes: self.written,
+            digest: self.digest.digest(),
+            records: properties.records,
+            tombstones: properties.tombstones,
+            expiring: properties.expiring,
+            smallest: properties.smallest,
+            largest: properties.largest,
+            version_min: properties.version_min,
+            version_max: properties.version_max,
+        })
+    }
+
+    fn count(&mut self, stored_key: &[u8], cell: &CellRef<'_>) {
+        let properties = &mut self.properties;
+        if properties.records == 0 {
+            properties.smallest = stored_key.to_vec();
+        }
+        properties.records += 1;
+        properties.tombstones += u64::from(cell.kind == CellKind::Tombstone);
+        if let Some(expiry_ms) = cell.expiry_ms {
+            properties.expiring += 1;
+            properties.expiry_ms_min = properties.expiry_ms_min.min(expiry_ms);
+        }
+        properties.raw_bytes += (stored_key.len() + cell.encoded_len()) as u64;
+        properties.version_min = properties.version_min.min(cell.version);
+        properties.version_max = properties.version_max.max(cell.version);
+    }
+
+    fn offset(&self) -> u64 {
+        self.written + self.pending.len() as u64
+    }
+
+    /// Ends the data block; `separator` is set.
+    fn close_block(&mut self) -> Result<()> {
+        let offset = self.offset();
+        let payload = self.block.finish();
+        self.partition_bytes += payload.len();
+        let handle = seal(
+            &mut self.pending,
+            Some(&mut self.compressor),
+            Kind::Data,
+            self.id,
+            offset,
+            payload,
+        );
+        add_block(
+            &mut self.index,
+            &self.separator,
+            handle,
+            self.block_version_max,
+        );
+        self.partition_version_max = self.partition_version_max.max(self.block_version_max);
+        self.block_version_max = Version::ZERO;
+        self.block.clear();
+        self.properties.blocks += 1;
+        self.flush_when_full()
+    }
+
+    /// Ends the partition behind the data block that was just closed.
+    fn close_partition(&mut self) -> Result<()> {
+        let filter = if self.hashes.is_empty() {
+            None
+        } else {
+            let payload = filter::build(&self.hashes, self.options.filter_bits_per_key);
+            Some(self.seal(Kind::Filter, &payload)?)
+        };
+        let offset = self.offset();
+        let index = seal(
+            &mut self.pending,
+            Some(&mut self.compressor),
+            Kind::Index,
+            self.id,
+            offset,
+            self.index.finish(),
+        );
+        add_partition(
+            &mut self.top,
+            &self.separator,
+            filter,
+            index,
+            self.partition_version_max,
+        );
+        self.index.clear();
+        self.hashes.clear();
+        self.partition_bytes = 0;
+        self.partition_records = 0;
+        self.partition_version_max = Version::ZERO;
+        self.properties.partitions += 1;
+        self.flush_when_full()
+    }
+
+    /// Appends a frame that is not worth compressing.
+    fn seal(&mut self, kind: Kind, payload: &[u8]) -> Result<Handle> {
+        let offset = self.offset();
+        let handle = seal(&mut self.pending, None, kind, self.id, offset, payload);
+        self.flush_when_full()?;
+        Ok(handle)
+    }
+
+    fn flush_when_full(&mut self) -> Result<()> {
+        if self.pending.len() < PENDING_BYTES {
+            return Ok(());
+        }
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.file
+            .write_at(&self.pending, self.written)
+            .map_err(|e| Error::io(format!("write {}", file_name(self.id)), e))?;
+        self.digest.update(&self.pending);
+        self.written += self.pending.len() as u64;
+        self.pending.clear();
+        if self.pending.capacity() > 4 * PENDING_BYTES {
+            self.pending.shrink_to(PENDING_BYTES);
+        }
+        if self.written - self.hinted >= WRITEBACK_BYTES {
+            self.file
+                .start_writeback(self.hinted, self.written - self.hinted);
+            self.hinted = self.written;
+        }
+        Ok(())
+    }
+}

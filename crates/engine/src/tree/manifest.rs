@@ -1,0 +1,251 @@
+#![doc = include_str!("../../../../docs/format/manifest.md")]
+//!
+//! Invariants
+//! 1. An edit is durable before anything that depends on it happens: files that it makes needless
+//!    are removed only afterwards.
+//! 2. `CURRENT` names a manifest that was complete and durable before it was named.
+//! 3. A manifest is never appended to by a later process: every open writes a new one.
+//! 4. A damaged or torn tail drops edits from there on. That is either harmless, because all files
+//!    of the earlier state still exist (invariant 1), or it is found, because one is missing.
+//!
+//! Not here: what edits mean (`edit.rs`), opening of tables (`recover.rs`).
+
+use super::edit::{Edit, Folder};
+use crate::frame::{self, Frame};
+use crate::vfs::{File, Vfs, Wait, read_exact_at};
+use crate::{Error, Result};
+use std::sync::Arc;
+
+/// The file that names the manifest in force.
+pub const CURRENT: &str = "CURRENT";
+const CURRENT_NEW: &str = "CURRENT.new";
+/// The format this program writes, and the newest it reads.
+pub const FORMAT: u32 = 1;
+const MAGIC: &[u8; 8] = b"DENDRAMF";
+/// A manifest longer than this is rewritten as one snapshot.
+const REWRITE_BYTES: u64 = 4 << 20;
+/// No manifest of this size was ever written: a length beyond it is damage.
+const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+
+/// Name of manifest `id`.
+pub fn file_name(id: u64) -> String {
+    format!("manifest-{id:016x}")
+}
+
+/// Id of the manifest called `name`.
+pub fn id_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("manifest-")?;
+    (digits.len() == 16)
+        .then(|| u64::from_str_radix(digits, 16).ok())
+        .flatten()
+}
+
+/// The manifest being written.
+pub struct Manifest {
+    id: u64,
+    file: Arc<dyn File>,
+    end: u64,
+    buffer: Vec<u8>,
+}
+
+impl Manifest {
+    /// Writes manifest `id` that starts with `snapshot`, makes it durable, and only then names it
+    /// in `CURRENT`.
+    pub fn create(vfs: &dyn Vfs, id: u64, snapshot: &Edit) -> Result<Manifest> {
+        let name = file_name(id);
+        let file = vfs
+            .create(&name)
+            .map_err(|e| Error::io(format!("creating {name}"), e))?;
+        let mut manifest = Manifest {
+            id,
+            file,
+            end: 0,
+            buffer: Vec::new(),
+        };
+        let mut head = MAGIC.to_vec();
+        head.extend_from_slice(&FORMAT.to_le_bytes());
+        manifest.write(&head)?;
+        manifest.append(snapshot)?;
+        vfs.sync_folder()
+            .map_err(|e| Error::io("syncing the folder", e))?;
+        name_current(vfs, id)?;
+        Ok(manifest)
+    }
+
+    fn write(&mut self, payload: &[u8]) -> Result<()> {
+        self.buffer.clear();
+        frame::encode_into(&mut self.buffer, self.id, self.end, payload);
+        self.file
+            .write_at(&self.buffer, self.end)
+            .map_err(|e| Error::io(format!("writing {}", file_name(self.id)), e))?;
+        self.end += self.buffer.len() as u64;
+        Ok(())
+    }
+
+    /// Appends `edit` and makes it durable. After `Io` nothing has changed: what was half written
+    /// is torn, and the next edit overwrites it. After `Poisoned` nobody knows.
+    pub fn append(&mut self, edit: &Edit) -> Result<()> {
+        let mut payload = Vec::new();
+        edit.encode(&mut payload);
+        self.write(&payload)?;
+        self.file.sync().map_err(|e| Error::Poisoned {
+            reason: format!("syncing {} failed: {e}", file_name(self.id)),
+        })
+    }
+
+    /// Its id.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Should a new manifest replace this one?
+    pub fn is_long(&self) -> bool {
+        self.end > REWRITE_BYTES
+    }
+}
+
+fn name_current(vfs: &dyn Vfs, id: u64) -> Result<()> {
+    let failed = |what: &'static str| move |e| Error::io(what, e);
+    let line = current_line(id);
+    if vfs
+        .list()
+        .map_err(failed("listing the folder"))?
+        .iter()
+        .any(|n| n == CURRENT_NEW)
+    {
+        vfs.remove(CURRENT_NEW)
+            .map_err(failed("removing CURRENT.new"))?;
+    }
+    let file = vfs
+        .create(CURRENT_NEW)
+        .map_err(failed("creating CURRENT.new"))?;
+    file.write_at(line.as_bytes(), 0)
+        .map_err(failed("writing CURRENT.new"))?;
+    file.sync().map_err(failed("syncing CURRENT.new"))?;
+    vfs.rename(CURRENT_NEW, CURRENT)
+        .map_err(failed("renaming CURRENT.new to CURRENT"))?;
+    vfs.sync_folder().map_err(failed("syncing the folder"))
+}
+
+fn current_line(id: u64) -> String {
+    let name = file_name(id);
+    format!("{name} {:08x}\n", crc32fast::hash(name.as_bytes()))
+}
+
+/// The manifest that `CURRENT` names; `None` when there is no `CURRENT`.
+pub fn current(vfs: &dyn Vfs, names: &[String]) -> Result<Option<u64>> {
+    if !names.iter().any(|n| n == CURRENT) {
+        return Ok(None);
+    }
+    let file = vfs
+        .open(CURRENT)
+        .map_err(|e| Error::io("opening CURRENT", e))?;
+    let len = file.len().map_err(|e| Error::io("reading CURRENT", e))?;
+    let mut bytes = vec![0; usize::try_from(len.min(256)).expect("at most 256")];
+    read_exact_at(&*file, &mut bytes, 0, Wait::Block)
+        .map_err(|e| Error::io("reading CURRENT", e))?;
+    let id = std::str::from_utf8(&bytes)
+        .ok()
+        .and_then(|text| id_of(text.get(..25)?));
+    match id.filter(|id| current_line(*id).as_bytes() == bytes) {
+        Some(id) => Ok(Some(id)),
+        None => Err(Error::damaged(
+            CURRENT,
+            0,
+            "it must hold one line, a manifest's name and its checksum; restore the folder from a copy, \
+             or write the line of the newest manifest that `dendra dump` can read",
+        )),
+    }
+}
+
+/// One entry met while reading a manifest.
+#[derive(Debug)]
+pub enum Entry {
+    /// An edit that was written whole.
+    Edit(Edit),
+    /// The rest is torn or damaged: why.
+    Broken(String),
+}
+
+/// Reads manifest `id`, showing each edit with its offset. A broken tail is shown, not an error.
+pub fn read(vfs: &dyn Vfs, id: u64, mut visit: impl FnMut(u64, Entry) -> Result<()>) -> Result<()> {
+    let name = file_name(id);
+    let damaged = |offset: u64, reason: String| Error::damaged(name.clone(), offset, reason);
+    let file = vfs
+        .open(&name)
+        .map_err(|e| Error::io(format!("opening {name}"), e))?;
+    let len = file
+        .len()
+        .map_err(|e| Error::io(format!("reading {name}"), e))?;
+    if len > MANIFEST_BYTES_MAX {
+        return Err(damaged(
+            0,
+            format!("{len} bytes are more than any manifest has"),
+        ));
+    }
+    let mut bytes = vec![0; usize::try_from(len).expect("at most 1 GiB")];
+    read_exact_at(&*file, &mut bytes, 0, Wait::Block)
+        .map_err(|e| Error::io(format!("reading {name}"), e))?;
+    let mut at = 0;
+    let mut is_first = true;
+    loop {
+        let (payload, next) = match frame::decode(&bytes, id, at) {
+            Frame::Complete {
+                payload,
+                next_offset,
+            } => (payload, next_offset),
+            Frame::End if !is_first => return Ok(()),
+            Frame::End => return Err(damaged(0, "it is empty".to_owned())),
+            Frame::Bad { reason } if is_first => return Err(damaged(0, reason)),
+            Frame::Bad { reason } => return visit(at, Entry::Broken(reason)),
+        };
+        if is_first {
+            check_head(&name, payload)?;
+            is_first = false;
+        } else {
+            let edit = Edit::decode(payload).map_err(|reason| damaged(at, reason))?;
+            visit(at, Entry::Edit(edit))?;
+        }
+        at = next;
+    }
+}
+
+fn check_head(name: &str, payload: &[u8]) -> Result<()> {
+    let format = payload
+        .strip_prefix(MAGIC)
+        .and_then(|rest| Some(u32::from_le_bytes(*rest.first_chunk()?)));
+    match format {
+        Some(FORMAT) => Ok(()),
+        Some(other) => Err(Error::Unusable {
+            reason: format!(
+                "{name} has folder format {other} and this program reads format {FORMAT}: use the newer Dendra that wrote it"
+            ),
+        }),
+        None => Err(Error::damaged(
+            name,
+            0,
+            "it does not start as a manifest does",
+        )),
+    }
+}
+
+/// The folder as manifest `id` describes it.
+pub fn replay(vfs: &dyn Vfs, id: u64) -> Result<Folder> {
+    let mut folder = Folder::new();
+    read(vfs, id, |offset, entry| {
+        if let Entry::Edit(edit) = entry {
+            folder
+                .apply(edit)
+                .map_err(|reason| Error::damaged(file_name(id), offset, reason))?;
+        }
+        Ok(())
+    })?;
+    if folder.identity.is_none() {
+        return Err(Error::damaged(
+            file_name(id),
+            0,
+            "it does not say who the folder belongs to",
+        ));
+    }
+    Ok(folder)
+}

@@ -1,0 +1,125 @@
+//! The tables that are live right now, level by level: an immutable value that readers share.
+//!
+//! ```text
+//! level 0   [k….z] [a….p] [c….x]      tables overlap; each came from one memtable
+//! level 1   [a…f] [g…m] [n…z]         tables are disjoint and sorted by key
+//! level n   [a…b] [c…d] … [y…z]
+//! ```
+//!
+//! Invariants
+//! 1. From level 1 on, tables of a level are sorted and disjoint.
+//! 2. No reader depends on the order of levels: versions alone decide which cell is newest.
+//! 3. `apply` is pure: the same tree and edit give the same tree; it refuses what does not fit.
+//!
+//! Not here: the record of edits on disk (`manifest.rs`), the choice of compactions (`compact`).
+//! See: docs/format/manifest.md.
+
+pub mod edit;
+pub mod manifest;
+
+use crate::table::Table;
+use dendra_base::Version;
+use std::sync::Arc;
+
+/// One level.
+#[derive(Clone, Default)]
+pub struct Level {
+    /// Level 0: newest first. Deeper: sorted by key.
+    pub tables: Vec<Arc<Table>>,
+}
+
+impl Level {
+    /// Bytes of all its tables.
+    pub fn bytes(&self) -> u64 {
+        self.tables.iter().map(|t| t.meta().bytes).sum()
+    }
+
+    /// The table of a sorted level whose range could hold `stored_key`.
+    pub fn candidate(&self, stored_key: &[u8]) -> Option<&Arc<Table>> {
+        let at = self
+            .tables
+            .partition_point(|t| t.meta().largest.as_slice() < stored_key);
+        self.tables
+            .get(at)
+            .filter(|t| t.meta().smallest.as_slice() <= stored_key)
+    }
+}
+
+/// All live tables.
+#[derive(Clone, Default)]
+pub struct Tree {
+    /// Level 0 first; trailing levels may be empty.
+    pub levels: Vec<Level>,
+}
+
+/// Depth that no data set of today's disks reaches with the smallest fan-out.
+pub const LEVELS_MAX: usize = 10;
+
+impl Tree {
+    /// An empty tree.
+    pub fn new() -> Tree {
+        Tree {
+            levels: vec![Level::default(); LEVELS_MAX],
+        }
+    }
+
+    /// This tree without `removed` and with `added` tables.
+    pub fn replace(&self, removed: &[u64], added: Vec<(usize, Arc<Table>)>) -> Tree {
+        let mut tree = self.clone();
+        for level in &mut tree.levels {
+            level.tables.retain(|t| !removed.contains(&t.meta().id));
+        }
+        for (level, table) in added {
+            tree.levels[level].tables.push(table);
+        }
+        tree.levels[0].tables.sort_by(|a, b| {
+            (b.meta().version_max, b.meta().id).cmp(&(a.meta().version_max, a.meta().id))
+        });
+        for level in &mut tree.levels[1..] {
+            level
+                .tables
+                .sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
+            for pair in level.tables.windows(2) {
+                assert!(
+                    pair[0].meta().largest < pair[1].meta().smallest,
+                    "tables {:016x} and {:016x} of one level overlap",
+                    pair[0].meta().id,
+                    pair[1].meta().id
+                );
+            }
+        }
+        tree
+    }
+
+    /// Every table with its level.
+    pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<Table>)> {
+        self.levels
+            .iter()
+            .enumerate()
+            .flat_map(|(n, level)| level.tables.iter().map(move |t| (n, t)))
+    }
+
+    /// The deepest level that holds anything.
+    pub fn deepest(&self) -> usize {
+        self.levels
+            .iter()
+            .rposition(|l| !l.tables.is_empty())
+            .unwrap_or(0)
+    }
+
+    /// Could a table outside `inputs` hold an older cell of `stored_key` than `version`?
+    pub fn may_hold_older(&self, inputs: &[u64], stored_key: &[u8], version: Version) -> bool {
+        let holds = |table: &Arc<Table>| {
+            let meta = table.meta();
+            meta.version_min < version
+                && meta.smallest.as_slice() <= stored_key
+                && stored_key <= meta.largest.as_slice()
+                && !inputs.contains(&meta.id)
+        };
+        let (level0, sorted) = self.levels.split_first().expect("a tree has levels");
+        level0.tables.iter().any(holds)
+            || sorted
+                .iter()
+                .any(|level| level.candidate(stored_key).is_some_and(holds))
+    }
+}

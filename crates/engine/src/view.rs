@@ -1,0 +1,151 @@
+//! What a reader holds: the memtables and the tree of one moment.
+//!
+//! ```text
+//! View  = active memtable, sealed memtables (newest first), tree
+//! ```
+//!
+//! Invariants
+//! 1. Every durable record is in at least one part of every view made after it became visible.
+//! 2. A view is immutable but for the active memtable, which only gains records.
+//!
+//! Not here: who replaces views, and when (`engine.rs`).
+
+use crate::Result;
+use crate::cache::BlockCache;
+use crate::engine::Lookup;
+use crate::memtable::Memtable;
+use crate::source::Source;
+use crate::table::{FillCache, Found, LevelIter, Reading, TableIter, key_hash};
+use crate::tree::Tree;
+use crate::vfs::Wait;
+use dendra_base::{CellRef, Version};
+use std::sync::Arc;
+
+/// A memtable that takes no more writes and waits for its flush.
+#[derive(Clone)]
+pub struct Sealed {
+    /// Its records.
+    pub memtable: Arc<Memtable>,
+    /// First log segment that is still needed once it is flushed.
+    pub log_floor_after: u64,
+}
+
+/// One moment of the engine.
+#[derive(Clone)]
+pub struct View {
+    /// Takes writes.
+    pub active: Arc<Memtable>,
+    /// Waiting for their flush, newest first.
+    pub sealed: Vec<Sealed>,
+    /// Tables.
+    pub tree: Arc<Tree>,
+}
+
+/// The newest cell found so far, wherever its bytes are.
+enum Best<'a> {
+    Nothing,
+    Memory(CellRef<'a>),
+    Block(Found),
+}
+
+impl Best<'_> {
+    fn version(&self) -> Version {
+        match self {
+            Best::Nothing => Version::ZERO,
+            Best::Memory(cell) => cell.version,
+            Best::Block(found) => found.cell().version,
+        }
+    }
+}
+
+impl View {
+    fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        std::iter::once(&self.active).chain(self.sealed.iter().map(|s| &s.memtable))
+    }
+
+    /// Oldest version in any memtable; `MAX` when they are empty.
+    pub fn version_min_in_memory(&self) -> Version {
+        self.memtables()
+            .filter_map(|m| m.version_min())
+            .min()
+            .unwrap_or(Version::MAX)
+    }
+
+    /// Bytes held by all memtables.
+    pub fn memtable_bytes(&self) -> usize {
+        self.memtables().map(|m| m.bytes()).sum()
+    }
+
+    /// Shows the newest cell of `stored_key` to `visit`.
+    pub fn get<R>(
+        &self,
+        cache: &BlockCache,
+        stored_key: &[u8],
+        wait: Wait,
+        visit: impl FnOnce(CellRef<'_>) -> R,
+    ) -> Result<Lookup<R>> {
+        let mut best = Best::Nothing;
+        for memtable in self.memtables() {
+            if let Some(cell) = memtable.get(stored_key) {
+                if cell.version > best.version() {
+                    best = Best::Memory(cell);
+                }
+            }
+        }
+        match self.newer_in_tables(cache, stored_key, wait, &mut best) {
+            Ok(()) => {}
+            Err(e) if e.would_block() => return Ok(Lookup::WouldBlock),
+            Err(e) => return Err(e),
+        }
+        Ok(match best {
+            Best::Nothing => Lookup::Nothing,
+            Best::Memory(cell) => Lookup::Cell(visit(cell)),
+            Best::Block(found) => Lookup::Cell(visit(found.cell())),
+        })
+    }
+
+    /// Asks every table that could hold something newer than `best`: usual traffic stops here
+    /// without a look at any block, and a late, older version hides nothing.
+    fn newer_in_tables(
+        &self,
+        cache: &BlockCache,
+        stored_key: &[u8],
+        wait: Wait,
+        best: &mut Best<'_>,
+    ) -> Result<()> {
+        let mut hash = None;
+        let (level0, sorted) = self.tree.levels.split_first().expect("a tree has levels");
+        let in_range = level0.tables.iter().filter(|t| {
+            t.meta().smallest.as_slice() <= stored_key && stored_key <= t.meta().largest.as_slice()
+        });
+        for table in in_range.chain(sorted.iter().filter_map(|l| l.candidate(stored_key))) {
+            if table.meta().version_max <= best.version() {
+                continue;
+            }
+            let hash = *hash.get_or_insert_with(|| key_hash(stored_key));
+            if let Some(found) = table.get(cache, stored_key, hash, best.version(), wait)? {
+                if found.cell().version > best.version() {
+                    *best = Best::Block(found);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One source per memtable, level-0 table and sorted level.
+    pub fn sources(&self, cache: &Arc<BlockCache>) -> Vec<Box<dyn Source + Send>> {
+        let mut sources: Vec<Box<dyn Source + Send>> = Vec::new();
+        for memtable in self.memtables() {
+            sources.push(Box::new(memtable.iter()));
+        }
+        let reading = || Reading::Cached(cache.clone(), FillCache::Yes);
+        let (level0, sorted) = self.tree.levels.split_first().expect("a tree has levels");
+        for table in &level0.tables {
+            sources.push(Box::new(TableIter::new(table.clone(), reading())));
+        }
+        for level in sorted.iter().filter(|l| !l.tables.is_empty()) {
+            sources.push(Box::new(LevelIter::new(level.tables.clone(), reading())));
+        }
+        sources
+    }
+}

@@ -1,0 +1,345 @@
+//! The log: every write stands here before anybody hears of it.
+//!
+//! ```text
+//! mod.rs      positions, the bytes of heads, spare segments
+//! writer.rs   LogWriter    one append = one write; sync; roll to the next segment; seal
+//! reader.rs   recover      visits all records, tells a torn tail from damage; Segment for tools
+//!
+//! wal-0000000000000004.log   | segment head 64 | batch | batch | … | zeros |
+//! wal-0000000000000005.log   | segment head 64 | batch | zeros             |   in use
+//! wal-0000000000000006.log   | zeros                                       |   spare
+//! ```
+//!
+//! Invariants
+//! 1. A segment is zero-filled and synced, and its name is durable, before the first byte is used.
+//! 2. A segment of an earlier process is never written again.
+//! 3. A head is valid only in the folder, segment and offset it was made for.
+//! 4. `synced_upto` of a valid head is durable history: a bad spot in front of it is damage, one
+//!    behind it is a torn tail.
+//!
+//! Not here: what is in a record (`batch.rs`), when to sync, roll and seal (`engine.rs`).
+//! See: docs/format/wal.md, which follows.
+#![doc = include_str!("../../../../docs/format/wal.md")]
+
+mod reader;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use reader::{BatchView, End, Recovery, Segment, Tail, recover};
+pub use writer::{Appended, LogWriter, Unsynced};
+
+use crate::vfs::{File, Vfs};
+use crate::{Error, Result};
+use crc32fast::Hasher;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Bytes in front of a batch's records: leave that much room for [`LogWriter::append_in_place`].
+pub const BATCH_HEAD_BYTES: usize = 64;
+/// Batches start at multiples of this, so that a scan behind damage finds the next one.
+pub const BATCH_ALIGNMENT: usize = 64;
+/// Bytes of a segment's head.
+pub const SEGMENT_HEAD_BYTES: usize = 64;
+/// The largest id a segment can have: an [`Lsn`] has 32 bits for it.
+pub const SEGMENT_ID_MAX: u64 = u32::MAX as u64;
+/// A segment that holds less than one small batch is a mistake in the options.
+pub const SEGMENT_BYTES_MIN: usize = 1 << 10;
+
+const FORMAT: u32 = 1;
+const SEGMENT_MAGIC: [u8; 8] = *b"dendraWL";
+const BATCH_MAGIC: [u8; 4] = *b"dwb1";
+/// Zeros are written in pieces of this size: a spare must not need its own size in memory.
+const ZERO_PIECE_BYTES: usize = 1 << 20;
+
+/// A position in the log: segment id and byte offset, ordered as written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lsn(u64);
+
+impl Lsn {
+    /// Byte `offset` of segment `segment`. Requires: both fit 32 bits.
+    pub fn new(segment: u64, offset: usize) -> Lsn {
+        let offset = u32::try_from(offset).expect("a segment is smaller than 4 GiB");
+        assert!(segment <= SEGMENT_ID_MAX, "segment ids have 32 bits");
+        Lsn(segment << 32 | u64::from(offset))
+    }
+
+    /// Id of the segment.
+    pub fn segment(self) -> u64 {
+        self.0 >> 32
+    }
+
+    /// Offset inside the segment, in bytes.
+    pub fn offset(self) -> u64 {
+        self.0 & u64::from(u32::MAX)
+    }
+
+    /// As one number: segment id in the upper half, offset in the lower.
+    pub fn to_u64(self) -> u64 {
+        self.0
+    }
+
+    /// Reads that number back.
+    pub fn from_u64(number: u64) -> Lsn {
+        Lsn(number)
+    }
+}
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}+{}", self.segment(), self.offset())
+    }
+}
+
+/// File name of segment `segment`.
+pub fn segment_name(segment: u64) -> String {
+    format!("wal-{segment:016x}.log")
+}
+
+/// The id in a segment's file name; `None` for every other name.
+pub fn parse_segment_name(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("wal-")?.strip_suffix(".log")?;
+    let is_exact = digits.len() == 16
+        && digits
+            .bytes()
+            .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let segment = u64::from_str_radix(digits, 16).ok().filter(|_| is_exact)?;
+    (segment <= SEGMENT_ID_MAX).then_some(segment)
+}
+
+/// A segment made ahead of time: all zeros, durable, not yet in use.
+pub struct Spare {
+    segment: u64,
+    file: Arc<dyn File>,
+    capacity: usize,
+}
+
+impl Spare {
+    /// Its id.
+    pub fn segment(&self) -> u64 {
+        self.segment
+    }
+
+    /// Its size in bytes.
+    pub fn capacity_bytes(&self) -> usize {
+        self.capacity
+    }
+}
+
+/// Makes segment `segment` of `segment_bytes` zeros, durable with its name.
+///
+/// A file of that name that holds nothing but zeros, left by an attempt that failed, is replaced; one
+/// that holds anything else is an error. After an error no file is left, unless removing it failed
+/// too. A full disk is an [`Error::Io`] with `is_no_space`.
+pub fn prepare(vfs: &dyn Vfs, segment: u64, segment_bytes: usize) -> Result<Spare> {
+    let in_range = (SEGMENT_BYTES_MIN..=u32::MAX as usize).contains(&segment_bytes)
+        && segment <= SEGMENT_ID_MAX;
+    if !in_range {
+        return Err(Error::Unusable {
+            reason: format!(
+                "log segment {segment} of {segment_bytes} bytes is outside the format: ids up to {SEGMENT_ID_MAX}, {SEGMENT_BYTES_MIN} bytes to 4 GiB"
+            ),
+        });
+    }
+    let name = segment_name(segment);
+    let file = match vfs.create(&name) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            remove_unused(vfs, &name)?;
+            vfs.create(&name)
+        }
+        other => other,
+    }
+    .map_err(|e| Error::io(format!("create {name}"), e))?;
+    let filled = fill(vfs, &*file, &name, segment_bytes);
+    if let Err(error) = filled {
+        // The first error is the one that matters; a file that stays is replaced next time.
+        let _already_failing = vfs.remove(&name);
+        return Err(error);
+    }
+    Ok(Spare {
+        segment,
+        file,
+        capacity: segment_bytes - segment_bytes % BATCH_ALIGNMENT,
+    })
+}
+
+fn fill(vfs: &dyn Vfs, file: &dyn File, name: &str, segment_bytes: usize) -> Result<()> {
+    let zeros = vec![0; segment_bytes.min(ZERO_PIECE_BYTES)];
+    let mut at = 0;
+    while at < segment_bytes {
+        let piece = zeros.len().min(segment_bytes - at);
+        file.write_at(&zeros[..piece], at as u64)
+            .map_err(|e| Error::io(format!("fill {name} with zeros"), e))?;
+        at += piece;
+    }
+    file.sync()
+        .map_err(|e| Error::io(format!("sync the zeros of {name}"), e))?;
+    vfs.sync_folder()
+        .map_err(|e| Error::io(format!("sync the folder for {name}"), e))
+}
+
+fn remove_unused(vfs: &dyn Vfs, name: &str) -> Result<()> {
+    let bytes = reader::read_whole(vfs, name)?;
+    if let Some(used) = bytes.iter().position(|&b| b != 0) {
+        return Err(Error::damaged(
+            name,
+            used as u64,
+            "a log segment that should be new holds data; move the file away if nothing needs it",
+        ));
+    }
+    vfs.remove(name)
+        .map_err(|e| Error::io(format!("remove the unused {name}"), e))
+}
+
+/// The head of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SegmentHead {
+    segment: u64,
+    previous_end: Lsn,
+    synced_upto: Lsn,
+    salt: u64,
+}
+
+/// Why 64 bytes are not a segment's head.
+enum NoHead {
+    /// Never used.
+    Zeros,
+    /// Made by a later program.
+    Newer { format: u32 },
+    /// Neither.
+    Bad { reason: String },
+}
+
+impl SegmentHead {
+    fn encode(&self) -> [u8; SEGMENT_HEAD_BYTES] {
+        let mut out = [0; SEGMENT_HEAD_BYTES];
+        out[0..8].copy_from_slice(&SEGMENT_MAGIC);
+        out[12..16].copy_from_slice(&FORMAT.to_le_bytes());
+        out[16..24].copy_from_slice(&self.segment.to_le_bytes());
+        out[24..32].copy_from_slice(&self.previous_end.0.to_le_bytes());
+        out[32..40].copy_from_slice(&self.synced_upto.0.to_le_bytes());
+        out[40..48].copy_from_slice(&self.salt.to_le_bytes());
+        let crc = crc32fast::hash(&out[12..]);
+        out[8..12].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8], segment: u64) -> std::result::Result<SegmentHead, NoHead> {
+        let Some(head) = bytes.first_chunk::<SEGMENT_HEAD_BYTES>() else {
+            return Err(if bytes.iter().all(|&b| b == 0) {
+                NoHead::Zeros
+            } else {
+                NoHead::bad(format!(
+                    "the segment's head is cut at {} bytes",
+                    bytes.len()
+                ))
+            });
+        };
+        if head.iter().all(|&b| b == 0) {
+            return Err(NoHead::Zeros);
+        }
+        if head[0..8] != SEGMENT_MAGIC {
+            return Err(NoHead::bad(
+                "the segment's head does not start with dendraWL",
+            ));
+        }
+        if u32_at(head, 8) != crc32fast::hash(&head[12..]) {
+            return Err(NoHead::bad(
+                "the segment's head does not match its checksum",
+            ));
+        }
+        if u32_at(head, 12) != FORMAT {
+            return Err(NoHead::Newer {
+                format: u32_at(head, 12),
+            });
+        }
+        let found = u64_at(head, 16);
+        if found != segment {
+            return Err(NoHead::bad(format!(
+                "the file is named segment {segment:x}, its head says {found:x}"
+            )));
+        }
+        Ok(SegmentHead {
+            segment,
+            previous_end: Lsn(u64_at(head, 24)),
+            synced_upto: Lsn(u64_at(head, 32)),
+            salt: u64_at(head, 40),
+        })
+    }
+}
+
+impl NoHead {
+    fn bad(reason: impl Into<String>) -> NoHead {
+        NoHead::Bad {
+            reason: reason.into(),
+        }
+    }
+}
+
+/// The head of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BatchHead {
+    body_crc: u32,
+    body_len: u32,
+    records: u32,
+    lsn: Lsn,
+    synced_upto: Lsn,
+    hlc_ceiling: u64,
+}
+
+impl BatchHead {
+    fn encode(&self, salt: u64) -> [u8; BATCH_HEAD_BYTES] {
+        let mut out = [0; BATCH_HEAD_BYTES];
+        out[0..4].copy_from_slice(&BATCH_MAGIC);
+        out[8..12].copy_from_slice(&self.body_crc.to_le_bytes());
+        out[12..16].copy_from_slice(&self.body_len.to_le_bytes());
+        out[16..20].copy_from_slice(&self.records.to_le_bytes());
+        out[24..32].copy_from_slice(&self.lsn.0.to_le_bytes());
+        out[32..40].copy_from_slice(&self.synced_upto.0.to_le_bytes());
+        out[40..48].copy_from_slice(&self.hlc_ceiling.to_le_bytes());
+        let crc = seeded_crc(salt, self.lsn, &out[8..]);
+        out[4..8].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// `None` when the bytes are not the head of a batch at `lsn` of this folder.
+    fn decode(bytes: &[u8], salt: u64, lsn: Lsn) -> Option<BatchHead> {
+        let head = bytes.first_chunk::<BATCH_HEAD_BYTES>()?;
+        if head[0..4] != BATCH_MAGIC || u32_at(head, 4) != seeded_crc(salt, lsn, &head[8..]) {
+            return None;
+        }
+        let found = BatchHead {
+            body_crc: u32_at(head, 8),
+            body_len: u32_at(head, 12),
+            records: u32_at(head, 16),
+            lsn: Lsn(u64_at(head, 24)),
+            synced_upto: Lsn(u64_at(head, 32)),
+            hlc_ceiling: u64_at(head, 40),
+        };
+        (found.lsn == lsn && found.synced_upto <= lsn).then_some(found)
+    }
+}
+
+/// CRC-32 of `bytes`, started from where they stand, so that they are valid nowhere else.
+fn seeded_crc(salt: u64, lsn: Lsn, bytes: &[u8]) -> u32 {
+    let mut hasher = Hasher::new();
+    hasher.update(&salt.to_le_bytes());
+    hasher.update(&lsn.0.to_le_bytes());
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// Bytes that a body of `len` takes, up to where the next batch may start.
+fn padded(len: usize) -> usize {
+    len.next_multiple_of(BATCH_ALIGNMENT)
+}
+
+fn u32_at(bytes: &[u8; 64], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8; 64], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}

@@ -1,0 +1,537 @@
+//! Reading the log back: all that was acknowledged, or an error that says what is lost.
+//!
+//! ```text
+//!   good batches ──────────► p, the first bad spot     D = largest synced_upto of any valid head
+//!   D <= p   torn tail       nobody was told about the bytes behind p: stop there
+//!   D >  p   damage          acknowledged writes are unreadable: refuse, say where
+//! ```
+//!
+//! Invariants
+//! 1. A record is visited only from a batch whose checksum holds, in log order, without a gap.
+//! 2. Every segment is read to its end, so that D is known also behind a bad spot.
+//! 3. Any bytes at all are read without a panic.
+//!
+//! Not here: what records mean, and the flush of what was recovered (`engine.rs`).
+
+use super::{
+    BATCH_HEAD_BYTES, BatchHead, Lsn, NoHead, SEGMENT_HEAD_BYTES, SegmentHead, padded,
+    parse_segment_name, seeded_crc, segment_name,
+};
+use crate::batch::Record;
+use crate::vfs::{Vfs, Wait};
+use crate::{Error, Result, vfs};
+
+/// What recovery found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// End of the last batch that was visited. The writer continues its history from here.
+    pub end: Lsn,
+    /// The first id that no file uses and that is not below the first needed one.
+    pub next_segment: u64,
+    /// The largest clock that any head promised not to be exceeded; 0 without a head.
+    pub hlc_ceiling: u64,
+    /// Batches visited, seals included.
+    pub batches: u64,
+    /// Records visited.
+    pub records: u64,
+    /// Segments read: those with an id at or above the first needed one.
+    pub segments: u64,
+    /// How the log ends.
+    pub tail: Tail,
+}
+
+/// How a log ends that is not damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// Nothing but zeros behind the last batch.
+    Clean,
+    /// A write that nobody was told about did not reach the disk whole. It was ignored.
+    Torn {
+        /// Segment file.
+        file: String,
+        /// Where the first bad spot is.
+        offset: u64,
+        /// What was expected there and what was found.
+        reason: String,
+    },
+}
+
+/// Visits every record of the segments from `first_needed` on, oldest first.
+///
+/// `salt` is the number given to the writer. The caller flushes what it was shown to a table and
+/// makes a later segment the first needed one before anything is appended. No segment at all is an
+/// empty log.
+///
+/// Errors: [`Error::Damaged`] when acknowledged writes cannot be read, a needed segment is missing,
+/// or a segment belongs to another folder; [`Error::Unusable`] when it was written by a newer
+/// program; whatever `visit` returns. Records may have been visited before an error is found.
+pub fn recover(
+    vfs: &dyn Vfs,
+    salt: u64,
+    first_needed: u64,
+    mut visit: impl FnMut(Record<'_>) -> Result<()>,
+) -> Result<Recovery> {
+    let names = vfs.list().map_err(|e| Error::io("list the folder", e))?;
+    let mut segments: Vec<u64> = names.iter().filter_map(|n| parse_segment_name(n)).collect();
+    segments.sort_unstable();
+    let next_segment = segments
+        .last()
+        .map_or(first_needed, |last| first_needed.max(last + 1));
+    segments.retain(|&segment| segment >= first_needed);
+    check_complete(&segments, first_needed)?;
+
+    let mut walk = Walk::new(salt, first_needed);
+    for &segment in &segments {
+        let segment = Segment::read(vfs, segment)?;
+        walk.segment(&segment, &mut visit)?;
+    }
+    walk.finish(next_segment, segments.len() as u64)
+}
+
+/// Names are durable before a segment is used, so that a missing one was taken away.
+fn check_complete(segments: &[u64], first_needed: u64) -> Result<()> {
+    for (expected, &found) in (first_needed..).zip(segments) {
+        if expected != found {
+            return Err(Error::damaged(
+                segment_name(expected),
+                0,
+                format!(
+                    "this log segment is missing while {} exists: bring the file back, or restore the folder from a backup or from its replicas",
+                    segment_name(found)
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The state of one recovery.
+struct Walk {
+    salt: u64,
+    end: Lsn,
+    stop: Option<Stop>,
+    /// The largest `synced_upto` so far: D.
+    attested: Lsn,
+    hlc_ceiling: u64,
+    batches: u64,
+    records: u64,
+}
+
+/// Where good batches end.
+struct Stop {
+    file: String,
+    offset: usize,
+    /// `None`: zeros, or the end of the file.
+    reason: Option<String>,
+}
+
+impl Walk {
+    fn new(salt: u64, first_needed: u64) -> Walk {
+        Walk {
+            salt,
+            end: Lsn::new(first_needed, 0),
+            stop: None,
+            attested: Lsn::default(),
+            hlc_ceiling: 0,
+            batches: 0,
+            records: 0,
+        }
+    }
+
+    fn segment(
+        &mut self,
+        segment: &Segment,
+        visit: &mut impl FnMut(Record<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let is_next = match segment.head() {
+            Ok(head) => self.takes_over(segment, &head)?,
+            Err(NoHead::Newer { format }) => return Err(segment.too_new(format)),
+            Err(NoHead::Zeros) => self.stands_without_head(segment, None)?,
+            Err(NoHead::Bad { reason }) => self.stands_without_head(segment, Some(reason))?,
+        };
+        let mut at = SEGMENT_HEAD_BYTES;
+        if is_next {
+            at = self.visit_batches(segment, visit)?;
+        }
+        self.attest_behind(segment, at);
+        Ok(())
+    }
+
+    /// Does the segment continue the history that was visited so far?
+    fn takes_over(&mut self, segment: &Segment, head: &SegmentHead) -> Result<bool> {
+        if head.salt != self.salt {
+            return Err(Error::damaged(
+                &segment.name,
+                0,
+                "this log segment was written in another folder: move the file back where it belongs",
+            ));
+        }
+        self.attested = self.attested.max(head.synced_upto);
+        if self.stop.is_none() {
+            self.end = Lsn::new(segment.id, SEGMENT_HEAD_BYTES);
+            return Ok(true);
+        }
+        if head.previous_end == self.end {
+            self.stop = None;
+            self.end = Lsn::new(segment.id, SEGMENT_HEAD_BYTES);
+            return Ok(true);
+        }
+        if head.previous_end < self.end {
+            return Err(Error::damaged(
+                &segment.name,
+                0,
+                format!(
+                    "this log segment continues at {}, the one in front of it goes on to {}: files of two histories are mixed",
+                    head.previous_end, self.end
+                ),
+            ));
+        }
+        Ok(false)
+    }
+
+    /// A segment without a head was never used, lost its first sector with the power, or is damaged.
+    fn stands_without_head(&mut self, segment: &Segment, reason: Option<String>) -> Result<bool> {
+        // The head and the head of the first batch share a disk sector: losing one and keeping the
+        // other is no power loss.
+        if let Spot::Batch(_) = segment.spot_at(SEGMENT_HEAD_BYTES, self.salt) {
+            return Err(Error::damaged(
+                &segment.name,
+                0,
+                format!(
+                    "{}, and a whole batch stands behind it: {WAY_OUT}",
+                    reason.as_deref().unwrap_or("the segment's head is zeros")
+                ),
+            ));
+        }
+        let is_clean = self.stop.as_ref().is_none_or(|stop| stop.reason.is_none());
+        let follows = segment.id == self.end.segment() + 1 || self.stop.is_none();
+        if is_clean && follows && (reason.is_some() || self.stop.is_none()) {
+            // The name of this file says more than the clean end of the one in front of it.
+            self.stop = Some(Stop {
+                file: segment.name.clone(),
+                offset: 0,
+                reason,
+            });
+        }
+        Ok(false)
+    }
+
+    fn visit_batches(
+        &mut self,
+        segment: &Segment,
+        visit: &mut impl FnMut(Record<'_>) -> Result<()>,
+    ) -> Result<usize> {
+        let mut batches = segment.batches_salted(self.salt);
+        for batch in &mut batches {
+            self.attested = self.attested.max(batch.synced_upto);
+            self.hlc_ceiling = self.hlc_ceiling.max(batch.hlc_ceiling);
+            self.batches += 1;
+            self.records += u64::from(batch.count);
+            for record in batch.records() {
+                visit(record.map_err(|reason| {
+                    Error::damaged(&segment.name, batch.offset as u64, reason)
+                })?)?;
+            }
+            self.end = batch.end_lsn;
+        }
+        let at = batches.at;
+        let reason = match batches.end() {
+            End::Zeros | End::EndOfFile => None,
+            End::Bad { reason } => Some(reason),
+        };
+        self.stop = Some(Stop {
+            file: segment.name.clone(),
+            offset: at,
+            reason,
+        });
+        Ok(at)
+    }
+
+    /// Reads only the heads behind a bad spot. A valid head vouches for its length, so that the
+    /// records behind it are skipped and not taken for heads.
+    fn attest_behind(&mut self, segment: &Segment, from: usize) {
+        let mut at = from;
+        while at + BATCH_HEAD_BYTES <= segment.bytes.len() {
+            let lsn = Lsn::new(segment.id, at);
+            at += BATCH_HEAD_BYTES;
+            if let Some(head) =
+                BatchHead::decode(&segment.bytes[at - BATCH_HEAD_BYTES..], self.salt, lsn)
+            {
+                self.attested = self.attested.max(head.synced_upto);
+                self.hlc_ceiling = self.hlc_ceiling.max(head.hlc_ceiling);
+                at = at.saturating_add(padded(head.body_len as usize));
+            }
+        }
+    }
+
+    fn finish(self, next_segment: u64, segments: u64) -> Result<Recovery> {
+        if let Some(stop) = &self.stop
+            && self.attested > self.end
+        {
+            return Err(Error::damaged(
+                &stop.file,
+                stop.offset as u64,
+                format!(
+                    "{}, but the log says that everything up to {} was synced: acknowledged writes are lost here; {WAY_OUT}",
+                    stop.reason.as_deref().unwrap_or("the log ends in zeros"),
+                    self.attested
+                ),
+            ));
+        }
+        let tail = match self.stop {
+            Some(Stop {
+                file,
+                offset,
+                reason: Some(reason),
+            }) => Tail::Torn {
+                file,
+                offset: offset as u64,
+                reason,
+            },
+            _ => Tail::Clean,
+        };
+        Ok(Recovery {
+            end: self.end,
+            next_segment,
+            hlc_ceiling: self.hlc_ceiling,
+            batches: self.batches,
+            records: self.records,
+            segments,
+            tail,
+        })
+    }
+}
+
+const WAY_OUT: &str = "restore the folder from a backup or from its replicas (`dendra dump` shows what can still be read)";
+
+/// The bytes of one segment, in memory.
+pub struct Segment {
+    id: u64,
+    name: String,
+    bytes: Vec<u8>,
+}
+
+impl Segment {
+    /// Reads the segment with this id.
+    pub fn read(vfs: &dyn Vfs, id: u64) -> Result<Segment> {
+        let name = segment_name(id);
+        let bytes = read_whole(vfs, &name)?;
+        Segment::from_bytes(id, bytes)
+    }
+
+    /// A segment whose bytes came from elsewhere.
+    pub fn from_bytes(id: u64, bytes: Vec<u8>) -> Result<Segment> {
+        let name = segment_name(id);
+        if bytes.len() > u32::MAX as usize {
+            return Err(Error::damaged(
+                name,
+                u64::from(u32::MAX),
+                format!("{} bytes are more than a segment can have", bytes.len()),
+            ));
+        }
+        Ok(Segment { id, name, bytes })
+    }
+
+    /// Its batches, checked with the salt in its own head. Without a valid head there are none, and
+    /// the end says why.
+    pub fn batches(&self) -> Batches<'_> {
+        match self.head() {
+            Ok(head) => self.batches_salted(head.salt),
+            Err(no_head) => Batches {
+                segment: self,
+                salt: 0,
+                at: 0,
+                end: Some(match no_head {
+                    NoHead::Zeros => End::Zeros,
+                    NoHead::Bad { reason } => End::Bad { reason },
+                    NoHead::Newer { format } => End::Bad {
+                        reason: self.too_new(format).to_string(),
+                    },
+                }),
+            },
+        }
+    }
+
+    fn batches_salted(&self, salt: u64) -> Batches<'_> {
+        Batches {
+            segment: self,
+            salt,
+            at: SEGMENT_HEAD_BYTES,
+            end: None,
+        }
+    }
+
+    fn head(&self) -> std::result::Result<SegmentHead, NoHead> {
+        SegmentHead::decode(&self.bytes, self.id)
+    }
+
+    fn too_new(&self, format: u32) -> Error {
+        Error::Unusable {
+            reason: format!(
+                "{} has log format {format}, this program reads up to {}: start the newer program that wrote it",
+                self.name,
+                super::FORMAT
+            ),
+        }
+    }
+
+    /// What stands at `offset`.
+    fn spot_at(&self, offset: usize, salt: u64) -> Spot<'_> {
+        let rest = self.bytes.get(offset..).unwrap_or_default();
+        if rest.is_empty() {
+            return Spot::EndOfFile;
+        }
+        let lsn = Lsn::new(self.id, offset);
+        let Some(head) = BatchHead::decode(rest, salt, lsn) else {
+            let head_len = rest.len().min(BATCH_HEAD_BYTES);
+            if rest[..head_len].iter().all(|&b| b == 0) {
+                return Spot::Zeros;
+            }
+            return Spot::Bad(format!("no batch starts at byte {offset}"));
+        };
+        let body_len = head.body_len as usize;
+        let Some(body) = rest[BATCH_HEAD_BYTES..].get(..body_len) else {
+            return Spot::Bad(format!(
+                "a batch of {body_len} bytes is announced, the file has {} left",
+                rest.len() - BATCH_HEAD_BYTES
+            ));
+        };
+        let found = seeded_crc(salt, lsn, body);
+        if found != head.body_crc {
+            return Spot::Bad(format!(
+                "the checksum of {body_len} bytes of records is {found:08x}, written was {:08x}",
+                head.body_crc
+            ));
+        }
+        let next = (offset + BATCH_HEAD_BYTES + padded(body_len)).min(self.bytes.len());
+        Spot::Batch(BatchView {
+            offset,
+            lsn,
+            end_lsn: Lsn::new(self.id, next),
+            synced_upto: head.synced_upto,
+            hlc_ceiling: head.hlc_ceiling,
+            count: head.records,
+            body,
+        })
+    }
+}
+
+enum Spot<'a> {
+    Batch(BatchView<'a>),
+    Zeros,
+    EndOfFile,
+    Bad(String),
+}
+
+/// One batch that was read back; its checksum holds.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchView<'a> {
+    /// Where it starts in its segment, in bytes.
+    pub offset: usize,
+    /// The same as a position in the log.
+    pub lsn: Lsn,
+    /// Where the next batch starts.
+    pub end_lsn: Lsn,
+    /// Everything in front of this was durable when the batch was written.
+    pub synced_upto: Lsn,
+    /// The clock promised not to be exceeded.
+    pub hlc_ceiling: u64,
+    /// Number of records; 0 for a seal.
+    pub count: u32,
+    /// The records' bytes.
+    pub body: &'a [u8],
+}
+
+impl<'a> BatchView<'a> {
+    /// The records in order. An error says why the bytes are not `count` records; it comes last.
+    pub fn records(
+        &self,
+    ) -> impl Iterator<Item = std::result::Result<Record<'a>, String>> + use<'a> {
+        let (mut rest, mut left, count) = (self.body, self.count, self.count);
+        let mut has_failed = false;
+        std::iter::from_fn(move || {
+            if has_failed || (left == 0 && rest.is_empty()) {
+                return None;
+            }
+            match Record::split(rest).filter(|_| left > 0) {
+                Some((record, behind)) => {
+                    (rest, left) = (behind, left - 1);
+                    Some(Ok(record))
+                }
+                None => {
+                    has_failed = true;
+                    Some(Err(format!(
+                        "a batch of {count} records has a valid checksum, but {left} records are missing with {} bytes left: this is a bug, keep the file and report it",
+                        rest.len()
+                    )))
+                }
+            }
+        })
+    }
+}
+
+/// Why a segment has no further batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The rest was never used, as far as its first bytes tell.
+    Zeros,
+    /// The file ends.
+    EndOfFile,
+    /// Neither a batch nor zeros.
+    Bad {
+        /// What was expected and what was found.
+        reason: String,
+    },
+}
+
+/// The batches of one segment, up to the first spot that is none.
+pub struct Batches<'a> {
+    segment: &'a Segment,
+    salt: u64,
+    at: usize,
+    end: Option<End>,
+}
+
+impl Batches<'_> {
+    /// Where the next batch would start, in bytes.
+    pub fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// Why the iteration ended. Requires: `next` returned `None`.
+    pub fn end(self) -> End {
+        self.end.expect("asked after the last batch")
+    }
+}
+
+impl<'a> Iterator for Batches<'a> {
+    type Item = BatchView<'a>;
+
+    fn next(&mut self) -> Option<BatchView<'a>> {
+        if self.end.is_some() {
+            return None;
+        }
+        let end = match self.segment.spot_at(self.at, self.salt) {
+            Spot::Batch(batch) => {
+                self.at = usize::try_from(batch.end_lsn.offset()).expect("32 bits fit");
+                return Some(batch);
+            }
+            Spot::Zeros => End::Zeros,
+            Spot::EndOfFile => End::EndOfFile,
+            Spot::Bad(reason) => End::Bad { reason },
+        };
+        self.end = Some(end);
+        None
+    }
+}
+
+pub(super) fn read_whole(vfs: &dyn Vfs, name: &str) -> Result<Vec<u8>> {
+    let read = || {
+        let file = vfs.open(name)?;
+        let len = usize::try_from(file.len()?).map_err(|_| std::io::ErrorKind::FileTooLarge)?;
+        let mut bytes = vec![0; len];
+        vfs::read_exact_at(&*file, &mut bytes, 0, Wait::Block)?;
+        Ok(bytes)
+    };
+    read().map_err(|e: std::io::Error| Error::io(format!("read {name}"), e))
+}

@@ -1,0 +1,536 @@
+use super::*;
+use crate::batch::{Batch, Guard, Record};
+use crate::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
+use crate::vfs::mem::MemVfs;
+use dendra_base::{CellRef, Prng, Version};
+use proptest::prelude::*;
+
+const SALT: u64 = 0x5eed_5a17;
+const SEGMENT_BYTES: usize = 4 << 10;
+
+/// One batch of `count` records whose keys say which batch and which record they are.
+fn batch(number: u64, count: u64, value_len: usize) -> Batch {
+    let mut batch = Batch::new();
+    for i in 0..count {
+        let key = format!("{number}/{i}").into_bytes();
+        let value = vec![b'v'; value_len];
+        let version = Version {
+            hlc: number,
+            origin: 1,
+            rmw: 0,
+        };
+        let cell = CellRef::value(&key, version, &value);
+        batch.push(i, &key, &cell, Guard::None, 0);
+    }
+    batch
+}
+
+/// A log under test, and the keys in it.
+struct Log {
+    vfs: MemVfs,
+    writer: LogWriter,
+    next_batch: u64,
+    written: Vec<Vec<u8>>,
+    /// How many of `written` were synced.
+    durable: usize,
+}
+
+impl Log {
+    fn start(vfs: &MemVfs) -> Log {
+        let spare = prepare(vfs, 1, SEGMENT_BYTES).expect("there is room");
+        Log {
+            vfs: vfs.clone(),
+            writer: LogWriter::start(spare, SALT, Lsn::default(), 0).expect("the disk is well"),
+            next_batch: 0,
+            written: Vec::new(),
+            durable: 0,
+        }
+    }
+
+    fn append(&mut self, count: u64, value_len: usize) -> Result<()> {
+        let batch = batch(self.next_batch, count, value_len);
+        if batch.bytes().len() > self.writer.room() {
+            self.roll()?;
+        }
+        let count = u32::try_from(count).expect("few records");
+        self.writer.append(batch.bytes(), count, self.next_batch)?;
+        for key in keys(batch.bytes()) {
+            self.written.push(key);
+        }
+        self.next_batch += 1;
+        Ok(())
+    }
+
+    fn roll(&mut self) -> Result<()> {
+        let spare = prepare(&self.vfs, self.writer.segment() + 1, SEGMENT_BYTES)?;
+        self.writer.roll(spare)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.writer.sync()?;
+        self.durable = self.written.len();
+        Ok(())
+    }
+}
+
+fn keys(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    while let Some((record, rest)) = Record::split(bytes) {
+        keys.push(record.stored_key.to_vec());
+        bytes = rest;
+    }
+    keys
+}
+
+/// Keys and values, as recovery visits them.
+fn recovered(vfs: &MemVfs) -> Result<(Vec<Vec<u8>>, Recovery)> {
+    let mut keys = Vec::new();
+    let recovery = recover(vfs, SALT, 1, |record| {
+        let cell = record.cell().expect("a record that was written");
+        assert!(cell.is_intact(record.stored_key), "an invented record");
+        keys.push(record.stored_key.to_vec());
+        Ok(())
+    })?;
+    Ok((keys, recovery))
+}
+
+fn damage(vfs: &MemVfs) -> (String, u64, String) {
+    match recovered(vfs) {
+        Err(Error::Damaged {
+            file,
+            offset,
+            reason,
+        }) => (file, offset, reason),
+        other => panic!("expected damage, found {other:?}"),
+    }
+}
+
+/// Two full segments and one in use; everything is synced and sealed.
+fn sealed_log() -> Log {
+    let mut log = Log::start(&MemVfs::new());
+    while log.writer.segment() < 3 {
+        log.append(2, 300).expect("the disk is well");
+        log.sync().expect("the disk is well");
+    }
+    log.append(1, 10).expect("the disk is well");
+    log.sync().expect("the disk is well");
+    assert!(log.writer.seal().expect("the disk is well"));
+    log.sync().expect("the disk is well");
+    log
+}
+
+#[test]
+fn what_was_appended_is_recovered_in_order() -> Result<()> {
+    let log = sealed_log();
+    let (keys, recovery) = recovered(&log.vfs)?;
+    assert_eq!(keys, log.written);
+    assert_eq!(recovery.records, log.written.len() as u64);
+    assert_eq!(recovery.end, log.writer.end_lsn());
+    assert_eq!(recovery.next_segment, 4);
+    assert_eq!(recovery.segments, 3);
+    assert_eq!(recovery.hlc_ceiling, log.next_batch - 1);
+    assert_eq!(recovery.tail, Tail::Clean);
+    Ok(())
+}
+
+#[test]
+fn appending_in_place_writes_the_same_bytes() -> Result<()> {
+    let (copied, placed) = (Log::start(&MemVfs::new()), Log::start(&MemVfs::new()));
+    let records = batch(0, 3, 5);
+    let mut framed = vec![0xaa; BATCH_HEAD_BYTES];
+    framed.extend_from_slice(records.bytes());
+    let mut writers = (copied.writer, placed.writer);
+    let appended = writers.0.append(records.bytes(), 3, 7)?;
+    assert_eq!(writers.1.append_in_place(&mut framed, 3, 7)?, appended);
+    assert_eq!(appended.end_lsn, writers.0.end_lsn());
+    let name = segment_name(1);
+    assert_eq!(copied.vfs.file_bytes(&name), placed.vfs.file_bytes(&name));
+    Ok(())
+}
+
+#[test]
+fn an_empty_folder_is_an_empty_log() -> Result<()> {
+    let (keys, recovery) = recovered(&MemVfs::new())?;
+    assert!(keys.is_empty());
+    assert_eq!((recovery.segments, recovery.next_segment), (0, 1));
+    Ok(())
+}
+
+#[test]
+fn a_spare_that_was_never_used_is_no_damage() -> Result<()> {
+    let log = sealed_log();
+    prepare(&log.vfs, 4, SEGMENT_BYTES)?;
+    let (keys, recovery) = recovered(&log.vfs)?;
+    assert_eq!(keys, log.written);
+    assert_eq!(recovery.next_segment, 5);
+    assert_eq!(recovery.tail, Tail::Clean);
+    Ok(())
+}
+
+#[test]
+fn every_flipped_bit_of_a_sealed_log_is_harmless_or_damage() {
+    let log = sealed_log();
+    let (mut harmless, mut damaged) = (0, 0);
+    for name in log.vfs.names() {
+        for bit in 0..SEGMENT_BYTES as u64 * 8 {
+            log.vfs.flip_bit(&name, bit);
+            match recovered(&log.vfs) {
+                Ok((keys, _)) => {
+                    assert_eq!(keys, log.written, "{name} bit {bit}");
+                    harmless += 1;
+                }
+                Err(Error::Damaged { .. }) => damaged += 1,
+                Err(other) => panic!("{name} bit {bit}: {other}"),
+            }
+            log.vfs.flip_bit(&name, bit);
+        }
+    }
+    let written_bits = log.written.len() as u64 * 300 * 8;
+    assert!(
+        damaged > written_bits * 9 / 10,
+        "{damaged} of {written_bits}"
+    );
+    assert!(harmless > 0);
+}
+
+#[test]
+fn every_zeroed_sector_in_front_of_the_last_seal_is_harmless_or_damage() {
+    let log = sealed_log();
+    let seal = log.writer.end_lsn().offset() - BATCH_HEAD_BYTES as u64;
+    let last = (segment_name(3), seal as usize / 512);
+    for name in log.vfs.names() {
+        let bytes = log.vfs.file_bytes(&name).expect("it is listed");
+        for sector in 0..bytes.len() / 512 {
+            let mut rotten = bytes.clone();
+            rotten[sector * 512..(sector + 1) * 512].fill(0);
+            log.vfs.install(&name, &rotten);
+            match recovered(&log.vfs) {
+                // Whatever takes the seal away with the batch in front of it leaves no witness.
+                Ok((keys, _)) if (name.clone(), sector) == last => {
+                    assert_eq!(keys[..], log.written[..keys.len()]);
+                }
+                Ok((keys, _)) => assert_eq!(keys, log.written, "{name} sector {sector}"),
+                Err(error) => assert!(matches!(error, Error::Damaged { .. }), "{error}"),
+            }
+        }
+        log.vfs.install(&name, &bytes);
+    }
+}
+
+#[test]
+fn damage_names_the_file_and_the_place() {
+    let log = sealed_log();
+    log.vfs.flip_bit(&segment_name(2), (64 + 64 + 10) * 8);
+    let (file, offset, reason) = damage(&log.vfs);
+    assert_eq!((file.as_str(), offset), (segment_name(2).as_str(), 64));
+    assert!(
+        reason.contains("acknowledged writes are lost here"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_segment_that_was_taken_away_is_damage() -> Result<()> {
+    for missing in [1, 2] {
+        let log = sealed_log();
+        let name = segment_name(missing);
+        log.vfs.remove(&name).expect("it exists");
+        assert_eq!(damage(&log.vfs).0, name);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_flip_in_a_segment_head_is_damage_also_without_a_seal() -> Result<()> {
+    let mut log = Log::start(&MemVfs::new());
+    log.append(1, 10)?;
+    log.sync()?;
+    log.vfs.flip_bit(&segment_name(1), 100);
+    assert_eq!(damage(&log.vfs).1, 0);
+    Ok(())
+}
+
+#[test]
+fn the_last_batch_is_attested_by_the_seal_only() -> Result<()> {
+    for has_seal in [false, true] {
+        let mut log = Log::start(&MemVfs::new());
+        log.append(1, 10)?;
+        log.sync()?;
+        if has_seal {
+            assert!(log.writer.seal()?);
+            assert!(!log.writer.seal()?, "one seal says it all");
+            log.sync()?;
+            assert!(!log.writer.seal()?, "a seal needs no seal");
+        }
+        log.vfs.flip_bit(&segment_name(1), 150 * 8);
+        if has_seal {
+            assert_eq!(damage(&log.vfs).1, 64);
+        } else {
+            let (keys, recovery) = recovered(&log.vfs)?;
+            assert!(keys.is_empty());
+            assert!(matches!(recovery.tail, Tail::Torn { offset: 64, .. }));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_segment_of_another_folder_is_refused() {
+    let log = sealed_log();
+    let result = recover(&log.vfs, SALT + 1, 1, |_| Ok(()));
+    let error = result.expect_err("another salt");
+    assert!(error.to_string().contains("another folder"), "{error}");
+}
+
+#[test]
+fn a_value_that_looks_like_a_batch_is_not_taken_for_one() -> Result<()> {
+    // The forger knows everything but the salt, and the batch around the forgery is torn.
+    let mut log = Log::start(&MemVfs::new());
+    log.append(1, 10)?;
+    let at = log.writer.end_lsn();
+    let lsn = Lsn::new(1, at.offset() as usize + 128);
+    let forged = BatchHead {
+        body_crc: 0,
+        body_len: 0,
+        records: 0,
+        lsn,
+        synced_upto: lsn,
+        hlc_ceiling: u64::MAX,
+    };
+    let mut framed = vec![7; BATCH_HEAD_BYTES + 256];
+    framed[128..192].copy_from_slice(&forged.encode(SALT + 1));
+    log.writer.append_in_place(&mut framed, 1, 0)?;
+    log.vfs.flip_bit(&segment_name(1), at.offset() * 8);
+    let (keys, recovery) = recovered(&log.vfs)?;
+    assert_eq!(keys.len(), 1);
+    assert!(matches!(recovery.tail, Tail::Torn { .. }));
+    assert_eq!(recovery.hlc_ceiling, 0);
+    Ok(())
+}
+
+#[test]
+fn an_unsynced_end_of_a_segment_hides_the_next_segment_and_is_no_damage() -> Result<()> {
+    let mut log = Log::start(&MemVfs::new());
+    log.append(1, 10)?;
+    log.sync()?;
+    let bad = log.writer.end_lsn();
+    log.append(1, 10)?;
+    log.roll()?;
+    log.append(1, 10)?;
+    log.vfs.flip_bit(&segment_name(1), bad.offset() * 8);
+    let (keys, recovery) = recovered(&log.vfs)?;
+    assert_eq!(keys, log.written[..1]);
+    assert_eq!(recovery.end, bad);
+    // Once a sync has covered both, the same bad spot is damage.
+    log.sync()?;
+    log.append(1, 10)?;
+    assert_eq!(damage(&log.vfs).1, bad.offset());
+    Ok(())
+}
+
+#[test]
+fn garbage_behind_the_end_of_a_rolled_segment_is_harmless() -> Result<()> {
+    let mut log = Log::start(&MemVfs::new());
+    log.append(1, 10)?;
+    log.sync()?;
+    let end = log.writer.end_lsn();
+    log.roll()?;
+    log.append(1, 10)?;
+    log.sync()?;
+    log.vfs.flip_bit(&segment_name(1), (end.offset() + 1) * 8);
+    assert_eq!(recovered(&log.vfs)?.0, log.written);
+    Ok(())
+}
+
+#[test]
+fn a_sync_covers_what_was_appended_before_it_began() -> Result<()> {
+    let mut log = Log::start(&MemVfs::new());
+    log.append(1, 10)?;
+    let begun = log.writer.begin_sync()?;
+    log.append(1, 10)?;
+    log.roll()?;
+    log.append(1, 10)?;
+    let result = begun.run();
+    log.writer.finish_sync(&begun, result)?;
+    assert_eq!(log.writer.synced_lsn(), begun.upto());
+    assert!(log.writer.synced_lsn() < log.writer.end_lsn());
+    // The old segment got more bytes behind that sync: the next one must not forget it.
+    log.sync()?;
+    for seed in 0..50 {
+        let image = log.vfs.crash_image(&mut Prng::new(seed));
+        assert_eq!(recovered(&image)?.0, log.written);
+    }
+    Ok(())
+}
+
+#[test]
+fn after_a_failed_write_or_sync_nothing_more_is_written() -> Result<()> {
+    for call in [Call::Write, Call::Sync] {
+        let below = MemVfs::new();
+        let vfs = FaultyVfs::new(Arc::new(below.clone()));
+        let spare = prepare(&vfs, 1, SEGMENT_BYTES)?;
+        let mut writer = LogWriter::start(spare, SALT, Lsn::default(), 0)?;
+        vfs.fail(call, vfs.calls().of(call), Failure::Io, Repeat::Once);
+        let records = batch(0, 1, 1);
+        let result = writer
+            .append(records.bytes(), 1, 0)
+            .and_then(|_| writer.sync());
+        assert!(matches!(result, Err(Error::Io { .. })), "{call:?}");
+        let operations = below.operations();
+        for result in [
+            writer.append(records.bytes(), 1, 0).map(drop),
+            writer.sync(),
+            writer.seal().map(drop),
+        ] {
+            assert!(matches!(result, Err(Error::Poisoned { .. })));
+        }
+        assert_eq!(below.operations(), operations);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_spare_that_failed_half_way_can_be_made_again() -> Result<()> {
+    for call in [Call::Write, Call::Sync, Call::SyncFolder] {
+        for is_left in [false, true] {
+            let below = MemVfs::new();
+            let vfs = FaultyVfs::new(Arc::new(below.clone()));
+            vfs.fail(call, 0, Failure::NoSpace, Repeat::Once);
+            if is_left {
+                vfs.fail(Call::Remove, 0, Failure::Io, Repeat::Once);
+            }
+            let error = prepare(&vfs, 1, SEGMENT_BYTES).err().expect("it fails");
+            assert!(error.is_no_space());
+            assert_eq!(below.names().len(), usize::from(is_left));
+            let spare = prepare(&vfs, 1, SEGMENT_BYTES)?;
+            assert_eq!(spare.capacity_bytes(), SEGMENT_BYTES);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_used_segment_is_never_made_new() {
+    let log = sealed_log();
+    let error = prepare(&log.vfs, 2, SEGMENT_BYTES).err().expect("in use");
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    assert!(prepare(&log.vfs, SEGMENT_ID_MAX + 1, SEGMENT_BYTES).is_err());
+    assert!(prepare(&log.vfs, 9, 64).is_err());
+}
+
+#[test]
+fn a_newer_format_is_refused_with_the_way_out() {
+    let log = sealed_log();
+    let mut bytes = log.vfs.file_bytes(&segment_name(1)).expect("it exists");
+    bytes[12] = 2;
+    let crc = crc32fast::hash(&bytes[12..64]);
+    bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+    log.vfs.install(&segment_name(1), &bytes);
+    let error = recovered(&log.vfs).expect_err("format 2");
+    assert!(matches!(error, Error::Unusable { .. }));
+    assert!(error.to_string().contains("newer program"), "{error}");
+}
+
+#[test]
+fn a_tool_reads_batches_and_says_where_they_end() -> Result<()> {
+    let log = sealed_log();
+    let segment = Segment::read(&log.vfs, 3)?;
+    let mut batches = segment.batches();
+    let mut counts = Vec::new();
+    for batch in &mut batches {
+        assert_eq!(batch.lsn, Lsn::new(3, batch.offset));
+        assert_eq!(
+            batch.records().filter(|r| r.is_ok()).count() as u32,
+            batch.count
+        );
+        counts.push(batch.count);
+    }
+    assert_eq!(counts, [2, 1, 0]);
+    assert_eq!(batches.offset() as u64, log.writer.end_lsn().offset());
+    assert_eq!(batches.end(), End::Zeros);
+    let headless = Segment::from_bytes(3, vec![1; 100])?;
+    assert!(matches!(drained(&headless), End::Bad { .. }));
+    Ok(())
+}
+
+fn drained(segment: &Segment) -> End {
+    let mut batches = segment.batches();
+    batches.by_ref().for_each(drop);
+    batches.end()
+}
+
+#[test]
+fn only_exact_names_are_segments() {
+    assert_eq!(parse_segment_name(&segment_name(0xabc)), Some(0xabc));
+    for name in [
+        "wal-1.log",
+        "wal-00000000000000AB.log",
+        "wal-0000000000000001.tmp",
+        "wal-+000000000000001.log",
+        "wal-ffffffffffffffff.log",
+        "0000000000000001.tbl",
+    ] {
+        assert_eq!(parse_segment_name(name), None, "{name}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic_or_an_invented_record(
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+        at in 0usize..3000,
+        has_head in any::<bool>(),
+    ) {
+        let log = sealed_log();
+        let mut segment = log.vfs.file_bytes(&segment_name(2)).expect("it exists");
+        let from = if has_head { SEGMENT_HEAD_BYTES + at } else { at };
+        segment[from..from + bytes.len()].copy_from_slice(&bytes);
+        log.vfs.install(&segment_name(2), &segment);
+        if let Ok((keys, _)) = recovered(&log.vfs) {
+            prop_assert_eq!(keys, log.written);
+        }
+        log.vfs.install(&segment_name(1), &bytes);
+        let _whatever_it_is = recovered(&log.vfs);
+        drained(&Segment::from_bytes(1, bytes)?);
+    }
+
+    #[test]
+    fn a_power_loss_keeps_a_prefix_that_holds_everything_synced(
+        steps in prop::collection::vec((0u8..8, 1u64..4, 0usize..900), 1..40),
+        crash in any::<prop::sample::Index>(),
+        seed in any::<u64>(),
+    ) {
+        let run = |crash_at: Option<u64>| {
+            let vfs = MemVfs::new();
+            let mut log = Log::start(&vfs);
+            vfs.crash_at(crash_at.unwrap_or(u64::MAX));
+            let mut result = Ok(());
+            for &(kind, count, value_len) in &steps {
+                result = result.and_then(|()| match kind {
+                    0 => log.roll(),
+                    1 => log.writer.seal().map(drop),
+                    2..=4 => log.sync(),
+                    _ => log.append(count, value_len),
+                });
+            }
+            (log, result)
+        };
+        let (whole, result) = run(None);
+        prop_assert!(result.is_ok());
+        let first = Log::start(&MemVfs::new()).vfs.operations();
+        let span = usize::try_from(whole.vfs.operations() - first + 1).expect("few operations");
+        let (log, _) = run(Some(first + crash.index(span) as u64));
+        let mut prng = Prng::new(seed);
+        for _ in 0..4 {
+            let (keys, recovery) = recovered(&log.vfs.crash_image(&mut prng))?;
+            prop_assert!(keys.len() >= log.durable, "{} of {}", keys.len(), log.durable);
+            // The append that the crash cut short may be there in full.
+            prop_assert_eq!(&keys[..], &whole.written[..keys.len()]);
+            prop_assert!(recovery.end >= log.writer.synced_lsn() || log.durable == 0);
+        }
+        let (keys, _) = recovered(&log.vfs.process_crash_image())?;
+        prop_assert!(keys.len() >= log.written.len());
+    }
+}

@@ -1,0 +1,299 @@
+//! Writing the log: one append is one write, and a failure is final.
+//!
+//! ```text
+//!   durable            written          free                  kept for a seal
+//!   ───────────────────┬────────────────┬─────────────────────┬──────
+//!                 synced_lsn          end_lsn               room() = 0
+//! ```
+//!
+//! Invariants
+//! 1. `synced_lsn <= end_lsn`; it moves only after a sync that began when those bytes were written.
+//! 2. After the first error every later call fails: what is on disk is unknown.
+//! 3. Files that were left dirty by a roll are synced before the current one.
+//!
+//! Not here: group commit, and the choice between syncing inline and elsewhere (`engine.rs`).
+
+use super::{
+    BATCH_HEAD_BYTES, BatchHead, Lsn, SEGMENT_HEAD_BYTES, SegmentHead, Spare, padded, seeded_crc,
+    segment_name,
+};
+use crate::vfs::File;
+use crate::{Error, Result};
+use std::io;
+use std::sync::Arc;
+
+/// Where a batch went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Where it starts.
+    pub lsn: Lsn,
+    /// Where the next one will start; durable once `synced_lsn` is here.
+    pub end_lsn: Lsn,
+    /// Bytes written to the file: head and records.
+    pub bytes: usize,
+}
+
+/// The log's end, in the one process that owns the folder.
+pub struct LogWriter {
+    segment: u64,
+    file: Arc<dyn File>,
+    capacity: usize,
+    /// Offset at which the next batch starts.
+    at: usize,
+    /// End of the last batch that holds records.
+    data_end: Lsn,
+    /// `synced_upto` in the last head that was written.
+    attested: Lsn,
+    synced: Lsn,
+    hlc_ceiling: u64,
+    salt: u64,
+    /// Earlier segments with unsynced bytes, oldest first.
+    dirty: Vec<(u64, Arc<dyn File>)>,
+    buffer: Vec<u8>,
+    failure: Option<String>,
+}
+
+/// A sync that can run without holding the writer.
+pub struct Unsynced {
+    files: Vec<(u64, Arc<dyn File>)>,
+    upto: Lsn,
+}
+
+impl Unsynced {
+    /// Runs the sync. Hand the result to [`LogWriter::finish_sync`], error or not.
+    pub fn run(&self) -> Result<()> {
+        for (segment, file) in &self.files {
+            file.sync()
+                .map_err(|e| Error::io(format!("sync {}", segment_name(*segment)), e))?;
+        }
+        Ok(())
+    }
+
+    /// What is durable when it succeeds.
+    pub fn upto(&self) -> Lsn {
+        self.upto
+    }
+}
+
+impl LogWriter {
+    /// Takes `spare` into use as the first segment of this process.
+    ///
+    /// `previous_end` is `Recovery::end`: everything before it is durable elsewhere or torn. `salt`
+    /// is the folder's own secret number, `hlc_ceiling` what the next heads promise.
+    pub fn start(
+        spare: Spare,
+        salt: u64,
+        previous_end: Lsn,
+        hlc_ceiling: u64,
+    ) -> Result<LogWriter> {
+        let mut writer = LogWriter {
+            segment: spare.segment,
+            file: spare.file,
+            capacity: spare.capacity,
+            at: SEGMENT_HEAD_BYTES,
+            data_end: previous_end,
+            attested: previous_end,
+            synced: previous_end,
+            hlc_ceiling,
+            salt,
+            dirty: Vec::new(),
+            buffer: Vec::new(),
+            failure: None,
+        };
+        writer.write_segment_head(previous_end)?;
+        Ok(writer)
+    }
+
+    /// Goes on in `spare`. Its id must follow the current one. What is unsynced in the old segment
+    /// is synced by the next sync.
+    pub fn roll(&mut self, spare: Spare) -> Result<()> {
+        self.check_sound()?;
+        assert_eq!(
+            spare.segment,
+            self.segment + 1,
+            "segments are used in the order of their ids"
+        );
+        let previous_end = self.end_lsn();
+        let old = std::mem::replace(&mut self.file, spare.file);
+        if self.synced < previous_end {
+            self.dirty.push((self.segment, old));
+        }
+        self.segment = spare.segment;
+        self.capacity = spare.capacity;
+        self.at = SEGMENT_HEAD_BYTES;
+        self.write_segment_head(previous_end)
+    }
+
+    /// Appends one batch of `count` records with one write. Not durable before a sync.
+    ///
+    /// Requires: `records.len() <= self.room()`, at least one record.
+    pub fn append(&mut self, records: &[u8], count: u32, hlc_ceiling: u64) -> Result<Appended> {
+        let mut framed = std::mem::take(&mut self.buffer);
+        framed.clear();
+        framed.resize(BATCH_HEAD_BYTES, 0);
+        framed.extend_from_slice(records);
+        let appended = self.append_in_place(&mut framed, count, hlc_ceiling);
+        self.buffer = framed;
+        appended
+    }
+
+    /// Like `append` without the copy: the records start at [`BATCH_HEAD_BYTES`] of `framed`, and
+    /// what is in front of them is overwritten by the head.
+    pub fn append_in_place(
+        &mut self,
+        framed: &mut [u8],
+        count: u32,
+        hlc_ceiling: u64,
+    ) -> Result<Appended> {
+        assert!(count > 0, "a batch without records is a seal");
+        let body_len = framed.len() - BATCH_HEAD_BYTES;
+        assert!(
+            body_len <= self.room(),
+            "a batch of {body_len} bytes was put into {} bytes of room",
+            self.room()
+        );
+        self.hlc_ceiling = self.hlc_ceiling.max(hlc_ceiling);
+        let appended = self.write_batch(framed, count)?;
+        self.data_end = appended.end_lsn;
+        Ok(appended)
+    }
+
+    /// Bytes of records that still fit the current segment as one batch.
+    pub fn room(&self) -> usize {
+        // One head for that batch, one for the seal that may follow.
+        self.capacity
+            .saturating_sub(self.at + BATCH_HEAD_BYTES + BATCH_HEAD_BYTES)
+    }
+
+    /// Attests what is durable with an empty batch, so that damage to the last acknowledged batch
+    /// is told from a torn tail. Writes nothing, and says `false`, when a head says so already. The
+    /// seal itself is not synced: call `sync` behind it.
+    pub fn seal(&mut self) -> Result<bool> {
+        self.check_sound()?;
+        let has_news = self.synced > self.attested && self.attested < self.data_end;
+        if !has_news || self.at + BATCH_HEAD_BYTES > self.capacity {
+            return Ok(false);
+        }
+        self.write_batch(&mut [0; BATCH_HEAD_BYTES], 0)?;
+        Ok(true)
+    }
+
+    /// Makes everything appended so far durable.
+    pub fn sync(&mut self) -> Result<()> {
+        let unsynced = self.begin_sync()?;
+        let result = unsynced.run();
+        self.finish_sync(&unsynced, result)
+    }
+
+    /// What has to be synced, for a caller that does not want to hold the writer meanwhile. Appends
+    /// may go on; one sync at a time.
+    pub fn begin_sync(&mut self) -> Result<Unsynced> {
+        self.check_sound()?;
+        let mut files = self.dirty.clone();
+        files.push((self.segment, Arc::clone(&self.file)));
+        Ok(Unsynced {
+            files,
+            upto: self.end_lsn(),
+        })
+    }
+
+    /// Takes note of what became of a sync, and returns that result.
+    pub fn finish_sync(&mut self, unsynced: &Unsynced, result: Result<()>) -> Result<()> {
+        self.check_sound()?;
+        match result {
+            Ok(()) => {
+                self.synced = self.synced.max(unsynced.upto);
+                // A segment that was rolled away meanwhile is whole only if the sync saw its end.
+                self.dirty
+                    .retain(|(segment, _)| *segment >= unsynced.upto.segment());
+                Ok(())
+            }
+            Err(error) => Err(self.poison(error)),
+        }
+    }
+
+    /// Forgets dirty segments below `segment`: their records are durable in tables, and nothing
+    /// has to be recovered from them any more.
+    pub fn forget_below(&mut self, segment: u64) {
+        self.dirty.retain(|(dirty, _)| *dirty >= segment);
+    }
+
+    /// Id of the segment in use.
+    pub fn segment(&self) -> u64 {
+        self.segment
+    }
+
+    /// Where the next batch will start.
+    pub fn end_lsn(&self) -> Lsn {
+        Lsn::new(self.segment, self.at)
+    }
+
+    /// Everything in front of this is durable.
+    pub fn synced_lsn(&self) -> Lsn {
+        self.synced
+    }
+
+    /// The largest clock that any head promises not to be exceeded.
+    pub fn hlc_ceiling(&self) -> u64 {
+        self.hlc_ceiling
+    }
+
+    fn write_segment_head(&mut self, previous_end: Lsn) -> Result<()> {
+        let head = SegmentHead {
+            segment: self.segment,
+            previous_end,
+            synced_upto: self.synced,
+            salt: self.salt,
+        };
+        let written = self.file.write_at(&head.encode(), 0);
+        self.attested = self.synced;
+        self.note(written, "write the head of")
+    }
+
+    fn write_batch(&mut self, framed: &mut [u8], count: u32) -> Result<Appended> {
+        self.check_sound()?;
+        let lsn = self.end_lsn();
+        let body = &framed[BATCH_HEAD_BYTES..];
+        let head = BatchHead {
+            body_crc: seeded_crc(self.salt, lsn, body),
+            body_len: u32::try_from(body.len()).expect("a batch fits a segment"),
+            records: count,
+            lsn,
+            synced_upto: self.synced,
+            hlc_ceiling: self.hlc_ceiling,
+        };
+        let end = self.at + BATCH_HEAD_BYTES + padded(body.len());
+        framed[..BATCH_HEAD_BYTES].copy_from_slice(&head.encode(self.salt));
+        // The padding is not written: the segment is zeros already.
+        let written = self.file.write_at(framed, lsn.offset());
+        self.note(written, "append to")?;
+        self.at = end;
+        self.attested = self.synced;
+        Ok(Appended {
+            lsn,
+            end_lsn: self.end_lsn(),
+            bytes: framed.len(),
+        })
+    }
+
+    fn note(&mut self, written: io::Result<()>, what: &str) -> Result<()> {
+        written.map_err(|e| {
+            let name = segment_name(self.segment);
+            self.poison(Error::io(format!("{what} {name}"), e))
+        })
+    }
+
+    fn poison(&mut self, error: Error) -> Error {
+        self.failure = Some(error.to_string());
+        error
+    }
+
+    fn check_sound(&self) -> Result<()> {
+        match &self.failure {
+            None => Ok(()),
+            Some(reason) => Err(Error::Poisoned {
+                reason: reason.clone(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The front door's decisions: gates that count what is under way, and what the engine's pressure
+//! means for a newcomer.
+//!
+//! ```text
+//! offer ─► Gate (requests, body bytes): room? ──no──► refused, counted
+//!             │ yes: a permit, given back once, when the work ends
+//!             ▼
+//!          admit(pressure, class)          level   0 ······· 0.5 ············ 1.0     stop
+//!             read                                 granted                          granted
+//!             scan                                 granted │ delayed ╱           delayed
+//!             write                                granted │ delayed ╱ 20 ms     refused
+//!             delete                               granted │ delayed ╱ 20 ms     refused,
+//!                                                                                granted at DiskFull
+//! ```
+//!
+//! Invariants
+//! 1. What the permits of a gate cost together never exceeds its limit, also when loops lease from
+//!    it.
+//! 2. A permit's cost comes back exactly once, when it is dropped.
+//! 3. Nobody waits for a gate: there is room, or a refusal.
+//! 4. The delay grows without a jump from nothing to its maximum: no cliff before the stop.
+//!
+//! Not here: waiting out a delay, status codes (crate `server`); how pressure is computed (crate
+//! `engine`); the queue of the store pool, which has its own bound.
+//! See: docs/overload.md.
+
+use crate::limits::{
+    DELAY_LEVEL_MIN, DELAY_US_MAX, LEASES_PER_LOOP, RETRY_AFTER_S_BUSY, RETRY_AFTER_S_DISK_FULL,
+};
+use std::cell::Cell;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Room for so much at once, shared by all loops of a node.
+#[derive(Debug)]
+pub struct Gate {
+    limit: u64,
+    used: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// Room in a [`Gate`], given back when dropped. `G` is however the holder refers to the gate:
+/// `&Gate` or `Arc<Gate>`.
+#[derive(Debug)]
+#[must_use = "a permit that is dropped gives its room back at once"]
+pub struct Permit<G: Deref<Target = Gate>> {
+    gate: G,
+    cost: u64,
+}
+
+impl Gate {
+    /// A gate with room for `limit` units (requests, bytes).
+    pub const fn new(limit: u64) -> Gate {
+        Gate {
+            limit,
+            used: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    /// Asks for room for `cost` units: a permit, or a refusal, which is counted.
+    pub fn offer<G: Deref<Target = Gate>>(gate: G, cost: u64) -> Option<Permit<G>> {
+        if gate.take(cost) {
+            return Some(Permit { gate, cost });
+        }
+        gate.note_refusal();
+        None
+    }
+
+    /// Units that may be under way at once.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Units under way, or leased by loops for what is to come.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Offers that found no room.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Relaxed: the counter guards no other memory, and the exchange itself is indivisible.
+    fn take(&self, cost: u64) -> bool {
+        let mut used = self.used.load(Ordering::Relaxed);
+        loop {
+            let Some(after) = used.checked_add(cost).filter(|after| *after <= self.limit) else {
+                return false;
+            };
+            match self
+                .used
+                .compare_exchange_weak(used, after, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => return true,
+                Err(newer) => used = newer,
+            }
+        }
+    }
+
+    fn give_back(&self, cost: u64) {
+        let before = self.used.fetch_sub(cost, Ordering::Relaxed);
+        debug_assert!(before >= cost, "more room came back than was taken");
+    }
+
+    fn note_refusal(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<G: Deref<Target = Gate>> Permit<G> {
+    /// Units that this permit holds.
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+}
+
+impl<G: Deref<Target = Gate>> Drop for Permit<G> {
+    fn drop(&mut self) {
+        self.gate.give_back(self.cost);
+    }
+}
+
+/// One loop's door in a node's gate: leases room in pieces, so that the usual request costs two
+/// plain additions and no shared cache line.
+///
+/// `G` is `&Gate` or `Arc<Gate>`. Not `Sync`: it belongs to one thread.
+#[derive(Debug)]
+pub struct LocalGate<G: Deref<Target = Gate>> {
+    shared: G,
+    /// Leased at once; 0 when the limit is too small to be leased in pieces.
+    piece: u64,
+    leased: Cell<u64>,
+    used: Cell<u64>,
+}
+
+/// Room in a [`LocalGate`], given back when dropped. `L` is `&LocalGate` or `Rc<LocalGate>`.
+#[derive(Debug)]
+#[must_use = "a permit that is dropped gives its room back at once"]
+pub struct LocalPermit<L, G>
+where
+    G: Deref<Target = Gate>,
+    L: Deref<Target = LocalGate<G>>,
+{
+    gate: L,
+    cost: u64,
+}
+
+impl<G: Deref<Target = Gate>> LocalGate<G> {
+    /// The door of one of `loops` loops.
+    pub fn new(shared: G, loops: usize) -> LocalGate<G> {
+        let piece = shared.limit / LEASES_PER_LOOP / (loops.max(1) as u64);
+        LocalGate {
+            shared,
+            piece,
+            leased: Cell::new(0),
+            used: Cell::new(0),
+        }
+    }
+
+    /// Asks for room for `cost` units: a permit, or a refusal, which is counted.
+    pub fn offer<L: Deref<Target = LocalGate<G>>>(gate: L, cost: u64) -> Option<LocalPermit<L, G>> {
+        if gate.take(cost) {
+            return Some(LocalPermit { gate, cost });
+        }
+        gate.shared.note_refusal();
+        None
+    }
+
+    /// Units under way in this loop.
+    pub fn used(&self) -> u64 {
+        self.used.get()
+    }
+
+    fn take(&self, cost: u64) -> bool {
+        let idle = self.leased.get() - self.used.get();
+        if cost > idle {
+            let missing = cost - idle;
+            let lease = missing.max(self.piece);
+            let got = if self.shared.take(lease) {
+                lease
+            } else if lease > missing && self.shared.take(missing) {
+                missing
+            } else {
+                return false;
+            };
+            self.leased.set(self.leased.get() + got);
+        }
+        self.used.set(self.used.get() + cost);
+        true
+    }
+
+    fn give_back(&self, cost: u64) {
+        self.used.set(self.used.get() - cost);
+        let idle = self.leased.get() - self.used.get();
+        if idle > 2 * self.piece {
+            let surplus = idle - self.piece;
+            self.leased.set(self.leased.get() - surplus);
+            self.shared.give_back(surplus);
+        }
+    }
+}
+
+impl<G: Deref<Target = Gate>> Drop for LocalGate<G> {
+    fn drop(&mut self) {
+        self.shared.give_back(self.leased.get());
+    }
+}
+
+impl<L, G> Drop for LocalPermit<L, G>
+where
+    G: Deref<Target = Gate>,
+    L: Deref<Target = LocalGate<G>>,
+{
+    fn drop(&mut self) {
+        self.gate.give_back(self.cost);
+    }
+}
+
+/// What a newcomer wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// One key's value.
+    Read,
+    /// The next chunk of a scan.
+    Scan,
+    /// A deletion: takes little room, and makes room in the end.
+    Delete,
+    /// A value.
+    Write,
+}
+
+/// How close the engine is to a limit, as the engine says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pressure {
+    /// 0.0 = calm, 1.0 = at the limit.
+    pub level: f64,
+    /// Set when new values must be refused.
+    pub stop: Option<Stop>,
+}
+
+/// Why new values must be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Flush or compaction is behind.
+    Behind,
+    /// The disk is full.
+    DiskFull,
+}
+
+/// The answer to a newcomer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Come in.
+    Granted,
+    /// Come in after a pause.
+    Delayed {
+        /// Microseconds, at most `DELAY_US_MAX`.
+        us: u64,
+    },
+    /// Stay out; nothing was changed.
+    Refused {
+        /// Why, and when to come again.
+        refusal: Refusal,
+    },
+}
+
+/// What refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The gate of requests under way is full.
+    Requests,
+    /// The gate of body bytes under way is full.
+    BodyBytes,
+    /// Flush or compaction is behind.
+    EngineBehind,
+    /// The disk is full (507, not 503).
+    DiskFull,
+}
+
+impl Refusal {
+    /// As in metrics and error sentences.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Refusal::Requests => "requests",
+            Refusal::BodyBytes => "body-bytes",
+            Refusal::EngineBehind => "engine-behind",
+            Refusal::DiskFull => "disk-full",
+        }
+    }
+
+    /// What to tell the client in `Retry-After`, in seconds.
+    pub fn retry_after_s(self) -> u32 {
+        match self {
+            Refusal::Requests | Refusal::BodyBytes | Refusal::EngineBehind => RETRY_AFTER_S_BUSY,
+            Refusal::DiskFull => RETRY_AFTER_S_DISK_FULL,
+        }
+    }
+}
+
+/// May a newcomer of `class` come in under this pressure?
+pub fn admit(pressure: Pressure, class: Class) -> Entry {
+    let delayed = match delay_us(pressure.level) {
+        0 => Entry::Granted,
+        us => Entry::Delayed { us },
+    };
+    let refused = |refusal| Entry::Refused { refusal };
+    match (class, pressure.stop) {
+        (Class::Read, _) => Entry::Granted,
+        (Class::Delete, Some(Stop::DiskFull)) => Entry::Granted,
+        (Class::Write, Some(Stop::DiskFull)) => refused(Refusal::DiskFull),
+        (Class::Write | Class::Delete, Some(Stop::Behind)) => refused(Refusal::EngineBehind),
+        (Class::Write | Class::Delete, None) | (Class::Scan, _) => delayed,
+    }
+}
+
+/// The pause at a level, in microseconds: quadratic, so that it starts gently.
+fn delay_us(level: f64) -> u64 {
+    // A level that is not a number is a bug in its computation: be careful rather than careless.
+    let level = if level.is_nan() { 1.0 } else { level };
+    let over = ((level - DELAY_LEVEL_MIN) / (1.0 - DELAY_LEVEL_MIN)).clamp(0.0, 1.0);
+    (DELAY_US_MAX as f64 * over * over) as u64
+}
+
+#[cfg(test)]
+mod tests;

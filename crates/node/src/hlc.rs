@@ -1,0 +1,289 @@
+//! The hybrid logical clock: values for versions that never go back, whatever the wall clock does.
+//!
+//! ```text
+//! value    | wall ms 48 | counter 16 |       tick(now) = max(previous + 1, now << 16)
+//!
+//!            wall          last handed out        ceiling asked for
+//!  ──────────┼──────────────────┼───────────────────────┼──────────►
+//!            └── may jump back ─┘                       └ in the next log write; a restart begins here
+//! ```
+//!
+//! Invariants
+//! 1. `tick` returns a value once, larger than every value that it returned or observed before.
+//! 2. A restart begins above every value that may have been used: the largest ceiling that is
+//!    durable and the largest version found, whichever is larger, is its floor.
+//! 3. A value above the durable ceiling (`is_covered` says no) leaves the node only in, or after,
+//!    the log write that raises it.
+//! 4. A value more than 60 s ahead of the wall clock is refused and changes nothing.
+//!
+//! Not here: the wall clock (an argument), the log that keeps the ceiling (crate `engine`,
+//! `raise_hlc_ceiling`, `hlc_floor`), origins of versions (crate `base`).
+//! See: Kulkarni et al., "Logical Physical Clocks", 2014.
+
+use crate::limits::{CEILING_LEFT_MS_MIN, CEILING_STEP_MS, HLC_AHEAD_MS_MAX};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bits of the counter below the milliseconds.
+const COUNTER_BITS: u32 = 16;
+
+/// The first value of a wall millisecond. Beyond 48 bits (the year 10889) it stays at the last.
+fn first_of(wall_ms: u64) -> u64 {
+    wall_ms.min(u64::MAX >> COUNTER_BITS) << COUNTER_BITS
+}
+
+/// A clock shared by all loops of a node.
+///
+/// The orderings are relaxed: each word is on its own, and read-modify-writes of one word are
+/// ordered whatever their ordering says.
+#[derive(Debug)]
+pub struct Hlc {
+    /// The largest value handed out or observed.
+    last: AtomicU64,
+    /// The largest ceiling that somebody was told to persist.
+    asked: AtomicU64,
+    /// The largest ceiling that is durable.
+    ceiling: AtomicU64,
+}
+
+/// A clock value came from a clock that is wrong, or ours is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooFarAhead {
+    /// How far ahead of the own wall clock.
+    pub ahead_ms: u64,
+}
+
+impl fmt::Display for TooFarAhead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a clock is {} ms ahead of this node's, more than the {HLC_AHEAD_MS_MAX} ms that are believed: \
+             synchronise the clocks",
+            self.ahead_ms
+        )
+    }
+}
+
+impl std::error::Error for TooFarAhead {}
+
+impl Hlc {
+    /// A clock that goes on after a restart: `floor` is the largest value that may have been used
+    /// before, from the durable ceiling and from the versions found.
+    pub fn new(floor: u64, now_ms: u64) -> Hlc {
+        Hlc {
+            last: AtomicU64::new(floor.max(first_of(now_ms))),
+            asked: AtomicU64::new(floor),
+            ceiling: AtomicU64::new(floor),
+        }
+    }
+
+    /// The next value.
+    pub fn tick(&self, now_ms: u64) -> u64 {
+        let wall = first_of(now_ms);
+        let mut previous = self.last.load(Ordering::Relaxed);
+        loop {
+            let next = previous
+                .checked_add(1)
+                .expect("`observe` refuses clocks that far ahead")
+                .max(wall);
+            match self.last.compare_exchange_weak(
+                previous,
+                next,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return next,
+                Err(newer) => previous = newer,
+            }
+        }
+    }
+
+    /// Takes note of a value of another clock: later ticks are larger.
+    pub fn observe(&self, hlc: u64, now_ms: u64) -> Result<(), TooFarAhead> {
+        let ahead_ms = (hlc >> COUNTER_BITS).saturating_sub(now_ms);
+        if ahead_ms > HLC_AHEAD_MS_MAX {
+            return Err(TooFarAhead { ahead_ms });
+        }
+        self.last.fetch_max(hlc, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The largest value so far.
+    pub fn last(&self) -> u64 {
+        self.last.load(Ordering::Relaxed)
+    }
+
+    /// The ceiling to persist now, when less than half a step is left below the last one asked
+    /// for. Says so to one caller only; that caller sees to it that it becomes durable, with the next log
+    /// write, and then tells [`Hlc::cover`].
+    pub fn needs_ceiling(&self, now_ms: u64) -> Option<u64> {
+        let now = self.last().max(first_of(now_ms));
+        let asked = self.asked.load(Ordering::Relaxed);
+        if asked >= now.saturating_add(CEILING_LEFT_MS_MIN << COUNTER_BITS) {
+            return None;
+        }
+        let next = now.saturating_add(CEILING_STEP_MS << COUNTER_BITS);
+        self.asked
+            .compare_exchange(asked, next, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+            .then_some(next)
+    }
+
+    /// `ceiling` is durable.
+    pub fn cover(&self, ceiling: u64) {
+        self.ceiling.fetch_max(ceiling, Ordering::Relaxed);
+    }
+
+    /// May `hlc` leave the node by itself? If not, it leaves with the write that raises the ceiling.
+    pub fn is_covered(&self, hlc: u64) -> bool {
+        hlc <= self.ceiling.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1 << COUNTER_BITS;
+
+    #[test]
+    fn the_clock_follows_the_wall_and_counts_within_a_millisecond() {
+        let hlc = Hlc::new(0, 1_000);
+        assert_eq!(hlc.tick(1_001), 1_001 * MS);
+        assert_eq!(hlc.tick(1_001), 1_001 * MS + 1);
+        assert_eq!(hlc.tick(1_001), 1_001 * MS + 2);
+        assert_eq!(hlc.tick(1_007), 1_007 * MS);
+    }
+
+    #[test]
+    fn the_clock_goes_on_when_the_wall_jumps_back_an_hour() {
+        let hlc = Hlc::new(0, 4_000_000);
+        let before = hlc.tick(4_000_001);
+        let after = hlc.tick(400_001);
+        assert_eq!(after, before + 1);
+        // Once the wall has caught up, the clock follows it again.
+        assert_eq!(hlc.tick(4_000_002), 4_000_002 * MS);
+    }
+
+    #[test]
+    fn a_restart_begins_above_the_ceiling_although_the_wall_is_behind() {
+        let first = Hlc::new(0, 10_000);
+        let ceiling = first
+            .needs_ceiling(10_000)
+            .expect("nothing was asked for yet");
+        let mut used = 0;
+        while used < ceiling - MS {
+            used = first.tick(10_000 + (used / MS).saturating_sub(10_000) + 1);
+        }
+        let second = Hlc::new(ceiling, 9_000);
+        assert!(second.tick(9_000) > used);
+        assert!(second.tick(9_000) > ceiling);
+    }
+
+    #[test]
+    fn a_restart_begins_at_the_wall_when_that_is_ahead() {
+        let hlc = Hlc::new(10_000 * MS, 50_000);
+        assert_eq!(hlc.last(), 50_000 * MS);
+        assert_eq!(hlc.tick(50_001), 50_001 * MS);
+    }
+
+    #[test]
+    fn the_ceiling_moves_in_steps_and_one_caller_is_told() {
+        let hlc = Hlc::new(0, 10_000);
+        assert_eq!(hlc.needs_ceiling(10_000), Some(13_000 * MS));
+        assert_eq!(hlc.needs_ceiling(10_000), None);
+        assert_eq!(hlc.needs_ceiling(11_500), None, "half a step is left");
+        assert_eq!(hlc.needs_ceiling(11_501), Some(14_501 * MS));
+        assert_eq!(hlc.needs_ceiling(11_501), None);
+    }
+
+    #[test]
+    fn a_value_is_covered_once_its_ceiling_is_durable() {
+        let hlc = Hlc::new(0, 10_000);
+        let ceiling = hlc
+            .needs_ceiling(10_000)
+            .expect("nothing was asked for yet");
+        let value = hlc.tick(10_001);
+        assert!(!hlc.is_covered(value));
+        hlc.cover(ceiling);
+        assert!(hlc.is_covered(value));
+        hlc.cover(ceiling - MS);
+        assert!(hlc.is_covered(ceiling), "an older ceiling lowers nothing");
+        assert!(!hlc.is_covered(ceiling + 1));
+    }
+
+    #[test]
+    fn a_value_a_minute_ahead_is_believed_and_one_more_is_not() {
+        let hlc = Hlc::new(0, 1_000);
+        let edge = (1_000 + HLC_AHEAD_MS_MAX) * MS + MS - 1;
+        assert_eq!(hlc.observe(edge, 1_000), Ok(()));
+        assert_eq!(hlc.tick(1_000), edge + 1);
+        let last = hlc.last();
+        let refused = hlc.observe((1_001 + HLC_AHEAD_MS_MAX) * MS, 1_000);
+        assert_eq!(refused, Err(TooFarAhead { ahead_ms: 60_001 }));
+        assert_eq!(hlc.last(), last, "a refused value changes nothing");
+        assert!(hlc.observe(u64::MAX, 1_000).is_err());
+    }
+
+    #[test]
+    fn an_older_value_is_observed_without_effect() {
+        let hlc = Hlc::new(0, 1_000);
+        let last = hlc.last();
+        assert_eq!(hlc.observe(5 * MS, 1_000), Ok(()));
+        assert_eq!(hlc.last(), last);
+    }
+
+    #[test]
+    fn loops_that_share_a_clock_never_get_one_value_twice() {
+        let hlc = Hlc::new(0, 1);
+        let values: Vec<u64> = std::thread::scope(|threads| {
+            let loops: Vec<_> = (0..4)
+                .map(|_| {
+                    threads.spawn(|| (0..5_000).map(|i| hlc.tick(i / 100)).collect::<Vec<_>>())
+                })
+                .collect();
+            loops
+                .into_iter()
+                .flat_map(|thread| thread.join().expect("ticking does not panic"))
+                .collect()
+        });
+        let distinct: std::collections::BTreeSet<u64> = values.iter().copied().collect();
+        assert_eq!(distinct.len(), values.len());
+    }
+
+    proptest! {
+        /// A life with steps of the wall clock in both directions, foreign values and crashes: the
+        /// disk keeps what was covered.
+        #[test]
+        fn no_value_is_ever_used_twice_across_restarts(
+            steps in prop::collection::vec((0u8..6, -5_000i64..5_000), 1..200),
+        ) {
+            let mut now_ms = 1_000_000u64;
+            let mut durable = 0;
+            let mut largest = 0;
+            let mut hlc = Hlc::new(0, now_ms);
+            for (action, shift) in steps {
+                now_ms = now_ms.saturating_add_signed(shift);
+                match action {
+                    0 => hlc = Hlc::new(durable, now_ms),
+                    1 => {
+                        let foreign = now_ms.saturating_add_signed(shift) * MS;
+                        prop_assert!(hlc.observe(foreign, now_ms).is_ok());
+                    }
+                    _ => {
+                        // As a node does it: ask first, write the ceiling with the value.
+                        let value = hlc.tick(now_ms);
+                        if let Some(ceiling) = hlc.needs_ceiling(now_ms) {
+                            durable = ceiling.max(durable);
+                            hlc.cover(ceiling);
+                        }
+                        prop_assert!(hlc.is_covered(value));
+                        prop_assert!(value > largest);
+                        largest = value;
+                    }
+                }
+            }
+        }
+    }
+}

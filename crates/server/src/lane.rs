@@ -1,0 +1,492 @@
+//! One event loop: a thread, the connections that live on it, and their writes as one batch.
+//!
+//! ```text
+//! mailbox ─► pump ─┬─ Connection ─► one task
+//!                  ├─ Written    ─► ticket ─► seat of the connection, woken when its last one is in
+//!                  ├─ Answered   ─► ticket ─► seat
+//!                  └─ Drain, Poisoned, Stop ─► all seats
+//! connection ─► push_write ─► batch ─► committer, once per turn ─► submit (sync) or try_commit (os)
+//! sweep, every 100 ms ─► seats whose deadline passed
+//! ```
+//!
+//! Invariants
+//! 1. Nothing here waits for a disk or a lock that is held across one.
+//! 2. A write that was pushed has a ticket until its outcome came, even when its connection is gone;
+//!    a ticket whose round is over is dropped in silence.
+//! 3. All writes of one turn of the loop are one submission.
+//! 4. Requests waiting and bytes held are counted here and never exceed this loop's share.
+//!
+//! Not here: HTTP (`connection.rs`), accepting (`listener.rs`), committing with durability `sync`
+//! (`wal_thread.rs`).
+//! See: docs/overload.md.
+
+use crate::clock::{self, Tick};
+use crate::connection;
+use crate::limits;
+use crate::mailbox::LaneEvent;
+use crate::metrics::{LaneMetrics, Refused};
+use crate::seat::{Due, LocalBell, Seat};
+use crate::shared::{LaneHandle, Phase, Shared};
+use crate::store_pool::{Answer, Job, Work};
+use crate::wal_thread;
+use dendra_base::CellRef;
+use dendra_engine::{Batch, Durability, Engine, Error, Guard, Outcome, Stop, Submitted};
+use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Pressure};
+use dendra_wire::KeyBuf;
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use tokio::net::TcpStream;
+
+/// Room in one of the node's gates, taken on this loop.
+pub(crate) type RoomPermit = LocalPermit<Rc<LocalGate<Arc<Gate>>>, Arc<Gate>>;
+
+/// What an expected event belongs to. Its room in the gate comes back with it.
+struct Ticket {
+    seat: Rc<Seat>,
+    round: u32,
+    place: u32,
+    _permit: RoomPermit,
+}
+
+/// One event loop, seen from its own thread.
+pub(crate) struct Lane {
+    pub(crate) shared: Arc<Shared>,
+    index: usize,
+    tick: Cell<Tick>,
+    seats: RefCell<Slab<Rc<Seat>>>,
+    tickets: RefCell<Slab<Ticket>>,
+    batch: RefCell<Batch>,
+    batch_bytes_max: usize,
+    commit_due: LocalBell,
+    done: RefCell<Vec<(u64, Outcome)>>,
+    groups: RefCell<Vec<Vec<LaneEvent>>>,
+    pressure: Cell<Pressure>,
+    requests: Rc<LocalGate<Arc<Gate>>>,
+    bytes: Rc<LocalGate<Arc<Gate>>>,
+    spare_inputs: RefCell<Vec<Vec<u8>>>,
+    spare_outputs: RefCell<Vec<Vec<u8>>>,
+    /// What of the settings decides about requests.
+    pub(crate) routes: dendra_wire::Settings,
+    /// The key of the request that is looked at: one buffer for all connections of the loop.
+    pub(crate) key: RefCell<KeyBuf>,
+    is_draining: Cell<bool>,
+    /// Rung when the loop should end.
+    ended: LocalBell,
+}
+
+/// Spare buffers kept for reuse; more than this many are never in use at once without waiting.
+const SPARES_MAX: usize = 16;
+
+/// Starts the event loop `index` of `shared`.
+pub(crate) fn spawn(shared: &Arc<Shared>, index: usize) -> std::io::Result<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    std::thread::Builder::new()
+        .name(format!("loop-{index}"))
+        .spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build_local(tokio::runtime::LocalOptions::default());
+            match runtime {
+                Ok(runtime) => runtime.block_on(run(Rc::new(Lane::new(shared, index)))),
+                Err(error) => {
+                    tracing::error!(%error, "an event loop could not start");
+                    wal_thread::poison(&shared, "an event loop could not start");
+                }
+            }
+        })
+}
+
+async fn run(lane: Rc<Lane>) {
+    tokio::task::spawn_local(pump(Rc::clone(&lane)));
+    tokio::task::spawn_local(commit_when_due(Rc::clone(&lane)));
+    tokio::task::spawn_local(sweep(Rc::clone(&lane)));
+    lane.ended.rung().await;
+}
+
+async fn pump(lane: Rc<Lane>) {
+    let mut events = Vec::with_capacity(64);
+    loop {
+        lane.handle().mailbox.wait().await;
+        lane.handle().mailbox.take(&mut events);
+        lane.refresh();
+        for event in events.drain(..) {
+            lane.handle_event(event);
+        }
+    }
+}
+
+async fn commit_when_due(lane: Rc<Lane>) {
+    loop {
+        lane.commit_due.rung().await;
+        lane.commit();
+    }
+}
+
+async fn sweep(lane: Rc<Lane>) {
+    let mut interval = tokio::time::interval(limits::SWEEP);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        lane.refresh();
+        lane.pressure.set(pressure(&lane.shared.engine));
+        let now_us = lane.now_us();
+        for (_, seat) in lane.seats.borrow().iter() {
+            seat.check_deadline(now_us);
+        }
+    }
+}
+
+/// The engine's pressure in the node's words.
+fn pressure(engine: &Engine) -> Pressure {
+    let now = engine.pressure();
+    Pressure {
+        level: now.level,
+        stop: now.stop.map(|stop| match stop {
+            Stop::DiskFull => dendra_node::Stop::DiskFull,
+            Stop::MemtablesFull | Stop::CompactionBehind => dendra_node::Stop::Behind,
+        }),
+    }
+}
+
+impl Lane {
+    fn new(shared: Arc<Shared>, index: usize) -> Lane {
+        let loops = shared.lanes.len();
+        let settings = &shared.settings;
+        let options = settings.engine_options();
+        Lane {
+            index,
+            tick: Cell::new(clock::tick()),
+            seats: RefCell::default(),
+            tickets: RefCell::default(),
+            batch: RefCell::default(),
+            batch_bytes_max: options.commit_queue_bytes_max / 2,
+            commit_due: LocalBell::default(),
+            done: RefCell::default(),
+            groups: RefCell::new((0..loops).map(|_| Vec::new()).collect()),
+            pressure: Cell::new(pressure(&shared.engine)),
+            requests: Rc::new(LocalGate::new(Arc::clone(&shared.requests), loops)),
+            bytes: Rc::new(LocalGate::new(Arc::clone(&shared.bytes), loops)),
+            routes: dendra_wire::Settings {
+                nodes: 1,
+                replication_factor: 1,
+                key_bytes_max: dendra_base::limits::KEY_BYTES_MAX,
+                value_bytes_max: settings.value_bytes_max as u64,
+            },
+            key: RefCell::default(),
+            spare_inputs: RefCell::default(),
+            spare_outputs: RefCell::default(),
+            is_draining: Cell::new(false),
+            ended: LocalBell::default(),
+            shared,
+        }
+    }
+
+    /// This loop as the other threads see it.
+    pub(crate) fn handle(&self) -> &LaneHandle {
+        &self.shared.lanes[self.index]
+    }
+
+    /// This loop's counters.
+    pub(crate) fn metrics(&self) -> &LaneMetrics {
+        &self.handle().metrics
+    }
+
+    /// Reads the clocks once for what follows in this turn.
+    pub(crate) fn refresh(&self) {
+        self.tick.set(clock::tick());
+    }
+
+    /// Microseconds as of the last `refresh`.
+    pub(crate) fn now_us(&self) -> u64 {
+        self.tick.get().monotonic_us
+    }
+
+    /// Wall milliseconds as of the last `refresh`.
+    pub(crate) fn wall_ms(&self) -> u64 {
+        self.tick.get().wall_ms
+    }
+
+    /// Should connections end as soon as their current request is answered?
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.get()
+    }
+
+    fn handle_event(self: &Rc<Lane>, event: LaneEvent) {
+        match event {
+            LaneEvent::Connection(stream) => self.welcome(stream),
+            LaneEvent::Written { token, outcome } => {
+                self.take_outcome(wal_thread::token_slot(token), outcome);
+            }
+            LaneEvent::Answered { slot, answer } => self.take_answer(slot, answer),
+            LaneEvent::QueueFree => self.commit_due.ring(),
+            LaneEvent::Drain => {
+                self.is_draining.set(true);
+                self.tell_all(Due::Drain);
+            }
+            LaneEvent::Poisoned => self.tell_all(Due::Poisoned),
+            LaneEvent::Stop => {
+                self.ended.ring();
+            }
+        }
+    }
+
+    fn tell_all(&self, due: Due) {
+        for (_, seat) in self.seats.borrow().iter() {
+            seat.tell(due);
+        }
+    }
+
+    fn welcome(self: &Rc<Lane>, stream: std::net::TcpStream) {
+        self.metrics().accepted.add(1);
+        match TcpStream::from_std(stream) {
+            Ok(stream) if !self.is_draining.get() => {
+                let seat = Rc::new(Seat::default());
+                let number = self.seats.borrow_mut().insert(Rc::clone(&seat));
+                let lane = Rc::clone(self);
+                tokio::task::spawn_local(async move {
+                    let guest = Guest { lane, number };
+                    connection::serve(Rc::clone(&guest.lane), seat, stream).await;
+                });
+            }
+            Ok(_) => self.farewell(),
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be watched and is dropped");
+                self.farewell();
+            }
+        }
+    }
+
+    fn farewell(&self) {
+        self.handle().connections.fetch_sub(1, Ordering::SeqCst);
+        if self.shared.listener_waits.swap(false, Ordering::SeqCst) {
+            self.shared.room.notify_waiters();
+        }
+    }
+
+    // Gates.
+
+    /// What the engine's pressure means for a newcomer of `class`.
+    pub(crate) fn admit(&self, class: Class) -> Entry {
+        dendra_node::admit(self.pressure.get(), class)
+    }
+
+    /// Takes `bytes` of the node's room for bodies and answers.
+    pub(crate) fn hold_bytes(&self, bytes: usize) -> Option<RoomPermit> {
+        LocalGate::offer(Rc::clone(&self.bytes), bytes as u64)
+    }
+
+    /// Is half of the node's room for bytes in use? Then connections get small buffers.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.shared.bytes.used() > self.shared.bytes.limit() / 2
+    }
+
+    /// Would `bytes` more fit now?
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+        self.shared.bytes.used() + bytes as u64 <= self.shared.bytes.limit()
+    }
+
+    /// May one more request wait for the log or the store pool?
+    pub(crate) fn has_request_room(&self) -> bool {
+        self.shared.requests.used() < self.shared.requests.limit()
+            || self.requests.used()
+                < self.shared.requests.limit() / self.shared.lanes.len() as u64 / 8
+    }
+
+    fn ticket(&self, seat: &Rc<Seat>, place: u32, permit: RoomPermit) -> u32 {
+        let ticket = Ticket {
+            seat: Rc::clone(seat),
+            round: seat.round(),
+            place,
+            _permit: permit,
+        };
+        let slot = self.tickets.borrow_mut().insert(ticket);
+        u32::try_from(slot).expect("tickets are bounded by the request gate")
+    }
+
+    // Writes.
+
+    /// Puts a write into this turn's batch; its outcome comes to `seat`, in the order of the pushes.
+    pub(crate) fn push_write(
+        &self,
+        seat: &Rc<Seat>,
+        stored_key: &[u8],
+        cell: &CellRef<'_>,
+        guard: Guard,
+    ) -> Result<(), Refused> {
+        let record_bytes = stored_key.len() + cell.encoded_len() + 64;
+        if !self.has_batch_room(record_bytes) {
+            // What is there goes now; when the log's queue is full too, the client hears it.
+            self.commit();
+            if !self.has_batch_room(record_bytes) {
+                return Err(Refused::LogQueue);
+            }
+        }
+        let permit = LocalGate::offer(Rc::clone(&self.requests), 1).ok_or(Refused::Requests)?;
+        let slot = self.ticket(seat, seat.expect_outcome(), permit);
+        let wall_ms = self.wall_ms();
+        let token = wal_thread::token(self.index, slot);
+        let mut batch = self.batch.borrow_mut();
+        batch.push(token, stored_key, cell, guard, wall_ms);
+        self.commit_due.ring();
+        Ok(())
+    }
+
+    fn has_batch_room(&self, record_bytes: usize) -> bool {
+        let batch = self.batch.borrow();
+        batch.is_empty()
+            || (batch.len() < limits::LANE_BATCH_LEN_MAX
+                && batch.bytes().len() + record_bytes <= self.batch_bytes_max)
+    }
+
+    /// Submits this turn's batch, and commits it here and now with durability `os`.
+    fn commit(&self) {
+        let mut batch = self.batch.borrow_mut();
+        if batch.is_empty() {
+            return;
+        }
+        let bytes = batch.bytes().len() as u64;
+        let submitted = self.shared.engine.submit(&mut batch);
+        drop(batch);
+        match submitted {
+            Ok(submitted) => {
+                self.shared.poke.note_bytes(bytes);
+                match (self.shared.settings.durability, submitted) {
+                    (Durability::Os, Submitted::First) => self.commit_inline(),
+                    (Durability::Sync, Submitted::First) => self.shared.bell.ring(),
+                    (_, Submitted::Behind) => {}
+                }
+            }
+            Err(_full) => {
+                // The flag first: the commit that the ring asks for then finds it.
+                self.handle().waits_for_queue.store(true, Ordering::Release);
+                self.shared.bell.ring();
+            }
+        }
+        self.pressure.set(pressure(&self.shared.engine));
+    }
+
+    fn commit_inline(&self) {
+        let mut done = self.done.borrow_mut();
+        match self.shared.engine.try_commit(&mut done) {
+            Ok(true) => self.shared.bell.note_commit(),
+            Ok(false) => self.shared.bell.ring(),
+            Err(error @ Error::Poisoned { .. }) => {
+                wal_thread::poison(&self.shared, &error.to_string());
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the log has no room; the log's own thread tries again");
+                self.shared.bell.ring();
+            }
+        }
+        let mut groups = self.groups.borrow_mut();
+        wal_thread::deliver(&self.shared, &mut done, &mut groups, Some(self.index));
+        for event in groups[self.index].drain(..) {
+            if let LaneEvent::Written { token, outcome } = event {
+                self.take_outcome(wal_thread::token_slot(token), outcome);
+            }
+        }
+    }
+
+    fn take_outcome(&self, slot: u32, outcome: Outcome) {
+        let ticket = self.take_ticket(slot);
+        if ticket.round == ticket.seat.round() {
+            ticket.seat.put_outcome(ticket.place, outcome);
+        }
+    }
+
+    // Reads that would block.
+
+    /// Gives `work` to the store pool; its answer comes to `seat`.
+    pub(crate) fn offer(
+        &self,
+        seat: &Rc<Seat>,
+        deadline_us: u64,
+        work: Work,
+    ) -> Result<(), (Refused, Work)> {
+        let Some(permit) = LocalGate::offer(Rc::clone(&self.requests), 1) else {
+            return Err((Refused::Requests, work));
+        };
+        let slot = self.ticket(seat, 0, permit);
+        let job = Job {
+            lane: self.index,
+            slot,
+            deadline_us,
+            work,
+        };
+        match self.shared.pool.offer(job) {
+            Ok(()) => {
+                self.metrics().pooled.add(1);
+                Ok(())
+            }
+            Err(job) => {
+                self.take_ticket(slot);
+                Err((Refused::StoreQueue, job.work))
+            }
+        }
+    }
+
+    fn take_answer(&self, slot: u32, answer: Answer) {
+        let ticket = self.take_ticket(slot);
+        if ticket.round == ticket.seat.round() {
+            ticket.seat.put_answer(answer);
+        }
+    }
+
+    fn take_ticket(&self, slot: u32) -> Ticket {
+        self.tickets.borrow_mut().remove(slot as usize)
+    }
+
+    // Buffers.
+
+    /// A buffer of `READ_BYTES_MAX` initialised bytes to read into.
+    pub(crate) fn input_buffer(&self) -> Vec<u8> {
+        let spare = self.spare_inputs.borrow_mut().pop();
+        spare.unwrap_or_else(|| vec![0; limits::READ_BYTES_MAX])
+    }
+
+    /// Takes a buffer of `input_buffer` back.
+    pub(crate) fn reuse_input(&self, buffer: Vec<u8>) {
+        debug_assert_eq!(buffer.len(), limits::READ_BYTES_MAX);
+        let mut spares = self.spare_inputs.borrow_mut();
+        if spares.len() < SPARES_MAX {
+            spares.push(buffer);
+        }
+    }
+
+    /// An empty buffer to write answers into.
+    pub(crate) fn output_buffer(&self) -> Vec<u8> {
+        self.spare_outputs.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Takes a buffer of `output_buffer` back, unless it grew large.
+    pub(crate) fn reuse_output(&self, mut buffer: Vec<u8>) {
+        let mut spares = self.spare_outputs.borrow_mut();
+        if buffer.capacity() <= 2 * limits::ANSWER_BYTES_FLUSH && spares.len() < SPARES_MAX {
+            buffer.clear();
+            spares.push(buffer);
+        }
+    }
+
+    /// The phase of the node.
+    pub(crate) fn phase(&self) -> Phase {
+        self.shared.phase.now()
+    }
+}
+
+/// A connection as its loop counts it: its seat is cleared however the task ends.
+struct Guest {
+    lane: Rc<Lane>,
+    number: usize,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let seat = self.lane.seats.borrow_mut().remove(self.number);
+        seat.next_round();
+        self.lane.farewell();
+    }
+}

@@ -1,0 +1,530 @@
+//! How a node starts, waits and stops.
+//!
+//! ```text
+//! start   settings ─► admin (not ready) ─► folder, log replay ─► threads ─► data sockets ─► Serving
+//! stop    Draining: sockets close, readiness off ─► in flight, at most drain_ms ─► loops, pool,
+//!         log, maintenance end ─► engine closed ─► Stopped
+//! exit    0 stopped    2 settings    3 folder    4 address    1 the rest
+//! ```
+//!
+//! Invariants
+//! 1. No client is accepted before the folder is open and its log replayed.
+//! 2. Every thread that was started is joined before `stop` returns.
+//! 3. A poisoned engine is not closed: its folder is left as the failure found it.
+//!
+//! Not here: options and logs (crate `dendra`).
+//! See: docs/api.md, section "Exit codes and signals".
+
+use crate::admin;
+use crate::clock;
+use crate::lane;
+use crate::limits;
+use crate::listener;
+use crate::mailbox::LaneEvent;
+use crate::maintenance;
+use crate::settings::Settings;
+use crate::shared::{LaneHandle, Phase, PhaseCell, Shared};
+use crate::store_pool::{self, StorePool};
+use crate::versions::Versions;
+use crate::wal_thread;
+use dendra_engine::vfs::Vfs;
+use dendra_engine::{Engine, Error, Identity};
+use dendra_node::Gate;
+use std::fmt;
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Why a node could not start: one kind per exit code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// The settings cannot work together (exit 2).
+    Settings {
+        /// The sentence for the operator.
+        reason: String,
+    },
+    /// The data folder cannot be opened: locked, damaged, another format (exit 3).
+    Folder {
+        /// The sentence for the operator.
+        reason: String,
+    },
+    /// An address is taken or not ours (exit 4).
+    Address {
+        /// The sentence for the operator.
+        reason: String,
+    },
+    /// The system gave no thread or no descriptor (exit 1).
+    System {
+        /// The sentence for the operator.
+        reason: String,
+    },
+}
+
+impl StartError {
+    /// The exit code of `dendra serve`.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            StartError::System { .. } => 1,
+            StartError::Settings { .. } => 2,
+            StartError::Folder { .. } => 3,
+            StartError::Address { .. } => 4,
+        }
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Settings { reason }
+            | StartError::Folder { reason }
+            | StartError::Address { reason }
+            | StartError::System { reason } => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+fn system(what: &str) -> impl Fn(io::Error) -> StartError + '_ {
+    move |error| StartError::System {
+        reason: format!("{what}: {error}"),
+    }
+}
+
+/// The front door: starts nodes.
+#[derive(Debug)]
+pub struct Server;
+
+impl Server {
+    /// Starts a node on the folder that `settings` names and returns when it serves.
+    ///
+    /// # Errors
+    /// One kind per exit code, each a sentence that names the way out.
+    pub fn start(settings: Settings) -> Result<Running, StartError> {
+        settings
+            .check()
+            .map_err(|reason| StartError::Settings { reason })?;
+        let vfs = open_folder(&settings)?;
+        Server::start_on(settings, vfs)
+    }
+
+    /// As `start`, on a given folder: a disk that fails on purpose, say.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub fn start_on(settings: Settings, vfs: Arc<dyn Vfs>) -> Result<Running, StartError> {
+        settings
+            .check()
+            .map_err(|reason| StartError::Settings { reason })?;
+        let settings = fit_descriptors(settings);
+        let phase = Arc::new(PhaseCell::new());
+        let admin = match settings.admin {
+            Some(addr) => Some(admin::start(bind("admin", addr)?, Arc::clone(&phase))?),
+            None => None,
+        };
+        let shared = Arc::new(open_engine(settings, vfs, Arc::clone(&phase))?);
+        if let Some(admin) = &admin {
+            admin.attach(Arc::clone(&shared));
+        }
+        let mut running = Running::start_threads(&shared, admin)?;
+        match running.open_doors() {
+            Ok(()) => Ok(running),
+            Err(error) => {
+                if let Err(stop) = running.stop() {
+                    tracing::error!(error = %stop, "the node did not stop cleanly either");
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+fn open_folder(settings: &Settings) -> Result<Arc<dyn Vfs>, StartError> {
+    dendra_engine::vfs::os::OsVfs::open(&settings.data)
+        .map(|folder| Arc::new(folder) as Arc<dyn Vfs>)
+        .map_err(|error| StartError::Folder {
+            reason: format!(
+                "the data folder {} cannot be opened ({error}): check its path and rights",
+                settings.data.display()
+            ),
+        })
+}
+
+/// Raises the process's own limit of descriptors, and lowers `connections_max` to what is left.
+fn fit_descriptors(mut settings: Settings) -> Settings {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+        tracing::debug!(%error, "the limit of descriptors stays as it is");
+    }
+    let Some(descriptors) = getrlimit(Resource::Nofile).current else {
+        return settings;
+    };
+    let most = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    let most = most.saturating_sub(limits::DESCRIPTORS_RESERVED).max(1);
+    if settings.connections_max > most {
+        tracing::warn!(
+            connections_max = most,
+            descriptors,
+            "the system's limit of descriptors lowers the number of connections: raise `ulimit -n`"
+        );
+        settings.connections_max = most;
+    }
+    settings
+}
+
+fn bind(plane: &str, addr: SocketAddr) -> Result<TcpListener, StartError> {
+    listener::bind(addr).map_err(|error| StartError::Address {
+        reason: match error.kind() {
+            io::ErrorKind::AddrInUse => format!(
+                "{plane} address {addr} is taken by another process: stop it or choose another port"
+            ),
+            _ => format!("{plane} address {addr} cannot be bound: {error}"),
+        },
+    })
+}
+
+fn proposed_identity() -> io::Result<Identity> {
+    let mut random = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let node = u128::from_le_bytes(random);
+    Ok(Identity {
+        node,
+        // Zero stands for "nobody" in a version.
+        origin: (node as u32).max(1),
+    })
+}
+
+fn open_engine(
+    settings: Settings,
+    vfs: Arc<dyn Vfs>,
+    phase: Arc<PhaseCell>,
+) -> Result<Shared, StartError> {
+    let began_us = clock::monotonic_us();
+    let proposed = proposed_identity().map_err(system("no randomness from the system"))?;
+    let folder = vfs.describe();
+    let options = settings.engine_options();
+    let engine = Engine::open(vfs, options, proposed, clock::wall_ms()).map_err(|error| {
+        StartError::Folder {
+            reason: match &error {
+                Error::Unusable { reason } => format!("{folder}: {reason}"),
+                Error::Damaged { .. } => format!(
+                    "{folder}: {error}; run `dendra check` on the folder and restore it from a copy"
+                ),
+                other => format!("{folder}: {other}"),
+            },
+        }
+    })?;
+    // One node holds the only copy of everything: no replica has to confirm a tombstone.
+    engine.raise_purge_horizon(dendra_base::Version::MAX);
+    let took_ms = (clock::monotonic_us() - began_us) / 1_000;
+    tracing::info!(folder, took_ms, "the data folder is open");
+    let loops = settings.loops.unwrap_or_else(|| {
+        std::thread::available_parallelism().map_or(1, |n| n.get().min(limits::LOOPS_MAX))
+    });
+    // Each connection in transit and each permit can have one event under way, and there are a few
+    // for the whole loop.
+    let mailbox_capacity = settings.connections_max + settings.requests_inflight_max + 16;
+    Ok(Shared {
+        versions: Versions::above(&engine, clock::wall_ms()),
+        lanes: (0..loops)
+            .map(|_| LaneHandle::new(mailbox_capacity))
+            .collect(),
+        requests: Arc::new(Gate::new(settings.requests_inflight_max as u64)),
+        bytes: Arc::new(Gate::new(settings.body_bytes_inflight_max as u64)),
+        pool: StorePool::new(settings.queue),
+        bell: wal_thread::Bell::default(),
+        poke: maintenance::Poke::default(),
+        phase,
+        room: tokio::sync::Notify::new(),
+        listener_waits: false.into(),
+        engine,
+        settings,
+    })
+}
+
+/// A node that serves.
+pub struct Running {
+    shared: Arc<Shared>,
+    admin: Option<admin::Admin>,
+    addrs: Vec<SocketAddr>,
+    stop_accepting: watch::Sender<bool>,
+    listener: Option<JoinHandle<()>>,
+    loops: Vec<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
+    log: Option<JoinHandle<()>>,
+    maintenance: Vec<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running")
+            .field("addrs", &self.addrs)
+            .field("phase", &self.phase())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Running {
+    fn start_threads(
+        shared: &Arc<Shared>,
+        admin: Option<admin::Admin>,
+    ) -> Result<Running, StartError> {
+        let no_thread = system("a thread could not be started");
+        let (stop_accepting, _) = watch::channel(false);
+        let loops = (0..shared.lanes.len())
+            .map(|index| lane::spawn(shared, index))
+            .collect::<io::Result<_>>()
+            .map_err(&no_thread)?;
+        Ok(Running {
+            admin,
+            addrs: Vec::new(),
+            stop_accepting,
+            listener: None,
+            loops,
+            workers: store_pool::spawn(shared).map_err(&no_thread)?,
+            log: Some(wal_thread::spawn(shared).map_err(&no_thread)?),
+            maintenance: maintenance::spawn(shared).map_err(&no_thread)?,
+            shared: Arc::clone(shared),
+        })
+    }
+
+    fn open_doors(&mut self) -> Result<(), StartError> {
+        let mut sockets = Vec::new();
+        for &addr in &self.shared.settings.listen {
+            let socket = bind("data", addr)?;
+            let addr = socket
+                .local_addr()
+                .map_err(system("a socket has no address"))?;
+            self.addrs.push(addr);
+            sockets.push(socket);
+        }
+        let stop = self.stop_accepting.subscribe();
+        self.listener = Some(
+            listener::spawn(&self.shared, sockets, stop)
+                .map_err(system("the listener could not be started"))?,
+        );
+        self.shared.phase.turn(Phase::Serving);
+        for addr in &self.addrs {
+            tracing::info!(
+                %addr,
+                durability = self.shared.settings.durability.as_str(),
+                loops = self.shared.lanes.len(),
+                "serving"
+            );
+        }
+        Ok(())
+    }
+
+    /// Addresses of the data plane, with the ports that were given.
+    pub fn addrs(&self) -> &[SocketAddr] {
+        &self.addrs
+    }
+
+    /// The first address of the data plane.
+    pub fn addr(&self) -> SocketAddr {
+        self.addrs[0]
+    }
+
+    /// Address of the admin plane.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(admin::Admin::addr)
+    }
+
+    /// Where in its life the node is.
+    pub fn phase(&self) -> Phase {
+        self.shared.phase.now()
+    }
+
+    /// Stops: no new connections, requests in flight are finished (at most `drain_ms`), the folder
+    /// is closed so that the next start has nothing to replay.
+    ///
+    /// # Errors
+    /// The folder could not be closed; what was acknowledged is in the log nevertheless.
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.shared.phase.turn(Phase::Draining);
+        self.stop_accepting.send_replace(true);
+        join(self.listener.take());
+        self.drain();
+        self.post_to_loops(|| LaneEvent::Stop);
+        join(self.loops.drain(..));
+        self.shared.pool.close();
+        join(self.workers.drain(..));
+        self.shared.bell.close();
+        join(self.log.take());
+        self.shared.poke.close();
+        join(self.maintenance.drain(..));
+        let closed = if self.phase() == Phase::Poisoned {
+            Ok(())
+        } else {
+            self.shared.engine.close(clock::wall_ms())
+        };
+        self.shared.phase.turn(Phase::Stopped);
+        if let Some(admin) = self.admin.take() {
+            admin.stop();
+        }
+        tracing::info!("stopped");
+        closed
+    }
+
+    fn post_to_loops(&self, event: impl Fn() -> LaneEvent) {
+        for lane in &self.shared.lanes {
+            lane.mailbox.post(event());
+        }
+    }
+
+    fn drain(&self) {
+        self.post_to_loops(|| LaneEvent::Drain);
+        let deadline = Instant::now() + Duration::from_millis(self.shared.settings.drain_ms);
+        while self.shared.connections() > 0 {
+            if Instant::now() >= deadline {
+                let open = self.shared.connections();
+                tracing::warn!(open, "connections are cut: the drain took its whole time");
+                return;
+            }
+            std::thread::sleep(limits::DRAIN_LOOK);
+        }
+    }
+
+    /// Waits until the node is poisoned.
+    async fn poisoned(shared: Arc<Shared>) {
+        shared.phase.ended.notified().await;
+    }
+}
+
+fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    for thread in threads {
+        let name = thread.thread().name().unwrap_or("unnamed").to_owned();
+        if thread.join().is_err() {
+            tracing::error!(name, "a thread ended by a panic");
+        }
+    }
+}
+
+/// How a call of `serve` ended.
+#[derive(Debug)]
+pub enum ExitReason {
+    /// A signal asked for it and everything is closed (exit 0).
+    Stopped,
+    /// It never served.
+    NotStarted(StartError),
+    /// A signal asked for it, but the folder could not be closed (exit 1).
+    NotClosed(Error),
+}
+
+impl ExitReason {
+    /// The exit code of `dendra serve`.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            ExitReason::Stopped => 0,
+            ExitReason::NotStarted(error) => error.exit_code(),
+            ExitReason::NotClosed(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for ExitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExitReason::Stopped => f.write_str("stopped"),
+            ExitReason::NotStarted(error) => error.fmt(f),
+            ExitReason::NotClosed(error) => write!(f, "the folder could not be closed: {error}"),
+        }
+    }
+}
+
+enum Wake {
+    Signal,
+    Poisoned,
+}
+
+/// Serves until SIGTERM or SIGINT, then stops and returns; a second signal ends the process at
+/// once. Aborts the process when the log fails: nobody knows then what is durable.
+pub fn serve(settings: Settings) -> ExitReason {
+    let (wake, woken) = mpsc::sync_channel(4);
+    let signals = match Signals::catch() {
+        Ok(signals) => signals,
+        Err(error) => {
+            return ExitReason::NotStarted(system("signals cannot be caught")(error));
+        }
+    };
+    let running = match Server::start(settings) {
+        Ok(running) => running,
+        Err(error) => return ExitReason::NotStarted(error),
+    };
+    let shared = Arc::clone(&running.shared);
+    let watcher = std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || signals.watch(shared, &wake));
+    if let Err(error) = watcher {
+        return ExitReason::NotStarted(system("a thread could not be started")(error));
+    }
+    match woken.recv() {
+        Ok(Wake::Signal) => {}
+        Ok(Wake::Poisoned) | Err(mpsc::RecvError) => {
+            // Long enough for the loops to write `outcome=unknown` to those who wait.
+            std::thread::sleep(limits::POISON_GRACE);
+            std::process::abort();
+        }
+    }
+    match running.stop() {
+        Ok(()) => ExitReason::Stopped,
+        Err(error) => ExitReason::NotClosed(error),
+    }
+}
+
+struct Signals {
+    runtime: tokio::runtime::Runtime,
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn catch() -> io::Result<Signals> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let _inside = runtime.enter();
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        drop(_inside);
+        Ok(Signals {
+            runtime,
+            terminate,
+            interrupt,
+        })
+    }
+
+    fn watch(mut self, shared: Arc<Shared>, wake: &mpsc::SyncSender<Wake>) {
+        self.runtime.block_on(async {
+            let mut signals = 0;
+            loop {
+                let what = tokio::select! {
+                    _ = self.terminate.recv() => (Wake::Signal, 143),
+                    _ = self.interrupt.recv() => (Wake::Signal, 130),
+                    () = Running::poisoned(Arc::clone(&shared)) => (Wake::Poisoned, 0),
+                };
+                if matches!(what.0, Wake::Signal) {
+                    signals += 1;
+                    if signals > 1 {
+                        tracing::warn!("a second signal: ending without waiting");
+                        std::process::exit(what.1);
+                    }
+                    tracing::info!("a signal asks to stop; a second one ends at once");
+                }
+                if wake.try_send(what.0).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}

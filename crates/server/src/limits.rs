@@ -1,0 +1,102 @@
+//! Every bound of the server that is not another crate's, each with its reason.
+//!
+//! Invariants
+//! 1. Every queue, buffer and loop of this crate names its bound here or in `Settings`.
+//! 2. Relations between bounds are asserted at compile time.
+//!
+//! Not here: sizes that all crates share (crate `base`, `limits.rs`), bounds of the engine's own
+//! queues (crate `engine`, `options.rs`).
+//! See: docs/overload.md.
+
+use std::time::Duration;
+
+/// Threads of the store pool: enough to keep a disk of queue depth 4 busy while two cores serve.
+pub const WORKERS_DEFAULT: usize = 4;
+/// More threads than any disk has use for.
+pub const WORKERS_MAX: usize = 256;
+/// Jobs waiting for the store pool: at 100 µs a read and four workers, 1024 jobs are 25 ms of work,
+/// well inside the default deadline of a request.
+pub const STORE_QUEUE_LEN_MAX_DEFAULT: usize = 1024;
+/// A queue beyond this is longer than the longest deadline.
+pub const STORE_QUEUE_LEN_MAX_LIMIT: usize = 1 << 16;
+/// Scans may take this share of the queue (a half), so that point reads always find room.
+pub const SCAN_QUEUE_SHARE: usize = 2;
+/// The engine's memory: fits the smallest machine that is worth a database.
+pub const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
+/// Long enough for every deadline in flight at its default, short enough for an orchestrator's 30 s.
+pub const DRAIN_MS_DEFAULT: u64 = 5_000;
+/// Connections at once: an idle one costs about a kilobyte here and a few in the kernel.
+pub const CONNECTIONS_MAX_DEFAULT: usize = 16_384;
+/// Descriptors kept for the engine, the admin plane and the process itself when the system's limit
+/// is lower than `connections_max`.
+pub const DESCRIPTORS_RESERVED: usize = 1_024;
+/// Requests that wait for the log or the store pool at once; as many as the log's queue takes.
+pub const REQUESTS_INFLIGHT_MAX_DEFAULT: usize = 4_096;
+/// Bodies arriving and large answers leaving, together: a quarter of the default memory.
+pub const BODY_BYTES_INFLIGHT_MAX_DEFAULT: usize = 64 << 20;
+/// Event loops: their number travels in eight bits of a write's token.
+pub const LOOPS_MAX: usize = 255;
+
+/// One read from a socket; also the longest run of pipelined requests parsed in one go.
+pub const READ_BYTES_MAX: usize = 64 << 10;
+/// Answers are written out once this much waits: a pipelined burst is one write, and a burst of
+/// large values does not pile up.
+pub const ANSWER_BYTES_FLUSH: usize = 64 << 10;
+/// A connection's own buffers are given back to the allocator above this when they run empty.
+pub const IDLE_BUFFER_BYTES_MAX: usize = 4 << 10;
+/// Writes of one connection that may wait for one commit: keeps a single pipelining client from
+/// taking the whole gate.
+pub const PIPELINED_WRITES_MAX: usize = 256;
+/// Writes of one loop that wait for room in the log's queue before new ones are refused. Half of the
+/// log's own queue, so that a waiting batch fits as soon as the queue is empty.
+pub const LANE_BATCH_LEN_MAX: usize = 2_048;
+/// One chunk of a scan: large enough to be one write, small enough for ten thousand readers.
+pub const SCAN_CHUNK_BYTES: usize = 64 << 10;
+/// What one scan job may look at before it goes back to the end of the queue: about a millisecond
+/// of decoding, so that a scan over tombstones does not hold a worker.
+pub const SCAN_LOOK_BYTES: usize = 256 << 10;
+
+/// A body that arrives slower than this (after `Timeouts::body`) is given up.
+pub const BODY_BYTES_PER_SECOND_MIN: usize = 64 << 10;
+/// However large, no body may take longer.
+pub const BODY_TIMEOUT_MAX: Duration = Duration::from_secs(30);
+/// A body that nobody wants is read and dropped up to this much to keep the connection.
+pub const DISCARD_BYTES_MAX: usize = 16 << 20;
+/// After an answer that ends a connection: how long to wait for the client to have read it.
+pub const LINGER: Duration = Duration::from_secs(2);
+/// Deadlines of connections are looked at this often: no timer per request.
+pub const SWEEP: Duration = Duration::from_millis(100);
+/// A quiet log is sealed after this.
+pub const SEAL_AFTER: Duration = Duration::from_millis(10);
+/// One slice of background work.
+pub const MAINTAIN_SLICE_BYTES: usize = 1 << 20;
+/// Background work looks around this often without being woken.
+pub const MAINTAIN_IDLE: Duration = Duration::from_millis(500);
+/// Longest pause between two slices of compaction while nobody waits for it.
+pub const MAINTAIN_PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// A buffer or value up to this size is not counted: it is part of what a connection costs.
+pub const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
+/// While a stop waits for requests in flight it looks this often.
+pub const DRAIN_LOOK: Duration = Duration::from_millis(2);
+/// After the log failed: time for the loops to write `outcome=unknown` to those who wait.
+pub const POISON_GRACE: Duration = Duration::from_millis(100);
+
+/// What a refused client is told to wait, in seconds: the smallest that the header can say.
+pub const RETRY_AFTER_S: u32 = 1;
+/// The same when the disk is full: somebody has to make room.
+pub const RETRY_AFTER_DISK_FULL_S: u32 = 30;
+
+/// Admin connections at once: a scraper, a few people, a probe.
+pub const ADMIN_CONNECTIONS_MAX: usize = 64;
+/// From the first byte of an admin request to the end of its head.
+pub const ADMIN_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+const _: () = assert!(STORE_QUEUE_LEN_MAX_DEFAULT <= STORE_QUEUE_LEN_MAX_LIMIT);
+const _: () = assert!(WORKERS_DEFAULT <= WORKERS_MAX);
+const _: () = assert!(PIPELINED_WRITES_MAX < LANE_BATCH_LEN_MAX);
+const _: () = assert!(SCAN_CHUNK_BYTES <= SCAN_LOOK_BYTES);
+const _: () = assert!(
+    BODY_BYTES_INFLIGHT_MAX_DEFAULT >= dendra_base::limits::VALUE_BYTES_MAX_LIMIT,
+    "one value of the largest size must pass the gate"
+);

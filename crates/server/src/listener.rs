@@ -1,0 +1,147 @@
+//! The one place where connections come in, and the choice of the event loop they live on.
+//!
+//! ```text
+//! kernel backlog ─► accept ─► least loaded loop ─► its mailbox
+//!      ▲ the only queue         EMFILE, or connections_max reached: pause, the backlog keeps them
+//! ```
+//!
+//! Invariants
+//! 1. A connection is counted on its loop before it is posted, so that two accepted in a row do not
+//!    both take the loop that looked emptiest.
+//! 2. `connections_max` is never exceeded: above it nothing is accepted.
+//! 3. Running out of descriptors pauses accepting and is said once, not once per attempt.
+//!
+//! Not here: what happens on a connection (`connection.rs`).
+//! See: docs/overload.md.
+
+use crate::mailbox::LaneEvent;
+use crate::shared::Shared;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Connections that wait in the kernel while accepting pauses; the kernel caps it by its own limit.
+const BACKLOG: i32 = 4_096;
+/// Pause after the system had no descriptor, or no memory, for one more connection.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Binds `addr` so that the port is free again at once after a restart.
+pub(crate) fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket2::Socket::new(
+        socket2::Domain::for_address(addr),
+        socket2::Type::STREAM.nonblocking(),
+        Some(socket2::Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Starts the accepting thread; it ends and closes the sockets when `stop` turns true.
+pub(crate) fn spawn(
+    shared: &Arc<Shared>,
+    sockets: Vec<TcpListener>,
+    stop: watch::Receiver<bool>,
+) -> io::Result<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    std::thread::Builder::new()
+        .name("listener".to_owned())
+        .spawn(move || {
+            runtime.block_on(async {
+                let accepting = async {
+                    let mut tasks = tokio::task::JoinSet::new();
+                    for socket in sockets {
+                        tasks.spawn(accept_for_ever(Arc::clone(&shared), socket));
+                    }
+                    while tasks.join_next().await.is_some() {}
+                };
+                tokio::select! {
+                    () = accepting => tracing::error!("no socket accepts connections any more"),
+                    () = until_true(stop) => {}
+                }
+            });
+        })
+}
+
+async fn until_true(mut stop: watch::Receiver<bool>) {
+    // A closed channel means that nobody can stop us any more but the end of the node itself.
+    if stop.wait_for(|stopped| *stopped).await.is_err() {
+        tracing::debug!("the node ended before it told the listener");
+    }
+}
+
+async fn accept_for_ever(shared: Arc<Shared>, socket: TcpListener) {
+    let socket = match tokio::net::TcpListener::from_std(socket) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(%error, "a listening socket cannot be watched");
+            return;
+        }
+    };
+    let mut is_pausing = false;
+    loop {
+        wait_for_room(&shared).await;
+        // Out of this thread's watch list at once: the loop it goes to watches it from there.
+        let accepted = socket.accept().await;
+        match accepted.and_then(|(stream, _)| stream.into_std()) {
+            Ok(stream) => {
+                is_pausing = false;
+                hand_over(&shared, stream);
+            }
+            Err(error) if is_of_that_connection(&error) => {}
+            Err(error) => {
+                if !is_pausing {
+                    tracing::warn!(%error, "accepting pauses: the system has no room for one more connection");
+                    is_pausing = true;
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The client went away before we got to it: the next one is not concerned.
+fn is_of_that_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}
+
+async fn wait_for_room(shared: &Shared) {
+    while shared.connections() >= shared.settings.connections_max {
+        let room = shared.room.notified();
+        shared.listener_waits.store(true, Ordering::SeqCst);
+        // A connection may have closed before the flag was up.
+        if shared.connections() >= shared.settings.connections_max {
+            room.await;
+        }
+    }
+}
+
+fn hand_over(shared: &Shared, stream: TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection was lost before it began");
+        return;
+    }
+    let lane = shared
+        .lanes
+        .iter()
+        .min_by_key(|lane| lane.connections.load(Ordering::SeqCst))
+        .expect("there is at least one loop");
+    lane.connections.fetch_add(1, Ordering::SeqCst);
+    lane.mailbox.post(LaneEvent::Connection(stream));
+}

@@ -1,0 +1,185 @@
+//! Counters of one event loop: written by that loop alone, summed when somebody looks.
+//!
+//! ```text
+//! requests   [operation][status class]      count
+//! latency    [operation][bucket]            from the parsed head to the formed answer
+//! refused    [reason]                        count
+//! ```
+//!
+//! Invariants
+//! 1. One writer: an addition is a plain load and store, never a locked instruction.
+//! 2. No allocation and no string is made on the path of a request.
+//!
+//! Not here: names and help texts for Prometheus (`admin.rs`).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number with one writer and any number of readers.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(AtomicU64);
+
+impl Tally {
+    /// Adds `n`. Requires: called by the one writer.
+    pub(crate) fn add(&self, n: u64) {
+        let value = self.0.load(Ordering::Relaxed);
+        self.0.store(value.wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// The number as of a moment ago.
+    pub(crate) fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a request asked for, as a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Op {
+    Get,
+    Put,
+    Delete,
+    Scan,
+    Status,
+    Other,
+}
+
+impl Op {
+    pub(crate) const ALL: [Op; 6] = [
+        Op::Get,
+        Op::Put,
+        Op::Delete,
+        Op::Scan,
+        Op::Status,
+        Op::Other,
+    ];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Op::Get => "get",
+            Op::Put => "put",
+            Op::Delete => "delete",
+            Op::Scan => "scan",
+            Op::Status => "status",
+            Op::Other => "other",
+        }
+    }
+}
+
+/// What refused a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Refused {
+    /// Too many requests wait for the log or the store pool.
+    Requests,
+    /// Too many bytes of bodies and answers are under way.
+    Bytes,
+    /// The store pool's queue is full.
+    StoreQueue,
+    /// The log's queue is full.
+    LogQueue,
+    /// The engine asks for relief: memtables or level 0.
+    Engine,
+    /// The disk is full.
+    Disk,
+    /// The request waited past its deadline.
+    Deadline,
+}
+
+impl Refused {
+    pub(crate) const ALL: [Refused; 7] = [
+        Refused::Requests,
+        Refused::Bytes,
+        Refused::StoreQueue,
+        Refused::LogQueue,
+        Refused::Engine,
+        Refused::Disk,
+        Refused::Deadline,
+    ];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Refused::Requests => "requests",
+            Refused::Bytes => "bytes",
+            Refused::StoreQueue => "store_queue",
+            Refused::LogQueue => "log_queue",
+            Refused::Engine => "engine",
+            Refused::Disk => "disk",
+            Refused::Deadline => "deadline",
+        }
+    }
+}
+
+/// Upper bounds of the latency buckets, in microseconds; one more bucket holds the rest.
+pub(crate) const BUCKETS_US: [u64; 17] = [
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000, 10_000_000,
+];
+/// Status classes: 1xx to 5xx.
+pub(crate) const CLASSES: usize = 5;
+
+/// How long requests of one operation took.
+#[derive(Debug, Default)]
+pub(crate) struct Latency {
+    pub(crate) buckets: [Tally; BUCKETS_US.len() + 1],
+    pub(crate) sum_us: Tally,
+}
+
+/// All counters of one event loop.
+#[derive(Debug, Default)]
+pub(crate) struct LaneMetrics {
+    pub(crate) requests: [[Tally; CLASSES]; Op::ALL.len()],
+    pub(crate) latency: [Latency; Op::ALL.len()],
+    pub(crate) refused: [Tally; Refused::ALL.len()],
+    /// Socket reads that returned bytes, and the bytes.
+    pub(crate) reads: Tally,
+    pub(crate) read_bytes: Tally,
+    /// Socket writes that took bytes, and the bytes.
+    pub(crate) writes: Tally,
+    pub(crate) write_bytes: Tally,
+    /// Connections taken over, and closed because a deadline passed.
+    pub(crate) accepted: Tally,
+    pub(crate) timed_out: Tally,
+    /// Reads that went to the store pool.
+    pub(crate) pooled: Tally,
+    /// Values whose checksum did not fit on the way out.
+    pub(crate) damaged: Tally,
+}
+
+impl LaneMetrics {
+    /// Notes one finished request.
+    pub(crate) fn note(&self, op: Op, status: u16, took_us: u64) {
+        let class = usize::from(status / 100).clamp(1, CLASSES) - 1;
+        self.requests[op as usize][class].add(1);
+        let latency = &self.latency[op as usize];
+        let bucket = BUCKETS_US.partition_point(|&bound| bound < took_us);
+        latency.buckets[bucket].add(1);
+        latency.sum_us.add(took_us);
+    }
+
+    /// Notes one refusal.
+    pub(crate) fn refuse(&self, gate: Refused) {
+        self.refused[gate as usize].add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_falls_into_the_first_bucket_that_holds_it() {
+        let metrics = LaneMetrics::default();
+        metrics.note(Op::Get, 200, 50);
+        metrics.note(Op::Get, 404, 51);
+        metrics.note(Op::Get, 503, 11_000_000);
+        let latency = &metrics.latency[Op::Get as usize];
+        assert_eq!(latency.buckets[0].read(), 1);
+        assert_eq!(latency.buckets[1].read(), 1);
+        assert_eq!(latency.buckets[BUCKETS_US.len()].read(), 1);
+        let classes: Vec<u64> = metrics.requests[Op::Get as usize]
+            .iter()
+            .map(Tally::read)
+            .collect();
+        assert_eq!(classes, [0, 1, 0, 1, 1]);
+    }
+}

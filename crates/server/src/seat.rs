@@ -1,0 +1,265 @@
+//! Where one connection waits: for its outcomes, for an answer of the store pool, for a deadline.
+//!
+//! ```text
+//! connection ─► expect_outcome … wait ─┐            ┌─ put_outcome, put_answer   (pump, committer)
+//!                                      └─► woken ◄──┤
+//!                                                   └─ check_deadline, tell      (sweep, pump)
+//! ```
+//!
+//! Invariants
+//! 1. Single-threaded: everything here is plain cells, and waking is a push to the loop's own queue.
+//! 2. A round ends when the connection stops waiting; what belongs to an earlier round never arrives.
+//! 3. A passed deadline is told once and stays until the next `arm`.
+//!
+//! Not here: who waits for what (`connection.rs`), tickets (`lane.rs`).
+
+use crate::store_pool::Answer;
+use dendra_engine::Outcome;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
+
+/// Why a connection was woken without what it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Its deadline passed.
+    Deadline,
+    /// The node drains: a connection between two requests closes.
+    Drain,
+    /// The log failed: nobody knows the outcome of a waiting write.
+    Poisoned,
+}
+
+/// The seat of one connection.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    waker: RefCell<Option<Waker>>,
+    deadline_us: Cell<u64>,
+    is_late: Cell<bool>,
+    told: Cell<Option<Due>>,
+    round: Cell<u32>,
+    outcomes: RefCell<Vec<Option<Outcome>>>,
+    outcomes_missing: Cell<u32>,
+    answer: RefCell<Option<Answer>>,
+}
+
+impl Default for Seat {
+    fn default() -> Seat {
+        Seat {
+            waker: RefCell::new(None),
+            deadline_us: Cell::new(u64::MAX),
+            is_late: Cell::new(false),
+            told: Cell::new(None),
+            round: Cell::new(0),
+            outcomes: RefCell::default(),
+            outcomes_missing: Cell::new(0),
+            answer: RefCell::new(None),
+        }
+    }
+}
+
+impl Seat {
+    /// Sets the deadline of what follows.
+    pub(crate) fn arm(&self, deadline_us: u64) {
+        self.deadline_us.set(deadline_us);
+        self.is_late.set(false);
+    }
+
+    /// Has the armed deadline passed?
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late.get()
+    }
+
+    /// Wakes the connection when its deadline has passed.
+    pub(crate) fn check_deadline(&self, now_us: u64) {
+        if now_us >= self.deadline_us.get() && !self.is_late.replace(true) {
+            self.wake();
+        }
+    }
+
+    /// Wakes the connection because something happened to the whole node.
+    pub(crate) fn tell(&self, due: Due) {
+        self.told.set(Some(due));
+        self.wake();
+    }
+
+    /// Has anything happened that ends the wait?
+    pub(crate) fn due(&self) -> Option<Due> {
+        match self.told.get() {
+            Some(Due::Poisoned) => Some(Due::Poisoned),
+            _ if self.is_late.get() => Some(Due::Deadline),
+            told => told,
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Makes the polling task the one that is woken.
+    pub(crate) fn register(&self, cx: &Context<'_>) {
+        let mut waker = self.waker.borrow_mut();
+        match waker.as_ref() {
+            Some(known) if known.will_wake(cx.waker()) => {}
+            _ => *waker = Some(cx.waker().clone()),
+        }
+    }
+
+    /// The round that new tickets belong to.
+    pub(crate) fn round(&self) -> u32 {
+        self.round.get()
+    }
+
+    /// Ends the round: what was expected is not waited for any more.
+    pub(crate) fn next_round(&self) {
+        self.round.set(self.round.get().wrapping_add(1));
+        self.outcomes.borrow_mut().clear();
+        self.outcomes_missing.set(0);
+        *self.answer.borrow_mut() = None;
+    }
+
+    /// Expects one more outcome; returns its place.
+    pub(crate) fn expect_outcome(&self) -> u32 {
+        let mut outcomes = self.outcomes.borrow_mut();
+        outcomes.push(None);
+        self.outcomes_missing.set(self.outcomes_missing.get() + 1);
+        u32::try_from(outcomes.len() - 1).expect("bounded by PIPELINED_WRITES_MAX")
+    }
+
+    /// Delivers one outcome; the last one wakes.
+    pub(crate) fn put_outcome(&self, place: u32, outcome: Outcome) {
+        let before = self.outcomes.borrow_mut()[place as usize].replace(outcome);
+        assert!(before.is_none(), "an outcome came twice");
+        let missing = self.outcomes_missing.get() - 1;
+        self.outcomes_missing.set(missing);
+        if missing == 0 {
+            self.wake();
+        }
+    }
+
+    /// Delivers the store pool's answer and wakes.
+    pub(crate) fn put_answer(&self, answer: Answer) {
+        *self.answer.borrow_mut() = Some(answer);
+        self.wake();
+    }
+
+    /// The outcome at `place`, if it came.
+    pub(crate) fn outcome(&self, place: usize) -> Option<Outcome> {
+        self.outcomes.borrow()[place]
+    }
+
+    /// Waits for all expected outcomes; an early end says why.
+    pub(crate) async fn outcomes(&self) -> Result<(), Due> {
+        poll_fn(|cx| {
+            if self.outcomes_missing.get() == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(due @ (Due::Deadline | Due::Poisoned)) = self.due() {
+                return Poll::Ready(Err(due));
+            }
+            self.register(cx);
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits for the store pool's answer; an early end says why.
+    pub(crate) async fn answer(&self) -> Result<Answer, Due> {
+        poll_fn(|cx| {
+            if let Some(answer) = self.answer.borrow_mut().take() {
+                return Poll::Ready(Ok(answer));
+            }
+            if let Some(due @ Due::Deadline) = self.due() {
+                return Poll::Ready(Err(due));
+            }
+            self.register(cx);
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits for the deadline.
+    pub(crate) async fn deadline(&self) {
+        poll_fn(|cx| {
+            if self.is_late.get() {
+                return Poll::Ready(());
+            }
+            self.register(cx);
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// A bell between tasks of one loop: ringing it twice before it is heard is ringing it once.
+#[derive(Debug, Default)]
+pub(crate) struct LocalBell {
+    is_rung: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl LocalBell {
+    /// Rings.
+    pub(crate) fn ring(&self) {
+        if !self.is_rung.replace(true)
+            && let Some(waker) = self.waker.borrow().as_ref()
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Waits until it is rung. Requires: one listener.
+    pub(crate) async fn rung(&self) {
+        poll_fn(|cx| {
+            if self.is_rung.replace(false) {
+                return Poll::Ready(());
+            }
+            *self.waker.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendra_base::Version;
+
+    #[test]
+    fn outcomes_stand_where_they_were_expected_in_whatever_order_they_come() {
+        let seat = Seat::default();
+        assert_eq!((seat.expect_outcome(), seat.expect_outcome()), (0, 1));
+        seat.put_outcome(1, Outcome::NotApplied);
+        assert_eq!(seat.outcomes_missing.get(), 1);
+        let applied = Outcome::Applied {
+            version: Version::ZERO,
+        };
+        seat.put_outcome(0, applied);
+        assert_eq!(seat.outcomes_missing.get(), 0);
+        assert_eq!(seat.outcome(0), Some(applied));
+    }
+
+    #[test]
+    fn a_deadline_is_told_when_it_has_passed_and_not_before() {
+        let seat = Seat::default();
+        seat.arm(100);
+        seat.check_deadline(99);
+        assert_eq!(seat.due(), None);
+        seat.check_deadline(100);
+        assert_eq!(seat.due(), Some(Due::Deadline));
+        seat.arm(u64::MAX);
+        assert_eq!(seat.due(), None);
+    }
+
+    #[test]
+    fn poison_counts_for_more_than_a_deadline() {
+        let seat = Seat::default();
+        seat.arm(0);
+        seat.check_deadline(1);
+        seat.tell(Due::Poisoned);
+        assert_eq!(seat.due(), Some(Due::Poisoned));
+    }
+}

@@ -1,0 +1,183 @@
+//! What an operator decides about one node, as numbers and addresses with their meaning.
+//!
+//! ```text
+//! options of the binary ─► Settings ─► Server::start      one field per option, no defaults hidden
+//! ```
+//!
+//! Invariants
+//! 1. `check` refuses what the node cannot honour; nothing is adjusted in silence.
+//! 2. A field is a plain value: where it came from (flag, environment, file) is the binary's business.
+//!
+//! Not here: parsing and precedence (crate `dendra`), bounds that nobody may choose (`limits.rs`).
+//! See: docs/overload.md.
+
+use crate::limits;
+use dendra_base::limits as base_limits;
+use dendra_engine::{Durability, Options};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a client may take for each part of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From the first byte of a head to its end.
+    pub head: Duration,
+    /// Between the end of one answer and the first byte of the next request.
+    pub idle: Duration,
+    /// For a body, before the allowance that grows with its length (`limits::BODY_BYTES_PER_SECOND_MIN`).
+    pub body: Duration,
+    /// Without any progress while an answer waits for the client to read.
+    pub write: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts {
+            head: Duration::from_secs(5),
+            idle: Duration::from_secs(60),
+            body: Duration::from_secs(5),
+            write: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Everything an operator decides about one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Addresses of the data plane; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// Address of the admin plane; `None` = no admin plane.
+    pub admin: Option<SocketAddr>,
+    /// The data folder, created when missing.
+    pub data: PathBuf,
+    /// Event loops; `None` = one for every processor the process may use.
+    pub loops: Option<usize>,
+    /// Threads of the store pool, for reads that would block.
+    pub workers: usize,
+    /// Jobs that may wait for a thread of the store pool.
+    pub queue: usize,
+    /// When a write is acknowledged.
+    pub durability: Durability,
+    /// All memory the engine may hold, in bytes.
+    pub memory_bytes: usize,
+    /// Size of one memtable in bytes; `None` = a share of `memory_bytes`.
+    pub memtable_bytes: Option<usize>,
+    /// Largest value in bytes.
+    pub value_bytes_max: usize,
+    /// How long a stop waits for requests in flight, in milliseconds.
+    pub drain_ms: u64,
+    /// Client connections at once.
+    pub connections_max: usize,
+    /// Requests that may wait for the store or the log at once.
+    pub requests_inflight_max: usize,
+    /// Bytes of bodies that are still arriving and of answers that are still leaving, at once.
+    pub body_bytes_inflight_max: usize,
+    /// How long a client may take.
+    pub timeouts: Timeouts,
+}
+
+impl Settings {
+    /// What a node uses unless told otherwise, for the data folder `data`.
+    pub fn new(data: impl Into<PathBuf>) -> Settings {
+        Settings {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 8080))],
+            admin: Some(SocketAddr::from(([127, 0, 0, 1], 9080))),
+            data: data.into(),
+            loops: None,
+            workers: limits::WORKERS_DEFAULT,
+            queue: limits::STORE_QUEUE_LEN_MAX_DEFAULT,
+            durability: Durability::Sync,
+            memory_bytes: limits::MEMORY_BYTES_DEFAULT,
+            memtable_bytes: None,
+            value_bytes_max: base_limits::VALUE_BYTES_MAX_DEFAULT,
+            drain_ms: limits::DRAIN_MS_DEFAULT,
+            connections_max: limits::CONNECTIONS_MAX_DEFAULT,
+            requests_inflight_max: limits::REQUESTS_INFLIGHT_MAX_DEFAULT,
+            body_bytes_inflight_max: limits::BODY_BYTES_INFLIGHT_MAX_DEFAULT,
+            timeouts: Timeouts::default(),
+        }
+    }
+
+    /// The engine's share of the settings.
+    pub fn engine_options(&self) -> Options {
+        let mut options = Options::for_memory(self.memory_bytes);
+        if let Some(bytes) = self.memtable_bytes {
+            options.memtable_bytes = bytes;
+            options.level1_bytes = 4 * bytes as u64;
+        }
+        options.durability = self.durability;
+        options
+    }
+
+    /// The first reason why these settings cannot work, with the way out.
+    pub fn check(&self) -> Result<(), String> {
+        let at_least_one = [
+            ("workers", self.workers),
+            ("queue", self.queue),
+            ("loops", self.loops.unwrap_or(1)),
+            ("connections-max", self.connections_max),
+            ("requests-inflight-max", self.requests_inflight_max),
+        ];
+        for (name, value) in at_least_one {
+            if value == 0 {
+                return Err(format!("{name} = 0 would serve nobody: give at least 1"));
+            }
+        }
+        if self.listen.is_empty() {
+            return Err("listen names no address: give at least one".to_owned());
+        }
+        let most = [
+            ("workers", self.workers, limits::WORKERS_MAX),
+            ("queue", self.queue, limits::STORE_QUEUE_LEN_MAX_LIMIT),
+            ("loops", self.loops.unwrap_or(1), limits::LOOPS_MAX),
+        ];
+        for (name, value, max) in most {
+            if value > max {
+                return Err(format!("{name} = {value} is more than {max}"));
+            }
+        }
+        let options = self.engine_options();
+        options.check()?;
+        if self.value_bytes_max > options.value_bytes_max() {
+            return Err(format!(
+                "value-bytes-max = {} is more than the engine can store, {}",
+                self.value_bytes_max,
+                options.value_bytes_max()
+            ));
+        }
+        if self.body_bytes_inflight_max < self.value_bytes_max {
+            return Err(format!(
+                "body-bytes-inflight-max = {} does not fit one value of value-bytes-max = {}",
+                self.body_bytes_inflight_max, self.value_bytes_max
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_work_together() {
+        assert_eq!(Settings::new("data").check(), Ok(()));
+    }
+
+    #[test]
+    fn a_setting_that_serves_nobody_is_refused_by_name() {
+        let mut settings = Settings::new("data");
+        settings.workers = 0;
+        let reason = settings.check().expect_err("no workers");
+        assert!(reason.starts_with("workers = 0"), "{reason}");
+    }
+
+    #[test]
+    fn a_value_that_the_engine_cannot_store_is_refused() {
+        let mut settings = Settings::new("data");
+        settings.value_bytes_max = base_limits::VALUE_BYTES_MAX_LIMIT + 1;
+        let reason = settings.check().expect_err("too large");
+        assert!(reason.starts_with("value-bytes-max"), "{reason}");
+    }
+}

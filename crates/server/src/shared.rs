@@ -1,0 +1,158 @@
+//! What all threads of one node share, and the phase of its life.
+//!
+//! ```text
+//! phase   Starting ─► Serving ─► Draining ─► Stopped
+//!             └────────┴────────────┴──────► Poisoned
+//! ```
+//!
+//! Invariants
+//! 1. A phase only moves to the right; `Poisoned` is final.
+//! 2. Everything here is set before the first client is accepted and never replaced.
+//!
+//! Not here: state of one event loop (`lane.rs`), of one connection (`connection.rs`).
+
+use crate::mailbox::Mailbox;
+use crate::maintenance::Poke;
+use crate::metrics::LaneMetrics;
+use crate::settings::Settings;
+use crate::store_pool::StorePool;
+use crate::versions::Versions;
+use crate::wal_thread::Bell;
+use dendra_engine::Engine;
+use dendra_node::Gate;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use tokio::sync::Notify;
+
+/// Where in its life a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Phase {
+    /// The folder is being opened.
+    Starting,
+    /// Requests are answered.
+    Serving,
+    /// Requests in flight are finished, new ones are refused.
+    Draining,
+    /// Nothing runs any more.
+    Stopped,
+    /// The log failed: reads go on for the moment, the process is about to stop.
+    Poisoned,
+}
+
+impl Phase {
+    const ALL: [Phase; 5] = [
+        Phase::Starting,
+        Phase::Serving,
+        Phase::Draining,
+        Phase::Stopped,
+        Phase::Poisoned,
+    ];
+
+    /// As shown by `/readyz` and `/v0/status`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Starting => "starting",
+            Phase::Serving => "serving",
+            Phase::Draining => "draining",
+            Phase::Stopped => "stopped",
+            Phase::Poisoned => "poisoned",
+        }
+    }
+}
+
+/// The phase as all threads see it.
+#[derive(Debug)]
+pub(crate) struct PhaseCell {
+    phase: AtomicU8,
+    /// Told when the node is poisoned.
+    pub(crate) ended: Notify,
+}
+
+impl PhaseCell {
+    /// A node that starts.
+    pub(crate) fn new() -> PhaseCell {
+        PhaseCell {
+            phase: AtomicU8::new(Phase::Starting as u8),
+            ended: Notify::new(),
+        }
+    }
+
+    /// The phase now.
+    pub(crate) fn now(&self) -> Phase {
+        Phase::ALL[usize::from(self.phase.load(Ordering::Acquire))]
+    }
+
+    /// Moves on to `next`; false when the node is already there or past it.
+    pub(crate) fn turn(&self, next: Phase) -> bool {
+        self.phase.fetch_max(next as u8, Ordering::AcqRel) < next as u8
+    }
+}
+
+/// One event loop as the other threads see it.
+#[derive(Debug)]
+pub(crate) struct LaneHandle {
+    pub(crate) mailbox: Mailbox,
+    /// Connections that live on this loop, those still in the mailbox included.
+    pub(crate) connections: AtomicUsize,
+    /// A batch of this loop waits for room in the log's queue.
+    pub(crate) waits_for_queue: AtomicBool,
+    pub(crate) metrics: LaneMetrics,
+}
+
+impl LaneHandle {
+    /// A loop without connections.
+    pub(crate) fn new(mailbox_capacity: usize) -> LaneHandle {
+        LaneHandle {
+            mailbox: Mailbox::new(mailbox_capacity),
+            connections: AtomicUsize::new(0),
+            waits_for_queue: AtomicBool::new(false),
+            metrics: LaneMetrics::default(),
+        }
+    }
+}
+
+/// What all threads of one node share.
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) engine: Engine,
+    pub(crate) versions: Versions,
+    pub(crate) lanes: Vec<LaneHandle>,
+    /// Requests that wait for the log or the store pool.
+    pub(crate) requests: Arc<Gate>,
+    /// Bytes of bodies that arrive and of answers that leave.
+    pub(crate) bytes: Arc<Gate>,
+    pub(crate) pool: StorePool,
+    pub(crate) bell: Bell,
+    pub(crate) poke: Poke,
+    pub(crate) phase: Arc<PhaseCell>,
+    /// Told by a loop when a connection closed while the listener waits for room.
+    pub(crate) room: Notify,
+    /// The listener waits for a connection to close.
+    pub(crate) listener_waits: AtomicBool,
+}
+
+impl Shared {
+    /// Connections of all loops.
+    pub(crate) fn connections(&self) -> usize {
+        self.lanes
+            .iter()
+            .map(|lane| lane.connections.load(Ordering::SeqCst))
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_only_moves_on_and_poison_is_final() {
+        let cell = PhaseCell::new();
+        assert!(cell.turn(Phase::Serving));
+        assert!(!cell.turn(Phase::Serving));
+        assert!(cell.turn(Phase::Poisoned));
+        assert!(!cell.turn(Phase::Stopped));
+        assert_eq!(cell.now(), Phase::Poisoned);
+    }
+}

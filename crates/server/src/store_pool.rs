@@ -1,0 +1,288 @@
+//! Threads for reads that would block, behind a bounded queue.
+//!
+//! ```text
+//! loop ─► offer ─► points [job job]  ─┐
+//!                  scans  [job]      ─┴─► worker: engine, Wait::Block ─► mailbox of the asking loop
+//! full ─► refused at once (503)           late at dequeue ─► Answer::Late, work not started
+//! ```
+//!
+//! Invariants
+//! 1. `points` and `scans` together hold at most `queue_len_max` jobs, scans at most a half of it:
+//!    readers of whole ranges cannot shut out point reads.
+//! 2. Every job that was taken is answered exactly once, even when the work panics.
+//! 3. Four point reads pass for one scan chunk when both wait.
+//!
+//! Not here: reads that do not block (`connection.rs` asks the engine itself), writes (`wal_thread.rs`).
+//! See: docs/overload.md.
+
+use crate::clock;
+use crate::limits;
+use crate::mailbox::LaneEvent;
+use crate::scan::Scan;
+use crate::shared::Shared;
+use dendra_base::{Cell, Key};
+use dendra_engine::vfs::Wait;
+use dendra_engine::{Engine, Error, Lookup};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+
+/// What a worker should do.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Read one key from the disk.
+    Get(Key),
+    /// Fill the scan's buffer once.
+    Chunk(Box<Scan>),
+}
+
+/// One piece of work and who asked for it.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// Index of the event loop that asked.
+    pub(crate) lane: usize,
+    /// Where that loop waits for the answer.
+    pub(crate) slot: u32,
+    /// Past this moment (`clock::monotonic_us`) the work is not started.
+    pub(crate) deadline_us: u64,
+    /// What to do.
+    pub(crate) work: Work,
+}
+
+/// What became of a job.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The key's newest cell, if there is one.
+    Cell(Option<Box<Cell>>),
+    /// The scan with its next chunk.
+    Chunk(Box<Scan>),
+    /// The scan without a further chunk, and whether damage was met.
+    ChunkFailed(Box<Scan>, bool),
+    /// The deadline passed in the queue.
+    Late,
+    /// Bytes on disk are not what was written.
+    Damaged,
+    /// The engine or the worker failed; the log has the reason.
+    Failed,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    points: VecDeque<Job>,
+    scans: VecDeque<Job>,
+    points_in_a_row: u32,
+    is_closed: bool,
+}
+
+/// Point reads that pass a waiting scan before it has its turn.
+const POINTS_IN_A_ROW_MAX: u32 = 4;
+
+impl Queue {
+    fn len(&self) -> usize {
+        self.points.len() + self.scans.len()
+    }
+
+    fn pick(&mut self) -> Option<Job> {
+        let scan_is_due = self.points_in_a_row >= POINTS_IN_A_ROW_MAX || self.points.is_empty();
+        if scan_is_due && let Some(job) = self.scans.pop_front() {
+            self.points_in_a_row = 0;
+            return Some(job);
+        }
+        let job = self.points.pop_front()?;
+        self.points_in_a_row = self.points_in_a_row.saturating_add(1);
+        Some(job)
+    }
+}
+
+/// The queue in front of the workers.
+#[derive(Debug)]
+pub(crate) struct StorePool {
+    queue: Mutex<Queue>,
+    bell: Condvar,
+    queue_len_max: usize,
+}
+
+impl StorePool {
+    /// A pool that queues at most `queue_len_max` jobs; `spawn` gives it threads.
+    pub(crate) fn new(queue_len_max: usize) -> StorePool {
+        StorePool {
+            queue: Mutex::new(Queue::default()),
+            bell: Condvar::new(),
+            queue_len_max,
+        }
+    }
+
+    /// Queues `job`, or hands it back when there is no room.
+    pub(crate) fn offer(&self, job: Job) -> Result<(), Job> {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        let is_scan = matches!(job.work, Work::Chunk(_));
+        let scans_max = self.queue_len_max.div_ceil(limits::SCAN_QUEUE_SHARE);
+        if queue.is_closed
+            || queue.len() >= self.queue_len_max
+            || (is_scan && queue.scans.len() >= scans_max)
+        {
+            return Err(job);
+        }
+        if is_scan {
+            queue.scans.push_back(job);
+        } else {
+            queue.points.push_back(job);
+        }
+        drop(queue);
+        self.bell.notify_one();
+        Ok(())
+    }
+
+    /// Jobs waiting: point reads and scans.
+    pub(crate) fn queued(&self) -> (usize, usize) {
+        let queue = self.queue.lock().expect("no holder panics");
+        (queue.points.len(), queue.scans.len())
+    }
+
+    /// Lets the workers finish what is queued and end.
+    pub(crate) fn close(&self) {
+        self.queue.lock().expect("no holder panics").is_closed = true;
+        self.bell.notify_all();
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.queue.lock().expect("no holder panics");
+        loop {
+            if let Some(job) = queue.pick() {
+                return Some(job);
+            }
+            if queue.is_closed {
+                return None;
+            }
+            queue = self.bell.wait(queue).expect("no holder panics");
+        }
+    }
+}
+
+/// Starts the workers of `shared.pool`.
+pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>> {
+    (0..shared.settings.workers)
+        .map(|n| {
+            let shared = Arc::clone(shared);
+            std::thread::Builder::new()
+                .name(format!("store-{n}"))
+                .spawn(move || {
+                    while let Some(job) = shared.pool.next() {
+                        answer(&shared, job);
+                    }
+                })
+        })
+        .collect()
+}
+
+fn answer(shared: &Shared, job: Job) {
+    let Job {
+        lane,
+        slot,
+        deadline_us,
+        work,
+    } = job;
+    let answer = if clock::monotonic_us() >= deadline_us {
+        Answer::Late
+    } else {
+        // The engine's locks are poisoned by a panic inside it, and then every later call panics
+        // too: each is answered, none is lost, and the log says what came first.
+        catch_unwind(AssertUnwindSafe(|| run(&shared.engine, work))).unwrap_or_else(|panic| {
+            let reason = panic
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("no message");
+            tracing::error!(reason, "a read panicked in the store pool");
+            Answer::Failed
+        })
+    };
+    shared.lanes[lane]
+        .mailbox
+        .post(LaneEvent::Answered { slot, answer });
+}
+
+fn run(engine: &Engine, work: Work) -> Answer {
+    match work {
+        Work::Get(key) => read(engine, &key).unwrap_or_else(|error| {
+            if note(&error) {
+                Answer::Damaged
+            } else {
+                Answer::Failed
+            }
+        }),
+        Work::Chunk(mut scan) => match scan.fill(engine) {
+            Ok(()) => Answer::Chunk(scan),
+            Err(error) => Answer::ChunkFailed(scan, note(&error)),
+        },
+    }
+}
+
+/// Logs a failed read; is it damage?
+fn note(error: &Error) -> bool {
+    tracing::error!(%error, "a read failed in the store pool");
+    matches!(error, Error::Damaged { .. })
+}
+
+fn read(engine: &Engine, key: &Key) -> Result<Answer, Error> {
+    let lookup = engine.get(key.as_stored(), Wait::Block, |cell| cell.to_owned())?;
+    Ok(match lookup {
+        Lookup::Cell(cell) => Answer::Cell(Some(Box::new(cell))),
+        Lookup::Nothing => Answer::Cell(None),
+        // A blocking read has nobody to send it on to.
+        Lookup::WouldBlock => Answer::Failed,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(slot: u32) -> Job {
+        Job {
+            lane: 0,
+            slot,
+            deadline_us: u64::MAX,
+            work: Work::Get(Key::user(b"k")),
+        }
+    }
+
+    fn chunk(slot: u32) -> Job {
+        Job {
+            work: Work::Chunk(Box::new(Scan::for_tests())),
+            ..point(slot)
+        }
+    }
+
+    #[test]
+    fn a_full_queue_hands_the_job_back() {
+        let pool = StorePool::new(2);
+        assert!(pool.offer(point(0)).is_ok());
+        assert!(pool.offer(point(1)).is_ok());
+        let refused = pool.offer(point(2)).expect_err("full");
+        assert_eq!(refused.slot, 2);
+        assert_eq!(pool.queued(), (2, 0));
+    }
+
+    #[test]
+    fn scans_leave_half_of_the_queue_to_point_reads() {
+        let pool = StorePool::new(4);
+        assert!(pool.offer(chunk(0)).is_ok());
+        assert!(pool.offer(chunk(1)).is_ok());
+        assert!(pool.offer(chunk(2)).is_err());
+        assert!(pool.offer(point(3)).is_ok());
+    }
+
+    #[test]
+    fn a_waiting_scan_has_its_turn_after_four_point_reads() {
+        let pool = StorePool::new(64);
+        assert!(pool.offer(chunk(100)).is_ok());
+        for slot in 0..6 {
+            assert!(pool.offer(point(slot)).is_ok());
+        }
+        pool.close();
+        let order: Vec<u32> = std::iter::from_fn(|| pool.next().map(|job| job.slot)).collect();
+        assert_eq!(order, [0, 1, 2, 3, 100, 4, 5]);
+    }
+}

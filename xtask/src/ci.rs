@@ -1,0 +1,256 @@
+//! Everything that must hold before a change is merged, as one list of steps.
+//!
+//! ```text
+//! format   cargo fmt --check
+//! tidy     the rules in `tidy/`
+//! lints    cargo clippy, warnings are errors
+//! docs     cargo doc, warnings are errors
+//! tests    cargo test of the whole workspace, its output streamed and counted
+//! build    cargo build --release of the binary; its time is printed
+//! ```
+//!
+//! Invariants
+//! 1. A failed step does not hide the ones after it; the run fails when any step failed.
+//! 2. The last line is the count of tests alone: `tests: N passed, N failed, N skipped`.
+//! 3. A run whose tests did not all finish counts at least one failure.
+//!
+//! Not here: the rules of tidy; what a hosted service does around this (`.ci/run`).
+//! See: CONTRIBUTING.md.
+
+use crate::tidy;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the whole run may take on two cores from nothing; printed beside what it took.
+const BUDGET: Duration = Duration::from_secs(25 * 60);
+
+/// How one step ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Held,
+    Failed,
+    /// The tool is not installed on this machine.
+    Skipped,
+}
+
+/// Tests as `cargo test` reports them, summed over all its binaries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+/// Runs every step, prints a summary and the count of tests; true when everything held.
+pub(crate) fn run(root: &Path) -> bool {
+    let started = Instant::now();
+    let mut count = Count::default();
+    let mut report = Vec::new();
+    for step in ["format", "tidy", "lints", "docs", "tests", "build"] {
+        println!("\n== {step}");
+        let step_started = Instant::now();
+        let ended = match step {
+            "format" => tool(root, "rustfmt", &["fmt", "--all", "--check"]),
+            "tidy" => ended(tidy::run(root)),
+            "lints" => tool(root, "clippy", &LINTS),
+            "docs" => ended(succeeds(
+                cargo(root, &DOCS).env("RUSTDOCFLAGS", "-D warnings"),
+            )),
+            "tests" => tests(root, &mut count),
+            _ => ended(succeeds(&mut cargo(root, &BUILD))),
+        };
+        report.push((step, ended, step_started.elapsed()));
+    }
+
+    println!("\n== summary");
+    for (step, ended, took) in &report {
+        let word = match ended {
+            Ended::Held => "held",
+            Ended::Failed => "FAILED",
+            Ended::Skipped => "skipped: the tool is not installed (rustup component add)",
+        };
+        println!("{step:8} {:7.1} s  {word}", took.as_secs_f64());
+    }
+    let took = started.elapsed();
+    let verdict = if took > BUDGET {
+        "OVER the budget of"
+    } else {
+        "budget"
+    };
+    println!(
+        "{:8} {:7.1} s  {verdict} {} s",
+        "all",
+        took.as_secs_f64(),
+        BUDGET.as_secs()
+    );
+    println!(
+        "tests: {} passed, {} failed, {} skipped",
+        count.passed, count.failed, count.skipped
+    );
+    report.iter().all(|(_, ended, _)| *ended != Ended::Failed)
+}
+
+const LINTS: [&str; 6] = [
+    "clippy",
+    "--workspace",
+    "--all-targets",
+    "--",
+    "-D",
+    "warnings",
+];
+const DOCS: [&str; 3] = ["doc", "--workspace", "--no-deps"];
+const TESTS: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
+const BUILD: [&str; 4] = ["build", "--release", "--package", "dendra"];
+
+fn ended(held: bool) -> Ended {
+    if held { Ended::Held } else { Ended::Failed }
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(arguments).current_dir(root);
+    command
+}
+
+/// Runs `command`, its output streamed through; a command that cannot start has failed.
+fn succeeds(command: &mut Command) -> bool {
+    match command.status() {
+        Ok(status) => status.success(),
+        Err(error) => {
+            eprintln!("{:?} does not start: {error}", command.get_program());
+            false
+        }
+    }
+}
+
+/// Runs a cargo subcommand that comes as a separate component. When it is missing, rustup is asked
+/// for it once; a machine without rustup goes on without, and the summary says so.
+fn tool(root: &Path, component: &str, arguments: &[&str]) -> Ended {
+    let is_there = || {
+        cargo(root, &[arguments[0], "--version"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    if !is_there() {
+        println!(
+            "cargo {} is missing: asking rustup for {component}",
+            arguments[0]
+        );
+        let added = Command::new("rustup")
+            .args(["component", "add", component])
+            .status();
+        if !added.is_ok_and(|status| status.success()) || !is_there() {
+            return Ended::Skipped;
+        }
+    }
+    ended(succeeds(&mut cargo(root, arguments)))
+}
+
+/// Runs all tests, showing their output as it comes and adding up the results.
+fn tests(root: &Path, count: &mut Count) -> Ended {
+    let outcome = streamed(cargo(root, &TESTS), |line| {
+        if let Some(result) = parse_result(line) {
+            count.passed += result.passed;
+            count.failed += result.failed;
+            count.skipped += result.skipped;
+        }
+    });
+    let held = match outcome {
+        Ok(success) => success,
+        Err(error) => {
+            eprintln!("the tests did not run: {error}");
+            false
+        }
+    };
+    if !held && count.failed == 0 {
+        // A test binary that aborts or does not compile reports nothing: that is a failure, too.
+        count.failed = 1;
+    }
+    ended(held && count.failed == 0)
+}
+
+/// Runs `command` with its standard output passed through line by line; true when it succeeded.
+fn streamed(mut command: Command, mut see: impl FnMut(&str)) -> std::io::Result<bool> {
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let output = child
+        .stdout
+        .take()
+        .expect("the output was asked for as a pipe");
+    let mut output = BufReader::new(output);
+    let mut line = Vec::new();
+    let mut shown = std::io::stdout().lock();
+    while output.read_until(b'\n', &mut line)? > 0 {
+        shown.write_all(&line)?;
+        see(&String::from_utf8_lossy(&line));
+        line.clear();
+    }
+    Ok(child.wait()?.success())
+}
+
+/// Reads `test result: ok. 12 passed; 0 failed; 1 ignored; …`, wherever on the line it starts: a
+/// test that printed without a newline stands in front of it.
+fn parse_result(line: &str) -> Option<Count> {
+    let (_, rest) = line.split_once("test result: ")?;
+    let (_, numbers) = rest.split_once(". ")?;
+    let mut count = Count::default();
+    for part in numbers.split(';') {
+        let mut words = part.split_whitespace();
+        let (Some(number), Some(what)) = (words.next(), words.next()) else {
+            continue;
+        };
+        match (what, number.parse()) {
+            ("passed", Ok(n)) => count.passed = n,
+            ("failed", Ok(n)) => count.failed = n,
+            ("ignored", Ok(n)) => count.skipped = n,
+            _ => {}
+        }
+    }
+    Some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_line_is_counted() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.20s\n";
+        assert_eq!(
+            parse_result(line),
+            Some(Count {
+                passed: 12,
+                failed: 3,
+                skipped: 1
+            })
+        );
+    }
+
+    #[test]
+    fn a_result_behind_stray_output_is_counted() {
+        let line = "progress 100%test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured";
+        assert_eq!(
+            parse_result(line),
+            Some(Count {
+                passed: 2,
+                failed: 0,
+                skipped: 0
+            })
+        );
+    }
+
+    #[test]
+    fn other_lines_are_not_results() {
+        assert_eq!(parse_result("test ring::a_test ... ok"), None);
+        assert_eq!(parse_result("running 3 tests"), None);
+    }
+
+    #[test]
+    fn a_command_that_cannot_start_has_failed() {
+        assert!(!succeeds(&mut Command::new("no-such-program-of-dendra")));
+    }
+}

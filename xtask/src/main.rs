@@ -1,0 +1,61 @@
+//! The one door for people and for continuous integration: `cargo xtask <task>`.
+//!
+//! ```text
+//! ci      everything that must hold before a change is merged      what `make test` runs
+//! tidy    the rules of the house that no compiler knows            seconds
+//! ```
+//!
+//! Invariants
+//! 1. Every task works from a fresh clone: it needs cargo and nothing that cargo cannot fetch.
+//! 2. Exit 0 means that everything held; 1 that something did not; 2 that the task is unknown.
+//!
+//! Not here: how the product is built or run (`Makefile`).
+//! See: CONTRIBUTING.md.
+
+mod ci;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask <task>
+
+  ci      format, lints, tidy, documents, tests, release build
+  tidy    import table, module headers, file lengths, banned calls, links
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let root = root();
+    let held = match arguments
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
+        ["ci"] => ci::run(&root),
+        ["tidy"] => tidy::run(&root),
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            true
+        }
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    if held {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// The folder of the workspace: the parent of this crate's.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent()
+        .expect("this crate lives one folder below the workspace")
+        .to_owned()
+}
