@@ -15,7 +15,8 @@
 //! Not here: which facts the manifest repeats (`meta.rs`).
 //! See: docs/format/table.md.
 
-use super::block::{Block, BlockBuilder, BlockCursor};
+use super::block::{Block, BlockBuilder};
+use super::cursor::BlockCursor;
 use super::frame::Handle;
 use crate::engine::Direction;
 use dendra_base::Version;

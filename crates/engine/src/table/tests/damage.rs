@@ -4,7 +4,8 @@
 
 use super::*;
 use crate::Error;
-use crate::table::block::{Block, BlockCursor};
+use crate::table::block::Block;
+use crate::table::cursor::BlockCursor;
 use crate::table::filter::Filter;
 use crate::table::footer::{FOOTER_BYTES, Footer};
 use crate::table::frame::{self, Handle, Kind};
