@@ -274,6 +274,7 @@ const CHUNKS: &[&str] = &[
     "a\r\n0123456789\r\n",
     "003\r\nabc\r\n",
     "3;x\r\nabc\r\n",
+    "10\r\n0123456789abcdef\r\n",
     "3;x=\"y\"\r\nabc\r\n",
 ];
 const ODD_CHUNKS: &[&str] = &[
