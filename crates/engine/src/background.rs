@@ -13,7 +13,7 @@
 //! Not here: when slices run, and how far apart (the server's maintenance threads).
 //! See: docs/overload.md.
 
-use crate::compact::pick::{Plan, Reason, pick};
+use crate::compact::pick::{Plan, pick};
 use crate::compact::run::{Job, Purge};
 use crate::engine::{Engine, Maintained, hold};
 use crate::options::Durability;
@@ -286,23 +286,5 @@ impl Engine {
         wal::prepare(target, folder.log_floor, self.options.segment_bytes)?;
         Manifest::create(target, self.next_file_id(), &folder.snapshot())?;
         Ok(())
-    }
-}
-
-impl Reason {
-    /// For logs.
-    pub fn describe(&self) -> String {
-        match self {
-            Reason::Flush => "a memtable is full".to_owned(),
-            Reason::Level0Full { tables } => format!("level 0 has {tables} tables"),
-            Reason::LevelFull {
-                level,
-                bytes,
-                target,
-            } => {
-                format!("level {level} holds {bytes} bytes, its target is {target}")
-            }
-            Reason::Garbage { level } => format!("a table of level {level} is mostly tombstones"),
-        }
     }
 }

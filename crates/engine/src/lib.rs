@@ -11,11 +11,15 @@
 mod background;
 pub mod batch;
 mod cache;
+pub mod check;
 mod commit;
 mod compact;
+pub mod dump;
 mod engine;
 pub mod error;
 pub mod frame;
+mod memtable;
+mod merge;
 pub mod options;
 mod pressure;
 mod recover;
@@ -26,6 +30,7 @@ mod stats;
 pub mod table;
 pub mod tree;
 pub mod vfs;
+mod view;
 pub mod wal;
 
 pub use batch::{Batch, Guard, Outcome};

@@ -98,7 +98,7 @@ pub(crate) fn open(
 }
 
 /// A folder without `CURRENT` is new, unless something in it says otherwise.
-fn new_folder(vfs: &dyn Vfs, names: &[String], proposed: Identity) -> Result<Folder> {
+pub(crate) fn new_folder(vfs: &dyn Vfs, names: &[String], proposed: Identity) -> Result<Folder> {
     let holds_data = names.iter().find(|n| table::id_of_file_name(n).is_some());
     let mut witness = holds_data;
     for name in names {
@@ -166,7 +166,7 @@ fn first_needed_segment(folder: &Folder, names: &[String]) -> u64 {
 }
 
 /// The first needed segment existed before the manifest named it.
-fn check_log_start(folder: &Folder, names: &[String]) -> Result<()> {
+pub(crate) fn check_log_start(folder: &Folder, names: &[String]) -> Result<()> {
     let name = wal::segment_name(folder.log_floor);
     if folder.log_floor > 0 && !names.contains(&name) {
         return Err(Error::damaged(
@@ -179,7 +179,7 @@ fn check_log_start(folder: &Folder, names: &[String]) -> Result<()> {
 }
 
 /// A manifest that was damaged in a way its checksums cannot see must not become a panic.
-fn check_disjoint(opened: &[(usize, Arc<Table>)]) -> Result<()> {
+pub(crate) fn check_disjoint(opened: &[(usize, Arc<Table>)]) -> Result<()> {
     let mut ranges: Vec<_> = opened
         .iter()
         .filter(|(level, _)| *level > 0)

@@ -140,7 +140,7 @@ impl View {
         }
         let reading = || Reading::Cached(cache.clone(), FillCache::Yes);
         let (level0, sorted) = self.tree.levels.split_first().expect("a tree has levels");
-        for table in &level0.tables {
+        for table in level0.tables.iter() {
             sources.push(Box::new(TableIter::new(table.clone(), reading())));
         }
         for level in sorted.iter().filter(|l| !l.tables.is_empty()) {

@@ -1,14 +1,14 @@
 //! The log through its public face: on a real disk, over several lives, and as released.
 
-mod support;
+mod crashing;
 
+use crashing::{Crashes, crash_everywhere};
 use dendra_base::{CellRef, Prng, Version};
 use dendra_engine::vfs::faulty::{Failure, FaultyVfs, Repeat};
 use dendra_engine::vfs::{MemVfs, OsVfs, Vfs};
 use dendra_engine::wal::{self, LogWriter, Lsn, Recovery};
 use dendra_engine::{Batch, Error, Guard, Result};
 use std::sync::Arc;
-use support::{Crashes, crash_everywhere};
 
 const SALT: u64 = 0xda7a;
 const SEGMENT_BYTES: usize = 2 << 10;

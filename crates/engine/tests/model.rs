@@ -18,7 +18,9 @@ fn run(seed: u64, steps: u64) {
     println!("seed {seed}");
     let mut prng = Prng::new(seed);
     let options = draw_options(&mut prng);
-    let mut world = World::new(Arc::new(MemVfs::new()), options, seed);
+    let vfs = MemVfs::new();
+    vfs.set_would_block(prng.below(600), seed);
+    let mut world = World::new(Arc::new(vfs), options, seed);
     world.keys = 20 + prng.below(200);
     for _ in 0..steps {
         match prng.below(20) {

@@ -18,7 +18,7 @@
 //!
 //! Not here: the wall clock (an argument), the log that keeps the ceiling (crate `engine`,
 //! `raise_hlc_ceiling`, `hlc_floor`), origins of versions (crate `base`).
-//! See: docs/consistency.md; Kulkarni et al., "Logical Physical Clocks", 2014.
+//! See: Kulkarni et al., "Logical Physical Clocks", 2014.
 
 use crate::limits::{CEILING_LEFT_MS_MIN, CEILING_STEP_MS, HLC_AHEAD_MS_MAX};
 use std::fmt;

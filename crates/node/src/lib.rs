@@ -14,7 +14,7 @@
 //!
 //! Not here: bytes on disk (crate `engine`), bytes on the wire and status codes (crates `wire`,
 //! `server`), the ring and the machines of replicated operations (not yet written).
-//! See: docs/consistency.md, docs/overload.md.
+//! See: docs/overload.md, ARCHITECTURE.md.
 
 pub mod admission;
 pub mod hlc;

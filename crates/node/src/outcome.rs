@@ -16,7 +16,7 @@
 //! 2. A receipt's text is ASCII and fits one header.
 //!
 //! Not here: status codes and header names (crate `server`, `status.rs`), operating errors.
-//! See: docs/api.md, "Receipts"; docs/consistency.md, promise 3.
+//! See: docs/api.md, "Receipts".
 
 use crate::admission::Refusal;
 use crate::quorum::{Level, Quorum};

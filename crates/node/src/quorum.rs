@@ -12,7 +12,7 @@
 //! 1. `1 <= ack <= from <= nodes`: a `Quorum` that exists has been checked.
 //!
 //! Not here: which nodes those are (the ring), the text of the parameters (crate `wire`).
-//! See: docs/api.md, "How many copies, how many answers"; docs/consistency.md, promises 2 and 7.
+//! See: docs/api.md, "How many copies, how many answers".
 
 use std::fmt;
 

@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 /// Connections that wait in the kernel while accepting pauses; the kernel caps it by its own limit.
@@ -83,7 +82,7 @@ async fn until_true(mut stop: watch::Receiver<bool>) {
 }
 
 async fn accept_for_ever(shared: Arc<Shared>, socket: TcpListener) {
-    let socket = match AsyncFd::new(socket) {
+    let socket = match tokio::net::TcpListener::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => {
             tracing::error!(%error, "a listening socket cannot be watched");
@@ -93,18 +92,15 @@ async fn accept_for_ever(shared: Arc<Shared>, socket: TcpListener) {
     let mut is_pausing = false;
     loop {
         wait_for_room(&shared).await;
-        let accepted = match socket.readable().await {
-            Ok(mut guard) => guard.try_io(|socket| socket.get_ref().accept()),
-            Err(error) => Ok(Err(error)),
-        };
-        match accepted {
-            Err(_would_block) => {}
-            Ok(Ok((stream, _))) => {
+        // Out of this thread's watch list at once: the loop it goes to watches it from there.
+        let accepted = socket.accept().await;
+        match accepted.and_then(|(stream, _)| stream.into_std()) {
+            Ok(stream) => {
                 is_pausing = false;
                 hand_over(&shared, stream);
             }
-            Ok(Err(error)) if is_of_that_connection(&error) => {}
-            Ok(Err(error)) => {
+            Err(error) if is_of_that_connection(&error) => {}
+            Err(error) => {
                 if !is_pausing {
                     tracing::warn!(%error, "accepting pauses: the system has no room for one more connection");
                     is_pausing = true;
@@ -137,10 +133,7 @@ async fn wait_for_room(shared: &Shared) {
 }
 
 fn hand_over(shared: &Shared, stream: TcpStream) {
-    if let Err(error) = stream
-        .set_nonblocking(true)
-        .and_then(|()| stream.set_nodelay(true))
-    {
+    if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection was lost before it began");
         return;
     }

@@ -9,7 +9,7 @@
 //! Invariants
 //! 1. Single-threaded: everything here is plain cells, and waking is a push to the loop's own queue.
 //! 2. A round ends when the connection stops waiting; what belongs to an earlier round never arrives.
-//! 3. A passed deadline is told once and stays until `arm` or `disarm`.
+//! 3. A passed deadline is told once and stays until the next `arm`.
 //!
 //! Not here: who waits for what (`connection.rs`), tickets (`lane.rs`).
 
@@ -65,14 +65,9 @@ impl Seat {
         self.is_late.set(false);
     }
 
-    /// What follows has no deadline of its own.
-    pub(crate) fn disarm(&self) {
-        self.arm(u64::MAX);
-    }
-
-    /// The deadline as armed.
-    pub(crate) fn deadline_us(&self) -> u64 {
-        self.deadline_us.get()
+    /// Has the armed deadline passed?
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late.get()
     }
 
     /// Wakes the connection when its deadline has passed.
@@ -255,7 +250,7 @@ mod tests {
         assert_eq!(seat.due(), None);
         seat.check_deadline(100);
         assert_eq!(seat.due(), Some(Due::Deadline));
-        seat.disarm();
+        seat.arm(u64::MAX);
         assert_eq!(seat.due(), None);
     }
 

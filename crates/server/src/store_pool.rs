@@ -57,6 +57,8 @@ pub(crate) enum Answer {
     Cell(Option<Box<Cell>>),
     /// The scan with its next chunk.
     Chunk(Box<Scan>),
+    /// The scan without a further chunk, and whether damage was met.
+    ChunkFailed(Box<Scan>, bool),
     /// The deadline passed in the queue.
     Late,
     /// Bytes on disk are not what was written.
@@ -202,20 +204,25 @@ fn answer(shared: &Shared, job: Job) {
 }
 
 fn run(engine: &Engine, work: Work) -> Answer {
-    let result = match work {
-        Work::Get(key) => read(engine, &key),
+    match work {
+        Work::Get(key) => read(engine, &key).unwrap_or_else(|error| {
+            if note(&error) {
+                Answer::Damaged
+            } else {
+                Answer::Failed
+            }
+        }),
         Work::Chunk(mut scan) => match scan.fill(engine) {
-            Ok(()) => Ok(Answer::Chunk(scan)),
-            Err(error) => Err(error),
+            Ok(()) => Answer::Chunk(scan),
+            Err(error) => Answer::ChunkFailed(scan, note(&error)),
         },
-    };
-    result.unwrap_or_else(|error| {
-        tracing::error!(%error, "a read failed in the store pool");
-        match error {
-            Error::Damaged { .. } => Answer::Damaged,
-            _ => Answer::Failed,
-        }
-    })
+    }
+}
+
+/// Logs a failed read; is it damage?
+fn note(error: &Error) -> bool {
+    tracing::error!(%error, "a read failed in the store pool");
+    matches!(error, Error::Damaged { .. })
 }
 
 fn read(engine: &Engine, key: &Key) -> Result<Answer, Error> {
@@ -275,8 +282,7 @@ mod tests {
             assert!(pool.offer(point(slot)).is_ok());
         }
         pool.close();
-        let order: Vec<u32> =
-            std::iter::from_fn(|| pool.next().map(|job| job.slot)).collect();
+        let order: Vec<u32> = std::iter::from_fn(|| pool.next().map(|job| job.slot)).collect();
         assert_eq!(order, [0, 1, 2, 3, 100, 4, 5]);
     }
 }

@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn what_could_be_misread_is_refused() {
         use Access::{Read, Write};
-        let table: [(Option<&[u8]>, Option<&[u8]>, Access, &str); 9] = [
+        type Given = Option<&'static [u8]>;
+        let table: [(Given, Given, Access, &str); 9] = [
             (Some(TAG), Some(b"*"), Write, "not both"),
             (Some(WEAK), None, Write, "strongly"),
             (Some(WEAK), None, Read, "strongly"),

@@ -17,6 +17,10 @@ pub const TARGET_BYTES_MAX: usize = 8 * 1024;
 /// Header lines of a request. curl sends 3, a browser about 15.
 pub const HEADERS_LEN_MAX: usize = 64;
 
+/// The head of a successful answer about one key is shorter than this, whatever its numbers: room
+/// that a write buffer reserves at once.
+pub const ANSWER_HEAD_BYTES_MAX: usize = 512;
+
 /// Header lines of an answer or of a trailer that our client reads.
 pub const ANSWER_HEADERS_LEN_MAX: usize = 64;
 

@@ -180,3 +180,7 @@ fn pick_garbage(levels: &[Vec<&TableMeta>]) -> Option<Plan> {
     }
     None
 }
+
+#[cfg(test)]
+#[path = "pick_tests.rs"]
+mod tests;

@@ -422,11 +422,6 @@ impl Inserter {
         node.fixed().cell.store(record.as_ptr(), Ordering::Release);
         inserted
     }
-
-    /// The table that this writes to.
-    pub fn table(&self) -> &Arc<Memtable> {
-        &self.table
-    }
 }
 
 /// The writer's half. Called by the `Inserter` only, hence by one thread at a time, and always with

@@ -34,5 +34,4 @@ mod interleavings;
 #[cfg(test)]
 mod tests;
 
-pub use iter::MemtableIter;
-pub use list::{Inserted, Inserter, Memtable};
+pub use list::{Inserter, Memtable};

@@ -1,6 +1,7 @@
 //! The memtable beside a `BTreeMap`, and under threads.
 
-use super::{Inserted, Inserter, Memtable};
+use super::iter::MemtableIter;
+use super::list::{Inserted, Inserter, Memtable};
 use crate::engine::Direction;
 use crate::source::Source;
 use dendra_base::{CellRef, Prng, Version};
@@ -226,7 +227,7 @@ fn writer_table_and_iterators_may_move_between_threads() {
     fn may_move<T: Send>() {}
     fn may_be_shared<T: Sync>() {}
     may_move::<Inserter>();
-    may_move::<super::MemtableIter>();
+    may_move::<MemtableIter>();
     may_move::<Arc<Memtable>>();
     may_be_shared::<Memtable>();
 }

@@ -205,3 +205,102 @@ impl Folder {
         Edit { facts }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendra_base::Version;
+    use proptest::prelude::*;
+
+    fn meta(id: u64) -> TableMeta {
+        TableMeta {
+            id,
+            bytes: 10,
+            digest: 11,
+            records: 12,
+            tombstones: 1,
+            expiring: 2,
+            smallest: b"a".to_vec(),
+            largest: b"b".to_vec(),
+            version_min: Version::ZERO,
+            version_max: Version::MAX,
+        }
+    }
+
+    fn any_fact() -> impl Strategy<Value = Fact> {
+        prop_oneof![
+            (any::<u128>(), any::<u32>())
+                .prop_map(|(node, origin)| Fact::Identity(Identity { node, origin })),
+            (0usize..LEVELS_MAX, 0u64..6).prop_map(|(level, id)| Fact::AddTable {
+                level,
+                meta: meta(id)
+            }),
+            (0u64..6).prop_map(|id| Fact::RemoveTable { id }),
+            any::<u64>().prop_map(|segment| Fact::LogFloor { segment }),
+            any::<u64>().prop_map(|hlc| Fact::HlcCeiling { hlc }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn an_edit_reads_back(facts in prop::collection::vec(any_fact(), 0..8)) {
+            let edit = Edit { facts };
+            let mut bytes = Vec::new();
+            edit.encode(&mut bytes);
+            prop_assert_eq!(Edit::decode(&bytes), Ok(edit));
+        }
+
+        #[test]
+        fn decoding_garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(edit) = Edit::decode(&bytes) {
+                // Whatever it says is applied or refused with a sentence.
+                let _ = Folder::new().apply(edit);
+            }
+        }
+
+        #[test]
+        fn a_snapshot_makes_the_same_folder(edits in prop::collection::vec(any_fact(), 0..20)) {
+            let mut folder = Folder::new();
+            for fact in edits {
+                let before = folder.clone();
+                if folder.apply(Edit { facts: vec![fact] }).is_err() {
+                    folder = before;
+                }
+            }
+            let mut copy = Folder::new();
+            prop_assert_eq!(copy.apply(folder.snapshot()), Ok(()));
+            prop_assert_eq!(copy, folder);
+        }
+    }
+
+    #[test]
+    fn a_table_is_added_once_and_removed_only_when_it_is_there() {
+        let mut folder = Folder::new();
+        let add = |level| Edit {
+            facts: vec![Fact::AddTable {
+                level,
+                meta: meta(1),
+            }],
+        };
+        folder.apply(add(0)).expect("the first time");
+        assert!(folder.apply(add(1)).is_err());
+        let moved = vec![
+            Fact::RemoveTable { id: 1 },
+            Fact::AddTable {
+                level: 1,
+                meta: meta(1),
+            },
+        ];
+        folder
+            .apply(Edit { facts: moved })
+            .expect("a move is a removal and an addition");
+        assert!(
+            folder
+                .apply(Edit {
+                    facts: vec![Fact::RemoveTable { id: 2 }]
+                })
+                .is_err()
+        );
+        assert!(folder.apply(add(LEVELS_MAX)).is_err());
+    }
+}

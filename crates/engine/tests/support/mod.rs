@@ -1,60 +1,432 @@
-//! A power loss at every operation of a workload.
-//!
-//! ```text
-//! run once, count n operations
-//! for each of them: run again on a new folder, lose the power there ─► several images ─► check
-//! ```
+//! A dumb twin of the engine, and a driver that applies drawn operations to both.
 //!
 //! Invariants
-//! 1. The workload is deterministic: the same folder gives the same operations. This is checked.
-//! 2. `check` gets what the workload had acknowledged when the power went, and one possible disk.
-//!
-//! Not here: what must hold on that disk.
+//! 1. The twin is a `BTreeMap` of the newest cell per key: no log, no tables, no cleverness.
+//! 2. Everything is drawn from one seed; a failure names it.
 
-use dendra_base::Prng;
-use dendra_engine::vfs::MemVfs;
+#![allow(
+    dead_code,
+    reason = "each test binary uses its own part of this driver"
+)]
 
-/// How thoroughly to look.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Crashes {
-    /// Where the images come from.
-    pub(crate) seed: u64,
-    /// Images of the disk per crash, besides that of a killed process.
-    pub(crate) images: u32,
-    /// Operations from one crash to the next: 1 looks at all of them.
-    pub(crate) stride: u64,
+use dendra_base::{CellRef, Prng, Version};
+use dendra_engine::vfs::{Vfs, Wait};
+use dendra_engine::{
+    Batch, Cursor, Direction, Durability, Engine, Error, Flow, Guard, Identity, Lane, Lookup,
+    Maintained, Options, Outcome, Progress, Show,
+};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+pub const IDENTITY: Identity = Identity {
+    node: 0x1234_5678_9abc_def0_1122_3344,
+    origin: 7,
+};
+
+/// What the twin knows of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    pub version: Version,
+    /// `None` = tombstone.
+    pub value: Option<Vec<u8>>,
+    pub expiry_ms: Option<u64>,
 }
 
-/// Runs `workload` once for every operation it does, loses the power there, and shows `check` what
-/// the workload returned, a folder as it may be found afterwards, and a sentence that says which.
-/// Returns the number of folders that were checked.
-pub(crate) fn crash_everywhere<T>(
-    crashes: Crashes,
-    workload: impl Fn(&MemVfs) -> T,
-    check: impl Fn(&T, MemVfs, &str),
-) -> u64 {
-    let whole = MemVfs::new();
-    workload(&whole);
-    let operations = whole.operations();
-    assert!(operations > 0, "a workload without operations has no crash");
-    let mut prng = Prng::named(crashes.seed, "crash images");
-    let mut checked = 0;
-    for operation in (0..operations).step_by(crashes.stride as usize) {
-        let vfs = MemVfs::new();
-        vfs.crash_at(operation);
-        let acknowledged = workload(&vfs);
-        assert!(
-            vfs.has_crashed(),
-            "operation {operation} of {operations} never came: the workload is not deterministic"
-        );
-        let at = format!("crash at operation {operation}, seed {}", crashes.seed);
-        for image in 0..crashes.images {
-            let folder = vfs.crash_image(&mut prng);
-            check(&acknowledged, folder, &format!("{at}, image {image}"));
-        }
-        let folder = vfs.process_crash_image();
-        check(&acknowledged, folder, &format!("{at}, killed"));
-        checked += u64::from(crashes.images) + 1;
+impl Known {
+    pub fn is_live(&self, now_ms: u64) -> bool {
+        self.value.is_some() && self.expiry_ms.is_none_or(|e| now_ms < e)
     }
-    checked
+}
+
+pub type Twin = BTreeMap<Vec<u8>, Known>;
+
+/// One write as drawn, before it meets the engine.
+#[derive(Clone, Debug)]
+pub struct Write {
+    pub key: Vec<u8>,
+    pub known: Known,
+    pub guard: Guard,
+}
+
+/// Draws settings small enough that a few hundred writes see every kind of background work.
+pub fn draw_options(prng: &mut Prng) -> Options {
+    use dendra_engine::Compression::{Lz4, None, Zstd};
+    let mut options = Options::for_tests();
+    let pick = |prng: &mut Prng, of: &[usize]| of[prng.below(of.len() as u64) as usize];
+    options.memtable_bytes = pick(prng, &[2 << 10, 8 << 10, 32 << 10]);
+    options.memory_bytes = (options.memtable_bytes * 4).max(pick(prng, &[64 << 10, 1 << 20]));
+    options.block_bytes = pick(prng, &[256, 512, 4096]);
+    options.table_bytes = pick(prng, &[2 << 10, 8 << 10, 64 << 10]);
+    options.filter_bits_per_key = pick(prng, &[0, 4, 10]);
+    options.level0_tables_trigger = pick(prng, &[1, 2, 4]);
+    options.level1_bytes = pick(prng, &[4 << 10, 32 << 10]) as u64;
+    options.level_fanout = pick(prng, &[2, 4]) as u64;
+    options.compression = [None, Lz4, Zstd][prng.below(3) as usize];
+    options.compression_deepest = [None, Lz4, Zstd][prng.below(3) as usize];
+    options.durability = if prng.chance(1, 4) {
+        Durability::Os
+    } else {
+        Durability::Sync
+    };
+    options
+}
+
+pub struct World {
+    pub vfs: Arc<dyn Vfs>,
+    pub options: Options,
+    pub engine: Engine,
+    pub twin: Twin,
+    pub prng: Prng,
+    pub now_ms: u64,
+    pub keys: u64,
+    hlc: u64,
+    pub tolerates_faults: bool,
+    /// Submitted and not answered: may or may not have happened.
+    pub in_flight: Vec<Write>,
+    /// One write in five has a version from the past. Only for engines that purge nothing: nobody
+    /// may write below the purge horizon.
+    pub has_late_writes: bool,
+}
+
+impl World {
+    pub fn new(vfs: Arc<dyn Vfs>, options: Options, seed: u64) -> World {
+        World::try_new(vfs, options, seed).expect("a new folder opens")
+    }
+
+    pub fn try_new(vfs: Arc<dyn Vfs>, options: Options, seed: u64) -> Result<World, Error> {
+        let engine = Engine::open(vfs.clone(), options.clone(), IDENTITY, 1)?;
+        engine.raise_purge_horizon(Version::MAX);
+        Ok(World {
+            vfs,
+            options,
+            engine,
+            twin: Twin::new(),
+            prng: Prng::named(seed, "world"),
+            now_ms: 1_000,
+            keys: 60,
+            hlc: 0,
+            tolerates_faults: false,
+            in_flight: Vec::new(),
+            has_late_writes: false,
+        })
+    }
+
+    pub fn draw_key(&mut self) -> Vec<u8> {
+        let n = self.prng.below(self.keys);
+        let mut key = vec![0x10];
+        key.extend_from_slice(format!("key-{n:04}").as_bytes());
+        // Some keys are prefixes of others, and some are binary.
+        if n % 7 == 0 {
+            key.truncate(3 + (n % 5) as usize);
+            key.push(n as u8);
+        }
+        key
+    }
+
+    /// A write with a fresh version.
+    pub fn draw_write(&mut self) -> Write {
+        self.now_ms += self.prng.below(5);
+        let key = self.draw_key();
+        self.hlc = (self.hlc + 1).max(self.now_ms << 16);
+        let late = if self.has_late_writes && self.prng.chance(1, 5) {
+            self.prng.below(50 << 16)
+        } else {
+            0
+        };
+        let version = Version {
+            hlc: self.hlc - late,
+            origin: 7,
+            rmw: 0,
+        };
+        let is_delete = self.prng.chance(1, 4);
+        let len = if self.prng.chance(1, 20) {
+            3000
+        } else {
+            self.prng.below(80)
+        };
+        let mut value = vec![0; len as usize];
+        self.prng.fill(&mut value);
+        let expiry_ms =
+            (!is_delete && self.prng.chance(1, 8)).then(|| self.now_ms + self.prng.below(200));
+        let guard = match self.prng.below(12) {
+            0 => Guard::Absent,
+            1 => Guard::Present,
+            2 | 3 => {
+                let of = self.twin.get(&key).map_or(Version::ZERO, |k| k.version);
+                if self.prng.chance(1, 2) {
+                    Guard::Matches(of)
+                } else {
+                    Guard::Differs(of)
+                }
+            }
+            _ => Guard::None,
+        };
+        let known = Known {
+            version,
+            value: (!is_delete).then_some(value),
+            expiry_ms,
+        };
+        Write { key, known, guard }
+    }
+
+    /// What the twin says must happen.
+    pub fn expect(&self, write: &Write) -> Outcome {
+        let current = self.twin.get(&write.key);
+        let live = current
+            .filter(|k| k.is_live(self.now_ms))
+            .map(|k| k.version);
+        let holds = match write.guard {
+            Guard::None => true,
+            Guard::Present => live.is_some(),
+            Guard::Absent => live.is_none(),
+            Guard::Matches(v) => live == Some(v),
+            Guard::Differs(v) => live != Some(v),
+        };
+        if !holds {
+            return Outcome::GuardFailed { current: live };
+        }
+        Outcome::Applied {
+            version: write.known.version,
+        }
+    }
+
+    pub fn apply_to_twin(twin: &mut Twin, write: &Write, version: Version) {
+        let known = Known {
+            version,
+            ..write.known.clone()
+        };
+        match twin.get(&write.key) {
+            Some(current) if current.version >= version => {}
+            _ => {
+                twin.insert(write.key.clone(), known);
+            }
+        }
+    }
+
+    pub fn push(batch: &mut Batch, token: u64, write: &Write, now_ms: u64) {
+        let known = &write.known;
+        let cell = match &known.value {
+            Some(value) => CellRef {
+                expiry_ms: known.expiry_ms,
+                ..CellRef::value(&write.key, known.version, value)
+            },
+            None => CellRef::tombstone(&write.key, known.version),
+        };
+        batch.push(token, &write.key, &cell, write.guard, now_ms);
+    }
+
+    /// Commits one drawn batch and checks outcomes against the twin.
+    pub fn step_writes(&mut self, count: u64) -> Result<(), Error> {
+        let mut batch = Batch::new();
+        let writes: Vec<Write> = (0..count).map(|_| self.draw_write()).collect();
+        for (token, write) in writes.iter().enumerate() {
+            Self::push(&mut batch, token as u64, write, self.now_ms);
+        }
+        self.engine
+            .submit(&mut batch)
+            .expect("the queue holds one batch");
+        self.in_flight = writes.clone();
+        let mut done = Vec::new();
+        match self.engine.commit(&mut done) {
+            Ok(()) => {}
+            Err(error @ Error::Poisoned { .. }) => return Err(error),
+            Err(error) => {
+                let is_given_up = |o| matches!(o, Outcome::NotApplied | Outcome::NoRoom);
+                let not_applied = done.iter().all(|(_, o)| is_given_up(*o));
+                assert!(
+                    not_applied && done.len() == writes.len(),
+                    "{error}: nothing was written"
+                );
+                self.in_flight.clear();
+                return Err(error);
+            }
+        }
+        self.in_flight.clear();
+        assert_eq!(done.len(), writes.len(), "every token comes back once");
+        for (token, outcome) in done {
+            let write = &writes[token as usize];
+            let expected = self.expect(write);
+            match (outcome, expected) {
+                (Outcome::Applied { version }, Outcome::Applied { version: drawn }) => {
+                    assert!(version >= drawn, "a guard may only raise a version");
+                    Self::apply_to_twin(&mut self.twin, write, version);
+                }
+                // A guard that could not read its key: only under injected faults.
+                (Outcome::NotApplied, _) if self.tolerates_faults => {}
+                (outcome, expected) => assert_eq!(outcome, expected, "{write:?}"),
+            }
+        }
+        Ok(())
+    }
+
+    pub fn maintain(&mut self, lane: Lane, budget_bytes: usize) -> Result<Maintained, Error> {
+        self.engine.maintain(lane, self.now_ms, budget_bytes)
+    }
+
+    /// What a client sees of a key: first without waiting for the disk, as an event loop asks, and
+    /// when that is refused, with waiting.
+    pub fn seen(&self, engine: &Engine, key: &[u8]) -> Option<(Version, Vec<u8>)> {
+        for wait in [Wait::Never, Wait::Block] {
+            let found = engine.get(key, wait, |cell| {
+                assert!(cell.is_intact(key), "the checksum belongs to key and value");
+                live_part(&cell, self.now_ms)
+            });
+            match found.expect("nothing is damaged") {
+                Lookup::Cell(live) => return live,
+                Lookup::Nothing => return None,
+                Lookup::WouldBlock => assert_eq!(wait, Wait::Never, "a blocking read waits"),
+            }
+        }
+        unreachable!("a blocking read finds out")
+    }
+
+    pub fn check_key(&self, key: &[u8]) {
+        let found = self.seen(&self.engine, key);
+        assert_eq!(
+            found,
+            self.twin_live(key),
+            "key {:?}",
+            String::from_utf8_lossy(key)
+        );
+    }
+
+    fn twin_live(&self, key: &[u8]) -> Option<(Version, Vec<u8>)> {
+        let known = self.twin.get(key).filter(|k| k.is_live(self.now_ms))?;
+        Some((
+            known.version,
+            known.value.clone().expect("live values have bytes"),
+        ))
+    }
+
+    pub fn check_all_keys(&self) {
+        for key in self.twin.keys() {
+            self.check_key(key);
+        }
+        self.check_key(b"\x10never written");
+    }
+
+    /// Scans a drawn range in drawn chunks and compares with the twin.
+    pub fn check_scan(&mut self) {
+        let (a, b) = (self.draw_key(), self.draw_key());
+        let start = match self.prng.below(3) {
+            0 => Bound::Unbounded,
+            1 => Bound::Included(a.clone()),
+            _ => Bound::Excluded(a.clone()),
+        };
+        let end = match self.prng.below(3) {
+            0 => Bound::Unbounded,
+            1 => Bound::Included(b.clone()),
+            _ => Bound::Excluded(b.clone()),
+        };
+        let direction = if self.prng.chance(1, 2) {
+            Direction::Forward
+        } else {
+            Direction::Backward
+        };
+        let budget = 1 + self.prng.below(2000) as usize;
+        let found = self
+            .scan(start.clone(), end.clone(), direction, budget)
+            .expect("nothing is damaged");
+        let inside = |key: &[u8]| {
+            let after = match &start {
+                Bound::Unbounded => true,
+                Bound::Included(s) => key >= s.as_slice(),
+                Bound::Excluded(s) => key > s.as_slice(),
+            };
+            let before = match &end {
+                Bound::Unbounded => true,
+                Bound::Included(e) => key <= e.as_slice(),
+                Bound::Excluded(e) => key < e.as_slice(),
+            };
+            after && before
+        };
+        let mut expected: Vec<(Vec<u8>, Version, Vec<u8>)> = self
+            .twin
+            .keys()
+            .filter(|k| inside(k))
+            .filter_map(|k| self.twin_live(k).map(|(v, value)| (k.clone(), v, value)))
+            .collect();
+        if direction == Direction::Backward {
+            expected.reverse();
+        }
+        assert_eq!(found, expected, "scan {start:?} .. {end:?} {direction:?}");
+    }
+
+    pub fn scan(
+        &self,
+        start: Bound<Vec<u8>>,
+        end: Bound<Vec<u8>>,
+        direction: Direction,
+        budget: usize,
+    ) -> Result<Vec<(Vec<u8>, Version, Vec<u8>)>, Error> {
+        let mut cursor = Cursor::new(
+            start,
+            end,
+            direction,
+            Show::Live {
+                now_ms: self.now_ms,
+            },
+        );
+        let mut found = Vec::new();
+        loop {
+            let progress = self.engine.scan(&mut cursor, budget, |key, cell| {
+                assert!(cell.is_intact(key), "the checksum belongs to key and value");
+                found.push((key.to_vec(), cell.version, cell.value.to_vec()));
+                Flow::Continue
+            })?;
+            if progress == Progress::Done {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// After a crash: every key shows what was acknowledged, or what was in flight.
+    pub fn check_survivors(&mut self, engine: &Engine) {
+        for key in self
+            .twin
+            .keys()
+            .chain(self.in_flight.iter().map(|w| &w.key))
+        {
+            let found = self.seen(engine, key);
+            let acknowledged = self.twin_live(key);
+            let is_in_flight = self.in_flight.iter().filter(|w| w.key == *key).any(|w| {
+                let live = Some(&w.known).filter(|k| k.is_live(self.now_ms));
+                match (live.and_then(|k| k.value.as_ref()), &found) {
+                    // A guard may have raised the version.
+                    (Some(value), Some((version, bytes))) => {
+                        value == bytes && *version >= w.known.version
+                    }
+                    (None, None) => true,
+                    _ => false,
+                }
+            });
+            assert!(
+                found == acknowledged || is_in_flight,
+                "key {:?}: found {found:?}, acknowledged {acknowledged:?}, in flight {:?}",
+                String::from_utf8_lossy(key),
+                self.in_flight
+            );
+        }
+    }
+
+    /// Drops the engine as it is and opens the folder again.
+    pub fn reopen(mut self) -> World {
+        drop(self.engine);
+        self.engine = Engine::open(
+            self.vfs.clone(),
+            self.options.clone(),
+            IDENTITY,
+            self.now_ms,
+        )
+        .expect("a folder that was left in peace opens");
+        self.engine.raise_purge_horizon(Version::MAX);
+        self
+    }
+}
+
+/// What a client would see of a cell.
+pub fn live_part(cell: &CellRef<'_>, now_ms: u64) -> Option<(Version, Vec<u8>)> {
+    cell.is_live(now_ms)
+        .then(|| (cell.version, cell.value.to_vec()))
 }

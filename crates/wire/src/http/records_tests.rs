@@ -1,1 +1,202 @@
+//! Records read back in every framing.
 
+use super::*;
+use crate::http::response::{ScanEnd, scan_end};
+use crate::http::{ChunkDecoder, Step};
+use proptest::prelude::*;
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The chunks of a body that is whole.
+fn chunks(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut decoder = ChunkDecoder::new(u64::MAX);
+    let mut rest = bytes;
+    let mut chunks = Vec::new();
+    loop {
+        match decoder.decode(rest).expect("our own chunks are sound") {
+            Step::Data { start, end } => {
+                chunks.push(rest[start..end].to_vec());
+                rest = &rest[end..];
+            }
+            Step::End { consumed } => {
+                assert_eq!(consumed, rest.len());
+                return chunks;
+            }
+            Step::More { .. } => panic!("the body is whole"),
+        }
+    }
+}
+
+fn encode(framing: Framing, show: Show, pairs: &Pairs) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (key, value) in pairs {
+        record(&mut out, framing, show, key, value);
+    }
+    scan_end(&mut out, framing, ScanEnd::Complete);
+    out
+}
+
+#[test]
+fn each_framing_is_drawn_once() {
+    let pairs: Pairs = vec![
+        (b"a\"\n".to_vec(), b"v\x01".to_vec()),
+        (b"b".to_vec(), vec![0xff]),
+    ];
+    let end = b"0\r\nDendra-Scan: complete\r\n\r\n";
+    let table: [(Framing, Show, &[&[u8]]); 5] = [
+        (
+            Framing::Plain,
+            Show::KeysAndValues,
+            &[b"6\r\n", b"a\"\n\nv\x01", b"\r\n3\r\n", b"b\n\xff", b"\r\n"],
+        ),
+        (
+            Framing::Ndjson,
+            Show::KeysAndValues,
+            &[
+                b"22\r\n",
+                br#"{"key":"a\"\n","value":"v\u0001"}"#,
+                b"\n\r\n2c\r\n",
+                br#"{"key_base64":"Yg==","value_base64":"/w=="}"#,
+                b"\n\r\n",
+            ],
+        ),
+        (
+            Framing::Records,
+            Show::KeysAndValues,
+            &[
+                b"d\r\n\0\0\0\x03\0\0\0\x02a\"\nv\x01\r\n",
+                b"a\r\n\0\0\0\x01\0\0\0\x01b\xff\r\n",
+                b"8\r\n\xff\xff\xff\xff\xff\xff\xff\xff\r\n",
+            ],
+        ),
+        (
+            Framing::Plain,
+            Show::KeysOnly,
+            &[b"4\r\n", b"a\"\n\n", b"\r\n2\r\n", b"b\n", b"\r\n"],
+        ),
+        (
+            Framing::Ndjson,
+            Show::KeysOnly,
+            &[
+                b"10\r\n",
+                br#"{"key":"a\"\n"}"#,
+                b"\n\r\nc\r\n",
+                br#"{"key":"b"}"#,
+                b"\n\r\n",
+            ],
+        ),
+    ];
+    for (framing, show, parts) in table {
+        let expected = [parts.concat().as_slice(), end].concat();
+        let bytes = encode(framing, show, &pairs);
+        assert_eq!(
+            bytes.escape_ascii().to_string(),
+            expected.escape_ascii().to_string(),
+            "{framing:?} {show:?}"
+        );
+    }
+}
+
+#[test]
+fn a_cut_scan_has_no_end_mark() {
+    let mut out = Vec::new();
+    scan_end(
+        &mut out,
+        Framing::Records,
+        ScanEnd::Stopped { next: b"a b" },
+    );
+    assert_eq!(out, b"0\r\nDendra-Scan: stopped; next=a%20b\r\n\r\n");
+}
+
+#[test]
+fn impossible_lengths_are_bad() {
+    for lengths in [
+        [0, 1],
+        [1025, 0],
+        [1, (8 << 20) + 1],
+        [u32::MAX, 1],
+        [1, u32::MAX],
+    ] {
+        let bytes: Vec<u8> = lengths.iter().flat_map(|len| len.to_be_bytes()).collect();
+        assert_eq!(decode_record(&bytes), Decoded::Bad, "{lengths:?}");
+    }
+}
+
+/// One field of a line, as text or as base64.
+fn field(line: &serde_json::Value, name: &str) -> Vec<u8> {
+    match (&line[name], &line[format!("{name}_base64")]) {
+        (serde_json::Value::String(text), serde_json::Value::Null) => text.clone().into_bytes(),
+        (serde_json::Value::Null, serde_json::Value::String(text)) => {
+            STANDARD.decode(text).expect("base64 reads back")
+        }
+        other => panic!("exactly one form of {name}: {other:?}"),
+    }
+}
+
+fn any_pairs() -> impl Strategy<Value = Pairs> {
+    let bytes = |min: usize| {
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), min..20),
+            prop::collection::vec(0u8..128, min..20),
+            "\\PC{1,8}".prop_map(String::into_bytes),
+        ]
+    };
+    prop::collection::vec((bytes(1), bytes(0)), 0..8)
+}
+
+proptest! {
+    #[test]
+    fn plain_is_one_chunk_per_record(pairs in any_pairs()) {
+        let chunks = chunks(&encode(Framing::Plain, Show::KeysAndValues, &pairs));
+        prop_assert_eq!(chunks.len(), pairs.len());
+        for (chunk, (key, value)) in chunks.iter().zip(&pairs) {
+            prop_assert_eq!(chunk, &[key.as_slice(), b"\n", value].concat());
+            if !key.contains(&b'\n') {
+                prop_assert_eq!(split_plain(chunk), Some((key.as_slice(), value.as_slice())));
+            }
+        }
+    }
+
+    #[test]
+    fn ndjson_reads_back_with_another_parser(pairs in any_pairs()) {
+        for show in [Show::KeysAndValues, Show::KeysOnly] {
+            let chunks = chunks(&encode(Framing::Ndjson, show, &pairs));
+            prop_assert_eq!(chunks.len(), pairs.len());
+            for (chunk, (key, value)) in chunks.iter().zip(&pairs) {
+                let (line_end, line) = chunk.split_last().expect("a chunk is not empty");
+                prop_assert_eq!(*line_end, b'\n');
+                prop_assert!(!line.contains(&b'\n'));
+                let line = serde_json::from_slice(line).expect("a line is JSON");
+                prop_assert_eq!(&field(&line, "key"), key);
+                if show == Show::KeysAndValues {
+                    prop_assert_eq!(&field(&line, "value"), value);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn records_read_back(pairs in any_pairs()) {
+        let body = chunks(&encode(Framing::Records, Show::KeysAndValues, &pairs)).concat();
+        let mut rest = body.as_slice();
+        for (key, value) in &pairs {
+            for len in 0..rest.len() {
+                match decode_record(&rest[..len]) {
+                    Decoded::Incomplete { wanted } => prop_assert!(wanted > len),
+                    Decoded::Record { consumed, .. } => prop_assert!(consumed <= len),
+                    other => prop_assert!(false, "{:?}", other),
+                }
+            }
+            let consumed = 8 + key.len() + value.len();
+            let expected = Decoded::Record { key, value, consumed };
+            prop_assert_eq!(decode_record(rest), expected);
+            rest = &rest[consumed..];
+        }
+        prop_assert_eq!(decode_record(rest), Decoded::End { consumed: rest.len() });
+    }
+
+    #[test]
+    fn no_bytes_panic_the_decoder(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        decode_record(&bytes);
+    }
+}

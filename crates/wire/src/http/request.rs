@@ -356,12 +356,32 @@ fn strip_authority(target: &[u8]) -> Result<&[u8], Refusal> {
     Ok(origin)
 }
 
-/// Bytes that may stand in a host and port. Names are not resolved and not compared: Dendra has
-/// no virtual hosts.
+/// Is this a host, perhaps with a port? Names are not resolved and not compared: Dendra has no
+/// virtual hosts. Percent-encoded names are legal and unheard of, and refused.
 fn is_host(value: &[u8]) -> bool {
-    value
-        .iter()
-        .all(|&b| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(&b))
+    let port = match value.strip_prefix(b"[") {
+        Some(rest) => {
+            let Some(end) = rest.iter().position(|&b| b == b']') else {
+                return false;
+            };
+            let (address, behind) = (&rest[..end], &rest[end + 1..]);
+            let is_address = |&b: &u8| b.is_ascii_hexdigit() || b == b':' || b == b'.';
+            if address.is_empty() || !address.iter().all(is_address) {
+                return false;
+            }
+            behind
+        }
+        None => {
+            let is_name = |&&b: &&u8| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&b);
+            let name_len = value.iter().take_while(is_name).count();
+            &value[name_len..]
+        }
+    };
+    match port {
+        [] => true,
+        [b':', digits @ ..] => digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
 }
 
 /// What the header lines said, collected in one pass.

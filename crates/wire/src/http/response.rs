@@ -27,6 +27,7 @@ use super::accept::Framing;
 use super::records;
 use super::request::{Connection, Head, Method};
 use crate::copies::Level;
+use crate::limits::ANSWER_HEAD_BYTES_MAX;
 use crate::percent;
 use crate::refusal::{Known, Refusal};
 use dendra_base::Version;
@@ -98,12 +99,9 @@ pub struct Found {
     pub receipt: Receipt,
 }
 
-/// Bytes that the head of any answer stays below, value excluded.
-pub const HEAD_BYTES_MAX: usize = 512;
-
 /// 200 with a value (GET) or its length only (HEAD).
 pub fn value(out: &mut Vec<u8>, style: Style, found: &Found, value: &[u8]) {
-    out.reserve(HEAD_BYTES_MAX + value.len());
+    out.reserve(ANSWER_HEAD_BYTES_MAX + value.len());
     out.extend_from_slice(
         b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nX-Content-Type-Options: nosniff\r\n",
     );

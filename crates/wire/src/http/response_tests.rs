@@ -1,1 +1,182 @@
+//! The bytes of each answer.
 
+use super::*;
+
+const VERSION: Version = Version {
+    hlc: 0x0193_abcd_0000_0001,
+    origin: 0x1f,
+    rmw: 0,
+};
+const RECEIPT: Receipt = Receipt {
+    acks: 1,
+    from: 1,
+    level: Level::Linearizable,
+    durability: Durability::Sync,
+};
+const FOUND: Found = Found {
+    version: VERSION,
+    expiry_ms: None,
+    receipt: RECEIPT,
+};
+const KEEP: Style = Style {
+    connection: Connection::Persist,
+    omits_body: false,
+};
+const HEAD_ONLY: Style = Style {
+    connection: Connection::Persist,
+    omits_body: true,
+};
+const TAG: &str = "ETag: \"0193abcd00000001-1f-0\"\r\n";
+const ACHIEVED: &str = "Dendra-Receipt: acks=1/1; level=linearizable; durability=sync\r\n";
+
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    write(&mut out);
+    String::from_utf8(out).expect("these answers are ASCII")
+}
+
+#[test]
+fn a_value_comes_with_its_version_and_receipt() {
+    let start = "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nX-Content-Type-Options: nosniff\r\n";
+    let plain = written(|out| value(out, KEEP, &FOUND, b"abc"));
+    assert_eq!(
+        plain,
+        format!("{start}{TAG}{ACHIEVED}Content-Length: 3\r\n\r\nabc")
+    );
+    let expiring = Found {
+        expiry_ms: Some(1_754_000_000_000),
+        ..FOUND
+    };
+    let head = written(|out| value(out, HEAD_ONLY, &expiring, b"abc"));
+    let expires = "Dendra-Expires: 1754000000000\r\n";
+    assert_eq!(
+        head,
+        format!("{start}{TAG}{ACHIEVED}{expires}Content-Length: 3\r\n\r\n")
+    );
+}
+
+#[test]
+fn writes_are_answered_without_a_body() {
+    let end = "Content-Length: 0\r\n";
+    let created = written(|out| created(out, KEEP, VERSION, RECEIPT));
+    assert_eq!(
+        created,
+        format!("HTTP/1.1 201 Created\r\n{TAG}{ACHIEVED}{end}\r\n")
+    );
+    let accepted = written(|out| accepted(out, KEEP.closing(), VERSION, RECEIPT));
+    assert_eq!(
+        accepted,
+        format!("HTTP/1.1 202 Accepted\r\n{TAG}{ACHIEVED}{end}Connection: close\r\n\r\n")
+    );
+}
+
+#[test]
+fn absence_is_an_outcome_with_a_receipt() {
+    let receipt = Receipt {
+        acks: 1,
+        from: 3,
+        level: Level::Eventual,
+        durability: Durability::Os,
+    };
+    assert_eq!(
+        written(|out| absent(out, KEEP, receipt)),
+        "HTTP/1.1 404 Not Found\r\nDendra-Receipt: acks=1/3; level=eventual; durability=os\r\nContent-Length: 0\r\n\r\n"
+    );
+}
+
+#[test]
+fn a_failed_condition_names_the_current_version() {
+    let present = written(|out| condition_failed(out, KEEP, Some(VERSION)));
+    assert!(present.starts_with("HTTP/1.1 412 Precondition Failed\r\n"));
+    assert!(present.contains(TAG));
+    assert!(present.contains("Dendra-Receipt: outcome=not-applied\r\n"));
+    assert!(present.ends_with("\r\n\r\ncondition-failed: the record has the version in ETag\n"));
+    let absent = written(|out| condition_failed(out, KEEP, None));
+    assert!(!absent.contains("ETag"));
+}
+
+#[test]
+fn a_refusal_is_one_sentence_behind_its_code_word() {
+    let bad = Refusal::bad("bad-quorum", "ack=3 exceeds from=2");
+    assert_eq!(
+        written(|out| refusal(out, KEEP, &bad)),
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nX-Content-Type-Options: nosniff\r\nContent-Length: 33\r\n\r\nbad-quorum: ack=3 exceeds from=2\n"
+    );
+    let method = written(|out| refusal(out, HEAD_ONLY, &Refusal::method_not_allowed("GET")));
+    assert!(method.contains("\r\nAllow: GET\r\n") && method.ends_with("\r\n\r\n"));
+    let few = Refusal::too_few_answers(1, 2, 3, Known::Unknown);
+    let few = written(|out| refusal(out, KEEP, &few));
+    assert!(few.starts_with("HTTP/1.1 504 Gateway Timeout\r\n"));
+    assert!(few.contains("\r\nDendra-Receipt: acks=1/3; outcome=unknown\r\n"));
+    let full = written(|out| refusal(out, KEEP, &Refusal::disk_full(5)));
+    assert!(full.starts_with("HTTP/1.1 507 ") && full.contains("\r\nRetry-After: 5\r\n"));
+    let broken = written(|out| refusal(out, KEEP, &Refusal::framing("broken")));
+    assert!(
+        broken.contains("\r\nConnection: close\r\n"),
+        "broken framing closes"
+    );
+}
+
+#[test]
+fn an_http_1_0_client_is_told_that_its_connection_stays() {
+    let keep = Style {
+        connection: Connection::KeepAlive,
+        ..KEEP
+    };
+    let text = written(|out| text(out, keep, 200, "serving\n"));
+    assert!(text.contains("\r\nConnection: keep-alive\r\n\r\nserving\n"));
+}
+
+#[test]
+fn a_scan_declares_its_trailer() {
+    assert_eq!(
+        written(|out| scan_head(out, KEEP, Framing::Ndjson, RECEIPT)),
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nX-Content-Type-Options: nosniff\r\n{ACHIEVED}Transfer-Encoding: chunked\r\nTrailer: Dendra-Scan\r\n\r\n"
+        )
+    );
+}
+
+#[test]
+fn the_longest_head_stays_below_its_bound() {
+    let longest = Found {
+        version: Version::MAX,
+        expiry_ms: Some(u64::MAX),
+        receipt: Receipt {
+            acks: 255,
+            from: 255,
+            ..RECEIPT
+        },
+    };
+    let style = Style {
+        connection: Connection::KeepAlive,
+        omits_body: true,
+    };
+    assert!(written(|out| value(out, style, &longest, b"")).len() < ANSWER_HEAD_BYTES_MAX);
+}
+
+#[test]
+fn numbers_are_written_as_the_formatter_writes_them() {
+    for shift in 0..64 {
+        for number in [1u64 << shift, (1 << shift) - 1, u64::MAX >> shift] {
+            assert_eq!(written(|out| decimal(out, number)), number.to_string());
+            for (digits_min, expected) in
+                [(1, format!("{number:x}")), (16, format!("{number:016x}"))]
+            {
+                assert_eq!(
+                    written(|out| hexadecimal(out, number, digits_min)),
+                    expected
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_status_that_a_refusal_uses_has_its_words() {
+    for status in [
+        400, 405, 406, 408, 413, 414, 415, 417, 431, 500, 501, 503, 504, 505, 507,
+    ] {
+        assert!(!reason(status).is_empty(), "{status}");
+    }
+}

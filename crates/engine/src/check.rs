@@ -1,0 +1,328 @@
+//! Verifies a whole folder that no node runs on: every byte that a reader could meet.
+//!
+//! ```text
+//! CURRENT ─► manifest ─► each live table: digest, blocks, order, filters, values
+//!                   └──► log from the first needed segment: batches, records, values
+//! the rest of the names: what the next start removes, and what is not ours
+//! ```
+//!
+//! Invariants
+//! 1. Nothing is written, not even the lock file: the caller keeps other processes out.
+//! 2. One damaged file does not hide another; within a table or the log, what follows the first
+//!    damage cannot be trusted and is not judged.
+//! 3. A folder without findings opens, and every read in it answers.
+//!
+//! Not here: repair (restore a copy, or another replica), the command line (crate `dendra`).
+//! See: docs/format/folder.md.
+
+use crate::engine::{Identity, log_salt};
+use crate::table::{self, Table, TableMeta};
+use crate::tree::edit::Folder;
+use crate::tree::manifest::{self, Entry};
+use crate::vfs::Vfs;
+use crate::{Error, Result, recover, wal};
+use dendra_base::CellRef;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// One damaged spot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// File name inside the folder.
+    pub file: String,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// What was expected and what was found.
+    pub reason: String,
+}
+
+/// What was looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// The manifest in force, when there is one.
+    pub manifest: Option<String>,
+    /// Live tables.
+    pub tables: u64,
+    /// Their bytes.
+    pub table_bytes: u64,
+    /// Their records, tombstones included.
+    pub records: u64,
+    /// How many of them are tombstones.
+    pub tombstones: u64,
+    /// Log segments that the next start reads.
+    pub log_segments: u64,
+    /// Records in them.
+    pub log_records: u64,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What was looked at.
+    pub summary: Summary,
+    /// Damage. Empty = the folder is whole.
+    pub findings: Vec<Finding>,
+    /// Worth knowing and no damage: a torn tail, files that the next start removes.
+    pub notes: Vec<String>,
+}
+
+/// Values that are not what their writer stored, named one by one up to this many per file.
+const VALUES_NAMED_MAX: u64 = 20;
+
+/// Checks the folder behind `vfs`. Requires: no node runs on it; the caller holds its lock.
+///
+/// Errors: the folder cannot be listed, was written by a newer program, or is not a Dendra folder.
+/// Damage is in the report, never an error.
+pub fn check_folder(vfs: &dyn Vfs) -> Result<Report> {
+    let names = vfs
+        .list()
+        .map_err(|e| Error::io("listing the data folder", e))?;
+    let mut check = Check {
+        vfs,
+        report: Report::default(),
+    };
+    let Some(folder) = check.manifest(&names)? else {
+        return Ok(check.report);
+    };
+    let whole = check.tables(&folder, &names)?;
+    if let Err(e) = recover::check_disjoint(&whole) {
+        check.find(e)?;
+    }
+    check.log(&folder, &names)?;
+    check.leftovers(&folder, &names);
+    Ok(check.report)
+}
+
+struct Check<'a> {
+    vfs: &'a dyn Vfs,
+    report: Report,
+}
+
+/// The level of a table and the table.
+type Placed = (usize, Arc<Table>);
+
+impl Check<'_> {
+    /// Files a damage as a finding; anything else ends the check.
+    fn find(&mut self, error: Error) -> Result<()> {
+        match error {
+            Error::Damaged {
+                file,
+                offset,
+                reason,
+            } => {
+                self.report.findings.push(Finding {
+                    file,
+                    offset,
+                    reason,
+                });
+                Ok(())
+            }
+            other => Err(other),
+        }
+    }
+
+    /// As `find`, for an operation on `file`: a file that the disk does not hand out is damaged.
+    fn find_in(&mut self, file: &str, error: Error) -> Result<()> {
+        match error {
+            Error::Io { source, .. } => {
+                self.report.findings.push(Finding {
+                    file: file.to_owned(),
+                    offset: 0,
+                    reason: format!("it cannot be read: {source}"),
+                });
+                Ok(())
+            }
+            other => self.find(other),
+        }
+    }
+
+    /// The folder as its manifest says; `None` when that is empty or cannot be known.
+    fn manifest(&mut self, names: &[String]) -> Result<Option<Folder>> {
+        let id = match manifest::current(self.vfs, names) {
+            Ok(Some(id)) => id,
+            Ok(None) => {
+                let nobody = Identity { node: 0, origin: 0 };
+                match recover::new_folder(self.vfs, names, nobody) {
+                    Ok(_) => self
+                        .report
+                        .notes
+                        .push("the folder holds no data yet".to_owned()),
+                    Err(e) => self.find(e)?,
+                }
+                return Ok(None);
+            }
+            Err(e) => {
+                self.find_in(manifest::CURRENT, e)?;
+                return Ok(None);
+            }
+        };
+        let name = manifest::file_name(id);
+        self.report.summary.manifest = Some(name.clone());
+        let mut torn = None;
+        let read = manifest::read(self.vfs, id, |offset, entry| {
+            if let Entry::Broken(reason) = entry {
+                torn = Some(format!(
+                    "{name} ends at byte {offset} in an edit that was never finished ({reason}); nobody relied on it"
+                ));
+            }
+            Ok(())
+        });
+        self.report.notes.extend(torn);
+        match read.and_then(|()| manifest::replay(self.vfs, id)) {
+            Ok(folder) => Ok(Some(folder)),
+            Err(e) => {
+                self.find_in(&name, e)?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn tables(&mut self, folder: &Folder, names: &[String]) -> Result<Vec<Placed>> {
+        let present: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+        let mut opened = Vec::new();
+        for (level, metas) in folder.levels.iter().enumerate() {
+            for meta in metas {
+                let name = table::file_name(meta.id);
+                if !present.contains(name.as_str()) {
+                    let reason = "the manifest lists it and it is not there";
+                    self.find(Error::damaged(name, 0, reason))?;
+                    continue;
+                }
+                match Table::open(self.vfs, meta.clone()) {
+                    Ok(table) => {
+                        self.table(&name, meta, &table)?;
+                        opened.push((level, Arc::new(table)));
+                    }
+                    Err(e) => self.find_in(&name, e)?,
+                }
+            }
+        }
+        Ok(opened)
+    }
+
+    fn table(&mut self, name: &str, meta: &TableMeta, table: &Table) -> Result<()> {
+        let mut values = Values::default();
+        let verified = table.verify(|key, cell| {
+            values.look(key, cell);
+            Ok(())
+        });
+        let summary = &mut self.report.summary;
+        summary.tables += 1;
+        summary.table_bytes += meta.bytes;
+        summary.records += meta.records;
+        summary.tombstones += meta.tombstones;
+        self.report.findings.extend(values.findings(name));
+        match verified {
+            Ok(()) => Ok(()),
+            Err(e) => self.find_in(name, e),
+        }
+    }
+
+    fn log(&mut self, folder: &Folder, names: &[String]) -> Result<()> {
+        if let Err(e) = recover::check_log_start(folder, names) {
+            return self.find(e);
+        }
+        let identity = folder
+            .identity
+            .expect("replay refuses a folder without one");
+        let mut values = Values::default();
+        let recovered = wal::recover(self.vfs, log_salt(identity), folder.log_floor, |record| {
+            match record.cell() {
+                Some(cell) => values.look(record.stored_key, cell),
+                None => values.unreadable(record.stored_key),
+            }
+            Ok(())
+        });
+        // Records are shown without their place; the key finds it in `dendra dump`.
+        let first = wal::segment_name(folder.log_floor);
+        self.report.findings.extend(values.findings(&first));
+        match recovered {
+            Ok(recovery) => {
+                self.report.summary.log_segments = recovery.segments;
+                self.report.summary.log_records = recovery.records;
+                if let wal::Tail::Torn {
+                    file,
+                    offset,
+                    reason,
+                } = recovery.tail
+                {
+                    self.report.notes.push(format!(
+                        "{file} ends at byte {offset} in a write that nobody was told about ({reason}); the next start ignores it"
+                    ));
+                }
+                Ok(())
+            }
+            Err(e) => self.find_in(&first, e),
+        }
+    }
+
+    fn leftovers(&mut self, folder: &Folder, names: &[String]) {
+        let live: BTreeSet<u64> = folder.levels.iter().flatten().map(|meta| meta.id).collect();
+        let manifest = self.report.summary.manifest.clone();
+        for name in names {
+            let is_needless = if let Some(id) = table::id_of_file_name(name) {
+                !live.contains(&id)
+            } else if let Some(id) = wal::parse_segment_name(name) {
+                id < folder.log_floor
+            } else if manifest::id_of(name).is_some() {
+                Some(name) != manifest.as_ref()
+            } else if ["LOCK", manifest::CURRENT].contains(&name.as_str()) {
+                false
+            } else {
+                let note = format!("{name} is not a file of Dendra; the node does not touch it");
+                self.report.notes.push(note);
+                continue;
+            };
+            if is_needless {
+                let note = format!("{name} is not needed any more; the next start removes it");
+                self.report.notes.push(note);
+            }
+        }
+    }
+}
+
+/// Cells that can be read and are not what their writer stored.
+#[derive(Default)]
+struct Values {
+    named: Vec<String>,
+    count: u64,
+}
+
+impl Values {
+    fn look(&mut self, stored_key: &[u8], cell: CellRef<'_>) {
+        if !cell.is_intact(stored_key) {
+            self.add(stored_key, "the value is not what its writer stored");
+        }
+    }
+
+    fn unreadable(&mut self, stored_key: &[u8]) {
+        self.add(stored_key, "the cell cannot be read");
+    }
+
+    fn add(&mut self, stored_key: &[u8], what: &str) {
+        self.count += 1;
+        if self.count <= VALUES_NAMED_MAX {
+            let key = stored_key.escape_ascii();
+            self.named.push(format!("stored key \"{key}\": {what}"));
+        }
+    }
+
+    fn findings(mut self, file: &str) -> Vec<Finding> {
+        if self.count > VALUES_NAMED_MAX {
+            let more = self.count - VALUES_NAMED_MAX;
+            self.named.push(format!(
+                "{more} more values are not what their writers stored"
+            ));
+        }
+        let finding = |reason| Finding {
+            file: file.to_owned(),
+            offset: 0,
+            reason,
+        };
+        self.named.into_iter().map(finding).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;

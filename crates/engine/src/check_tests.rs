@@ -1,0 +1,189 @@
+//! A check that says "whole" is a promise: tampered folders either get a finding or still answer
+//! every read.
+
+use super::*;
+use crate::vfs::{MemVfs, Wait};
+use crate::{Batch, Durability, Engine, Guard, Lane, Lookup, Maintained, Options};
+use dendra_base::{CellRef, Key, Version};
+use std::collections::BTreeMap;
+
+const NOW_MS: u64 = 1_000;
+const OWNER: Identity = Identity { node: 7, origin: 7 };
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options() -> Options {
+    Options {
+        durability: Durability::Sync,
+        ..Options::for_tests()
+    }
+}
+
+fn write(engine: &Engine, model: &mut Model, key: &[u8], value: &[u8], hlc: u64) {
+    let stored = Key::user(key);
+    let version = Version {
+        hlc,
+        origin: 7,
+        rmw: 0,
+    };
+    let cell = CellRef::value(stored.as_stored(), version, value);
+    let mut batch = Batch::new();
+    batch.push(0, stored.as_stored(), &cell, Guard::None, NOW_MS);
+    engine.submit(&mut batch).expect("the queue has room");
+    engine.commit(&mut Vec::new()).expect("the disk is fine");
+    model.insert(stored.as_stored().to_vec(), value.to_vec());
+}
+
+/// A folder with tables and a log, as a killed process leaves it, and what it holds.
+fn folder() -> (MemVfs, Model) {
+    let vfs = MemVfs::new();
+    let mut model = Model::new();
+    let engine = Engine::open(Arc::new(vfs.clone()), options(), OWNER, NOW_MS).expect("it is new");
+    for n in 0..100u64 {
+        let value = [n as u8; 400];
+        write(
+            &engine,
+            &mut model,
+            format!("key {n:03}").as_bytes(),
+            &value,
+            n + 1,
+        );
+        while engine
+            .maintain(Lane::Flush, NOW_MS, 1 << 20)
+            .expect("the disk is fine")
+            == Maintained::More
+        {}
+    }
+    engine.seal().expect("the disk is fine");
+    let image = vfs.process_crash_image();
+    (image, model)
+}
+
+/// Does the folder open and answer every read rightly?
+fn answers(vfs: &MemVfs, model: &Model) -> bool {
+    let Ok(engine) = Engine::open(Arc::new(vfs.clone()), options(), OWNER, NOW_MS) else {
+        return false;
+    };
+    model.iter().all(|(key, value)| {
+        let found = engine.get(key, Wait::Block, |cell| {
+            cell.is_intact(key) && cell.value == value.as_slice()
+        });
+        matches!(found, Ok(Lookup::Cell(true)))
+    })
+}
+
+fn copy(vfs: &MemVfs) -> MemVfs {
+    vfs.process_crash_image()
+}
+
+#[test]
+fn a_whole_folder_has_no_findings_and_is_counted() {
+    let (vfs, model) = folder();
+    let report = check_folder(&vfs).expect("it is a folder of ours");
+    assert_eq!(report.findings, []);
+    assert!(
+        report.summary.tables > 0 && report.summary.log_records > 0,
+        "{report:?}"
+    );
+    assert!(report.summary.records + report.summary.log_records >= model.len() as u64);
+    assert!(answers(&vfs, &model));
+}
+
+#[test]
+fn an_empty_folder_is_whole_and_a_foreign_one_is_refused() {
+    let vfs = MemVfs::new();
+    let report = check_folder(&vfs).expect("it is empty");
+    assert_eq!((report.findings.len(), report.notes.len()), (0, 1));
+    vfs.install("thesis.doc", b"important");
+    assert!(matches!(check_folder(&vfs), Err(Error::Unusable { .. })));
+}
+
+#[test]
+fn a_folder_without_findings_answers_every_read_whatever_was_flipped() {
+    let (vfs, model) = folder();
+    let mut found = 0;
+    for name in vfs.names() {
+        let len = vfs.file_bytes(&name).expect("it is listed").len() as u64;
+        // Behind this, log segments are zeros that were never used.
+        for byte in (0..len.min(20 << 10)).step_by(if len > 4 << 10 { 37 } else { 1 }) {
+            let tampered = copy(&vfs);
+            tampered.flip_bit(&name, byte * 8 + byte % 8);
+            let is_clean = match check_folder(&tampered) {
+                Ok(report) => report.findings.is_empty(),
+                Err(_) => false,
+            };
+            if !is_clean {
+                found += 1;
+            } else {
+                assert!(
+                    answers(&tampered, &model),
+                    "{name}: byte {byte} was flipped"
+                );
+            }
+        }
+    }
+    assert!(found > 500, "only {found} flips were found");
+}
+
+#[test]
+fn each_damaged_file_is_named() {
+    let (vfs, _) = folder();
+    let tables: Vec<String> = vfs
+        .names()
+        .into_iter()
+        .filter(|name| table::id_of_file_name(name).is_some())
+        .collect();
+    assert!(tables.len() >= 2, "{tables:?}");
+    vfs.flip_bit(&tables[0], 8 * 40);
+    vfs.remove(&tables[1]).expect("it is there");
+    let report = check_folder(&vfs).expect("it is a folder of ours");
+    let files: Vec<&str> = report.findings.iter().map(|f| f.file.as_str()).collect();
+    assert_eq!(files, [tables[0].as_str(), &tables[1]], "{report:?}");
+}
+
+#[test]
+fn a_missing_current_beside_data_is_damage() {
+    let (vfs, _) = folder();
+    vfs.remove(manifest::CURRENT).expect("it is there");
+    let report = check_folder(&vfs).expect("it is a folder of ours");
+    assert_eq!(report.findings.len(), 1);
+    assert_eq!(report.findings[0].file, manifest::CURRENT);
+}
+
+#[test]
+fn leftovers_are_notes() {
+    let (vfs, _) = folder();
+    vfs.install("ffffffffffffff00.tbl", b"half a table");
+    vfs.install("thesis.doc", b"important");
+    let report = check_folder(&vfs).expect("it is a folder of ours");
+    assert_eq!(report.findings, []);
+    let notes = report.notes.join("\n");
+    assert!(
+        notes.contains("ffffffffffffff00.tbl is not needed"),
+        "{notes}"
+    );
+    assert!(
+        notes.contains("thesis.doc is not a file of Dendra"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn every_file_of_a_folder_can_be_dumped() {
+    let (vfs, _) = folder();
+    for name in vfs.names().iter().filter(|name| *name != "LOCK") {
+        let mut text = Vec::new();
+        crate::dump::dump_file(&vfs, name, 1000, &mut text).expect("it is whole");
+        let text = String::from_utf8(text).expect("it is text");
+        let expected = match name {
+            n if n.ends_with(".tbl") => "key\\ 0",
+            n if n.ends_with(".log") => "unused from byte",
+            n if n.starts_with("manifest") => "node 00000000000000000000000000000007",
+            _ => "manifest-",
+        };
+        let expected = expected.replace('\\', "");
+        assert!(text.contains(&expected), "{name}: {text}");
+    }
+    let refused = crate::dump::dump_file(&vfs, "LOCK", 1, &mut Vec::new());
+    assert!(matches!(refused, Err(Error::Unusable { .. })));
+}

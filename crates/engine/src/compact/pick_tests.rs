@@ -1,0 +1,165 @@
+//! Drawn levels and the plans that are picked for them.
+
+use super::*;
+use dendra_base::{Prng, Version};
+
+fn table(id: u64, smallest: &str, largest: &str, bytes: u64) -> TableMeta {
+    TableMeta {
+        id,
+        bytes,
+        digest: 0,
+        records: 100,
+        tombstones: 0,
+        expiring: 0,
+        smallest: smallest.as_bytes().to_vec(),
+        largest: largest.as_bytes().to_vec(),
+        version_min: Version::ZERO,
+        version_max: Version::MAX,
+    }
+}
+
+fn options() -> Options {
+    Options {
+        level0_tables_trigger: 2,
+        level1_bytes: 100,
+        level_fanout: 10,
+        ..Options::for_tests()
+    }
+}
+
+/// Levels as drawn, padded to the full depth.
+fn picked(drawn: &[Vec<TableMeta>]) -> Option<Plan> {
+    let mut levels: Vec<Vec<&TableMeta>> = drawn.iter().map(|l| l.iter().collect()).collect();
+    levels.resize(crate::tree::LEVELS_MAX, Vec::new());
+    pick(&levels, &options())
+}
+
+#[test]
+fn nothing_is_picked_while_every_level_is_within_its_target() {
+    assert_eq!(picked(&[]), None);
+    assert_eq!(
+        picked(&[vec![table(1, "a", "z", 50)], vec![table(2, "a", "z", 99)]]),
+        None
+    );
+}
+
+#[test]
+fn a_full_level_0_goes_down_with_what_it_overlaps() {
+    let plan = picked(&[
+        vec![table(9, "d", "f", 50), table(8, "e", "h", 50)],
+        vec![
+            table(1, "a", "c", 10),
+            table(2, "d", "d", 10),
+            table(3, "g", "k", 10),
+            table(4, "l", "z", 10),
+        ],
+    ]);
+    let plan = plan.expect("level 0 has reached its trigger");
+    assert_eq!(plan.inputs, [8, 9, 2, 3]);
+    assert_eq!((plan.level, plan.is_move), (1, false));
+    assert_eq!(plan.reason, Reason::Level0Full { tables: 2 });
+}
+
+#[test]
+fn a_full_level_gives_the_table_that_rewrites_least() {
+    let plan = picked(&[
+        vec![],
+        vec![table(1, "a", "c", 60), table(2, "d", "f", 60)],
+        vec![table(3, "a", "b", 500), table(4, "d", "e", 100)],
+    ]);
+    assert_eq!(plan.expect("level 1 is over its target").inputs, [2, 4]);
+}
+
+#[test]
+fn a_clean_table_without_overlap_is_moved_and_one_with_tombstones_is_rewritten() {
+    let mut levels = [vec![], vec![table(1, "a", "c", 60), table(2, "d", "f", 60)]];
+    assert!(picked(&levels).expect("level 1 is over its target").is_move);
+    for table in &mut levels[1] {
+        table.tombstones = 1;
+    }
+    assert!(!picked(&levels).expect("level 1 is over its target").is_move);
+}
+
+#[test]
+fn a_table_of_tombstones_goes_down_when_nothing_else_is_urgent() {
+    let mut dead = table(1, "a", "c", 10);
+    dead.tombstones = 80;
+    let plan = picked(&[vec![], vec![dead], vec![table(2, "a", "z", 10)]]);
+    let plan = plan.expect("garbage is collected");
+    assert_eq!(plan.reason, Reason::Garbage { level: 1 });
+    assert_eq!(plan.inputs, [1, 2]);
+}
+
+/// Disjoint tables of one level, drawn.
+fn drawn_level(prng: &mut Prng, next_id: &mut u64) -> Vec<TableMeta> {
+    let mut at = 0;
+    let mut tables = Vec::new();
+    for _ in 0..prng.below(8) {
+        let smallest = at + prng.below(50);
+        let largest = smallest + prng.below(50);
+        at = largest + 1;
+        *next_id += 1;
+        let name = |n: u64| format!("{n:06}");
+        tables.push(table(
+            *next_id,
+            &name(smallest),
+            &name(largest),
+            1 + prng.below(300),
+        ));
+    }
+    tables
+}
+
+#[test]
+fn every_plan_keeps_its_output_level_disjoint_and_repeats() {
+    let mut plans = 0;
+    for seed in 0..2000 {
+        let mut prng = Prng::new(seed);
+        let mut id = 0;
+        let levels: Vec<Vec<TableMeta>> = (0..4).map(|_| drawn_level(&mut prng, &mut id)).collect();
+        let plan = picked(&levels);
+        assert_eq!(
+            plan,
+            picked(&levels),
+            "seed {seed}: the same levels give the same plan"
+        );
+        let Some(plan) = plan else { continue };
+        plans += 1;
+        let inputs: Vec<&TableMeta> = levels
+            .iter()
+            .flatten()
+            .filter(|t| plan.inputs.contains(&t.id))
+            .collect();
+        assert_eq!(
+            inputs.len(),
+            plan.inputs.len(),
+            "seed {seed}: inputs exist, once each"
+        );
+        let smallest = inputs
+            .iter()
+            .map(|t| &t.smallest)
+            .min()
+            .expect("a plan has inputs");
+        let largest = inputs
+            .iter()
+            .map(|t| &t.largest)
+            .max()
+            .expect("a plan has inputs");
+        let from_above = levels[plan.level - 1]
+            .iter()
+            .filter(|t| plan.inputs.contains(&t.id));
+        assert!(from_above.count() > 0, "seed {seed}: something goes down");
+        // Outputs hold only keys of inputs, so a table left in the output level may lie between
+        // two inputs' keys only if no input spans it.
+        for other in levels.get(plan.level).into_iter().flatten() {
+            let spans = |t: &&TableMeta| t.smallest <= other.largest && other.smallest <= t.largest;
+            let is_hit = inputs.iter().any(spans);
+            assert!(
+                !is_hit || plan.inputs.contains(&other.id),
+                "seed {seed}: table {} overlaps the inputs {smallest:?}..{largest:?}",
+                other.id
+            );
+        }
+    }
+    assert!(plans > 500, "most drawn trees need work: {plans}");
+}

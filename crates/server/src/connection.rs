@@ -1,0 +1,380 @@
+//! One client connection: read, answer all that was read, write once, wait.
+//!
+//! ```text
+//!            ┌──────────────── fill ◄──────────────────┐
+//!            ▼                                         │
+//! step: all requests in the buffer ─► Next ─┬─ Read ───┘   flush first: one write per batch
+//!                                           ├─ Outcomes    writes wait for their commit, together
+//!                                           ├─ Fetch       a read waits for the store pool
+//!                                           ├─ Body, Discard, Scan, Pause
+//!                                           └─ Close
+//! ```
+//!
+//! Invariants
+//! 1. Answers leave in the order of the requests, and a request sees the effects of those in front
+//!    of it: writes may wait together, everything else waits for the writes in front of it.
+//! 2. Every wait has a deadline in the connection's seat; no request has a timer.
+//! 3. While answers wait for the client to read, nothing more is parsed and nothing more is read.
+//! 4. A request counts from its last byte on: a client that hangs up inside a body changed nothing.
+//!
+//! Not here: what requests mean (`requests.rs`), bodies (`body.rs`), scans (`scan.rs`).
+//! See: docs/api.md, docs/overload.md.
+
+use crate::body::PendingBody;
+use crate::input::Input;
+use crate::lane::{Lane, RoomPermit};
+use crate::limits;
+use crate::requests::{PendingRead, PendingWrite};
+use crate::scan::PendingScan;
+use crate::seat::Seat;
+use dendra_wire::Refusal;
+use dendra_wire::http::response::Style;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+
+/// What a connection has to wait for before it can go on with its buffer.
+pub(crate) enum Next {
+    /// The rest of a head, or the next one.
+    Read,
+    /// The outcomes of the writes in `pending`.
+    Outcomes,
+    /// The client: enough answers wait to be read.
+    Flush,
+    /// The engine: a newcomer is delayed by this many microseconds.
+    Pause(u64),
+    /// The rest of a body that will be stored.
+    Body(Box<PendingBody>),
+    /// The rest of a body that nobody wants.
+    Discard(Box<crate::body::BodyReader>),
+    /// The store pool.
+    Fetch(Box<PendingRead>),
+    /// A scan, from its first to its last chunk.
+    Scan(Box<PendingScan>),
+    /// Nothing: the last answer is formed.
+    Close,
+}
+
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The last answer was given.
+    Done,
+    /// The client went away.
+    HungUp,
+    /// The client took too long.
+    TooSlow,
+    /// The node drains.
+    Draining,
+    /// There is no room for the bytes that the connection would hold.
+    Crowded,
+}
+
+/// What the next bytes from the client belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Nothing has begun.
+    Idle,
+    /// A head has begun.
+    Head,
+    /// A body; the caller has armed its deadline.
+    Body,
+}
+
+/// One connection.
+pub(crate) struct Connection {
+    pub(crate) lane: Rc<Lane>,
+    pub(crate) seat: Rc<Seat>,
+    pub(crate) stream: TcpStream,
+    pub(crate) input: Input,
+    pub(crate) out: Vec<u8>,
+    pub(crate) pending: Vec<PendingWrite>,
+    /// The answer formed last ends the connection.
+    pub(crate) is_closing: bool,
+    /// Unread bytes may follow the last answer: wait for the client to have read it.
+    pub(crate) lingers: bool,
+    /// The newcomer in front has had its delay.
+    pub(crate) has_paused: bool,
+    head_deadline_us: Option<u64>,
+}
+
+/// Serves one connection to its end.
+pub(crate) async fn serve(lane: Rc<Lane>, seat: Rc<Seat>, stream: TcpStream) {
+    let mut connection = Connection {
+        lane,
+        seat,
+        stream,
+        input: Input::default(),
+        out: Vec::new(),
+        pending: Vec::new(),
+        is_closing: false,
+        lingers: false,
+        has_paused: false,
+        head_deadline_us: None,
+    };
+    let end = connection.run().await;
+    connection.input.consume(connection.input.len());
+    connection.input.settle(&connection.lane);
+    match end {
+        End::Done => connection.say_goodbye().await,
+        End::TooSlow => connection.lane.metrics().timed_out.add(1),
+        End::HungUp | End::Draining | End::Crowded => {}
+    }
+}
+
+impl Connection {
+    async fn run(&mut self) -> End {
+        loop {
+            let next = self.step();
+            let done = match next {
+                Next::Read => self.read_on().await,
+                Next::Outcomes => self.wait_for_outcomes().await,
+                Next::Flush => self.flush().await,
+                Next::Pause(us) => self.pause(us).await,
+                // The rare ways are boxed: an idle connection should not reserve room for them.
+                Next::Body(body) => Box::pin(self.receive(*body)).await,
+                Next::Discard(body) => Box::pin(self.discard(*body)).await,
+                Next::Fetch(read) => Box::pin(self.fetch(*read)).await,
+                Next::Scan(scan) => Box::pin(self.stream(*scan)).await,
+                Next::Close => match self.flush().await {
+                    Ok(()) => Err(End::Done),
+                    Err(end) => Err(end),
+                },
+            };
+            if let Err(end) = done {
+                return end;
+            }
+        }
+    }
+
+    /// Answers everything in the buffer that can be answered now.
+    fn step(&mut self) -> Next {
+        let flush_bytes = match self.lane.is_crowded() {
+            false => limits::ANSWER_BYTES_FLUSH,
+            true => limits::UNCOUNTED_BYTES_MAX,
+        };
+        loop {
+            if !self.pending.is_empty()
+                && (self.is_closing || self.pending.len() >= limits::PIPELINED_WRITES_MAX)
+            {
+                return Next::Outcomes;
+            }
+            if self.is_closing {
+                return Next::Close;
+            }
+            if self.out.len() >= flush_bytes {
+                return Next::Flush;
+            }
+            if self.out.capacity() == 0 {
+                self.out = self.lane.output_buffer();
+            }
+            // The buffer is taken out while its head is looked at, so that everything else of the
+            // connection can change meanwhile.
+            let mut input = std::mem::take(&mut self.input);
+            let (consumed, next) = self.handle_front(input.data());
+            input.consume(consumed);
+            self.input = input;
+            if consumed > 0 {
+                self.head_deadline_us = None;
+                self.has_paused = false;
+            }
+            if let Some(next) = next {
+                return next;
+            }
+        }
+    }
+
+    async fn read_on(&mut self) -> Result<(), End> {
+        self.flush().await?;
+        if self.lane.is_draining() {
+            return Err(End::Draining);
+        }
+        let stage = if self.input.len() == 0 {
+            Stage::Idle
+        } else {
+            Stage::Head
+        };
+        match self.fill(stage).await {
+            Err(End::TooSlow) if stage == Stage::Head => {
+                self.refuse_and_close(&Refusal::too_slow("the head did not arrive in time"));
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Forms a refusal that ends the connection.
+    pub(crate) fn refuse_and_close(&mut self, refusal: &Refusal) {
+        let status = crate::status::write_refusal(&mut self.out, Style::CLOSING, refusal);
+        self.lane
+            .metrics()
+            .note(crate::metrics::Op::Other, status, 0);
+        self.is_closing = true;
+        self.lingers = true;
+    }
+
+    async fn pause(&mut self, us: u64) -> Result<(), End> {
+        self.flush().await?;
+        self.input.settle(&self.lane);
+        // Only under pressure, and then at most 20 ms: a timer here costs less than the request
+        // that it holds back.
+        tokio::time::sleep(Duration::from_micros(us)).await;
+        self.lane.refresh();
+        self.has_paused = true;
+        Ok(())
+    }
+
+    /// A deadline `after` from now.
+    pub(crate) fn deadline_us(&self, after: Duration) -> u64 {
+        self.lane.now_us() + after.as_micros() as u64
+    }
+
+    /// Reads more into the buffer.
+    pub(crate) async fn fill(&mut self, stage: Stage) -> Result<(), End> {
+        self.input.settle(&self.lane);
+        let _room = self.count(self.input.is_large().then_some(self.input.len()))?;
+        let timeouts = &self.lane.shared.settings.timeouts;
+        match stage {
+            Stage::Idle => self.seat.arm(self.deadline_us(timeouts.idle)),
+            Stage::Head => {
+                let deadline_us = self
+                    .head_deadline_us
+                    .unwrap_or_else(|| self.deadline_us(timeouts.head));
+                self.head_deadline_us = Some(deadline_us);
+                self.seat.arm(deadline_us);
+            }
+            Stage::Body => {}
+        }
+        let done = poll_fn(|cx| self.poll_fill(cx, stage)).await;
+        self.lane.refresh();
+        done
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>, stage: Stage) -> Poll<Result<(), End>> {
+        if self.seat.is_late() {
+            return Poll::Ready(Err(End::TooSlow));
+        }
+        if stage != Stage::Body && self.lane.is_draining() {
+            return Poll::Ready(Err(End::Draining));
+        }
+        let held = self.input.len();
+        let mut buffer = self.lane.input_buffer();
+        let until = match self.lane.is_crowded() {
+            false => buffer.len(),
+            true => (held + limits::UNCOUNTED_BYTES_MAX).min(buffer.len()),
+        };
+        let mut room = ReadBuf::new(&mut buffer[held..until]);
+        // Not `try_read`: this way a read that does not fill the buffer is known to be the last
+        // one, which saves asking the kernel once more per request.
+        let polled = Pin::new(&mut self.stream).poll_read(cx, &mut room);
+        let n = room.filled().len();
+        match polled {
+            Poll::Ready(Ok(())) if n > 0 => {
+                self.lane.metrics().reads.add(1);
+                self.lane.metrics().read_bytes.add(n as u64);
+                self.input.adopt(&self.lane, buffer, n);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(_) => {
+                self.lane.reuse_input(buffer);
+                Poll::Ready(Err(End::HungUp))
+            }
+            Poll::Pending => {
+                self.lane.reuse_input(buffer);
+                self.seat.register(cx);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Counts bytes that a wait will hold; `None` holds none worth counting.
+    fn count(&self, bytes: Option<usize>) -> Result<Option<RoomPermit>, End> {
+        match bytes {
+            None => Ok(None),
+            Some(bytes) => match self.lane.hold_bytes(bytes) {
+                Some(permit) => Ok(Some(permit)),
+                None => Err(End::Crowded),
+            },
+        }
+    }
+
+    /// Writes everything out.
+    pub(crate) async fn flush(&mut self) -> Result<(), End> {
+        let out = std::mem::take(&mut self.out);
+        if out.is_empty() {
+            self.lane.reuse_output(out);
+            return Ok(());
+        }
+        let mut at = 0;
+        if let Poll::Ready(done) =
+            poll_fn(|cx| Poll::Ready(self.poll_write(cx, &out, &mut at))).await
+        {
+            self.lane.reuse_output(out);
+            return done;
+        }
+        self.input.settle(&self.lane);
+        let rest = out.len() - at;
+        let _room = self.count((rest > limits::UNCOUNTED_BYTES_MAX).then_some(rest))?;
+        let write = self.lane.shared.settings.timeouts.write;
+        loop {
+            self.seat.arm(self.deadline_us(write));
+            let before = at;
+            let done = poll_fn(|cx| {
+                let polled = self.poll_write(cx, &out, &mut at);
+                if polled.is_ready() || at > before {
+                    return Poll::Ready(polled);
+                }
+                if self.seat.is_late() {
+                    return Poll::Ready(Poll::Ready(Err(End::TooSlow)));
+                }
+                self.seat.register(cx);
+                Poll::Pending
+            })
+            .await;
+            self.lane.refresh();
+            if let Poll::Ready(done) = done {
+                return done;
+            }
+        }
+    }
+
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &[u8],
+        at: &mut usize,
+    ) -> Poll<Result<(), End>> {
+        while *at < out.len() {
+            match Pin::new(&mut self.stream).poll_write(cx, &out[*at..]) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(End::HungUp)),
+                Poll::Ready(Ok(n)) => {
+                    self.lane.metrics().writes.add(1);
+                    self.lane.metrics().write_bytes.add(n as u64);
+                    *at += n;
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends the sending side, and waits a little for the client where unread bytes would otherwise
+    /// make the kernel throw the last answer away (a reset instead of an end).
+    async fn say_goodbye(&mut self) {
+        if self.stream.shutdown().await.is_err() || !self.lingers {
+            return;
+        }
+        self.seat.arm(self.deadline_us(limits::LINGER));
+        let mut left = limits::DISCARD_BYTES_MAX;
+        while self.fill(Stage::Body).await.is_ok() && left > 0 {
+            left = left.saturating_sub(self.input.len());
+            self.input.consume(self.input.len());
+        }
+        self.input.consume(self.input.len());
+        self.input.settle(&self.lane);
+    }
+}

@@ -1,0 +1,531 @@
+//! What one request at the front of the buffer asks for, and its answer when nothing has to wait.
+//!
+//! ```text
+//! bytes ─► parse_head ─► route ─┬─ GET, HEAD ─► engine, Wait::Never ─► answer, or Next::Fetch
+//!                               ├─ PUT        ─► body here? ─► lane's batch, or Next::Body
+//!                               ├─ DELETE     ─► lane's batch
+//!                               ├─ scan       ─► Next::Scan
+//!                               └─ status     ─► answer
+//! ```
+//!
+//! Invariants
+//! 1. A request is consumed exactly once: when it is answered, batched, or handed on in `Next`.
+//! 2. A refused write changed nothing, and is refused before its body is read.
+//! 3. No allocation between the parsed head and the formed answer of a read that need not wait.
+//!
+//! Not here: reading and writing the socket (`connection.rs`), bodies that are not whole (`body.rs`).
+//! See: docs/api.md, crate `wire`.
+
+use crate::body::{BodyReader, PendingBody};
+use crate::connection::{Connection, End, Next};
+use crate::lane::Lane;
+use crate::limits;
+use crate::metrics::{Op, Refused};
+use crate::scan::PendingScan;
+use crate::seat::Due;
+use crate::shared::Phase;
+use crate::status::{self, Terms};
+use crate::store_pool::{Answer, Work};
+use dendra_base::{CellRef, Key, Kind, Version};
+use dendra_engine::vfs::Wait;
+use dendra_engine::{Error, Guard, Lookup};
+use dendra_node::{Class, Entry, Known, Outcome};
+use dendra_wire::http::response::{self, Style};
+use dendra_wire::http::{Body, Head, Limits, Parsed, parse_head};
+use dendra_wire::route::{Entity, Route};
+use dendra_wire::{Condition, EntityOp, Refusal, route};
+
+/// A write whose outcome is not there yet.
+#[derive(Debug)]
+pub(crate) struct PendingWrite {
+    op: Op,
+    terms: Terms,
+    began_us: u64,
+    deadline_us: u64,
+}
+
+/// A read that waits for the store pool.
+#[derive(Debug)]
+pub(crate) struct PendingRead {
+    entity: Entity,
+    terms: Terms,
+    key: Key,
+    began_us: u64,
+}
+
+/// How much of the buffer is done with, and what to wait for.
+type Step = (usize, Option<Next>);
+
+/// Nothing was consumed; the writes in front go first.
+const WRITES_FIRST: Step = (0, Some(Next::Outcomes));
+
+impl Connection {
+    /// Handles what stands at the front of `input`.
+    pub(crate) fn handle_front(&mut self, input: &[u8]) -> Step {
+        let waits = !self.pending.is_empty();
+        match parse_head(input, &Limits::USUAL) {
+            Parsed::Incomplete if waits => WRITES_FIRST,
+            Parsed::Incomplete => (0, Some(Next::Read)),
+            Parsed::Bad(_) if waits => WRITES_FIRST,
+            Parsed::Bad(refusal) => {
+                self.refuse_and_close(&refusal);
+                (input.len(), None)
+            }
+            Parsed::Head(head) => self.handle_head(&head, &input[head.consumed..]),
+        }
+    }
+
+    fn handle_head(&mut self, head: &Head<'_>, rest: &[u8]) -> Step {
+        let lane = std::rc::Rc::clone(&self.lane);
+        let mut key = lane.key.borrow_mut();
+        let routed = route(head, &lane.routes, &mut key);
+        let stored_key = key.as_stored();
+        let is_write = matches!(
+            routed,
+            Ok(Route::Entity(Entity {
+                op: EntityOp::Put | EntityOp::Delete,
+                ..
+            }))
+        );
+        if !self.pending.is_empty() && !is_write {
+            return WRITES_FIRST;
+        }
+        let style = self.style(head);
+        match routed {
+            Ok(Route::Entity(entity)) => {
+                let durability = lane.shared.settings.durability;
+                let terms = Terms::new(style, entity.copies, durability);
+                match entity.op {
+                    EntityOp::Get | EntityOp::Head => {
+                        let next = self.read(&entity, terms, stored_key);
+                        self.end_if(style);
+                        (head.consumed, next)
+                    }
+                    EntityOp::Put => self.put(head, rest, &entity, terms, stored_key),
+                    EntityOp::Delete => self.delete(head, &entity, terms, stored_key),
+                }
+            }
+            Ok(Route::Entities(scan)) => {
+                self.end_if(style);
+                let scan = PendingScan::new(*scan, style, lane.now_us());
+                (head.consumed, Some(Next::Scan(Box::new(scan))))
+            }
+            Ok(Route::Status) => {
+                self.answer_status(style);
+                self.end_if(style);
+                (head.consumed, None)
+            }
+            Ok(Route::Peer) => {
+                let refusal = Refusal::new(
+                    501,
+                    "no-peers",
+                    "this version runs as one node and talks to no peers",
+                );
+                self.refuse(head, &refusal)
+            }
+            Err(refusal) => self.refuse(head, &refusal),
+        }
+    }
+
+    /// The style of the answer: a draining node says that the connection ends.
+    fn style(&self, head: &Head<'_>) -> Style {
+        let style = Style::of(head);
+        if self.lane.is_draining() {
+            style.closing()
+        } else {
+            style
+        }
+    }
+
+    fn end_if(&mut self, style: Style) {
+        self.is_closing |= style.connection == dendra_wire::http::Connection::Close;
+    }
+
+    /// Forms a refusal and sees to the body that may follow its head. Requires: nothing pending.
+    fn refuse(&mut self, head: &Head<'_>, refusal: &Refusal) -> Step {
+        // A client that waits for `100 Continue` may send its body or not after a refusal: nobody
+        // can tell, so the connection ends.
+        let skips = match head.body {
+            Body::None => Some(None),
+            Body::Length(_) | Body::Chunked if refusal.close || head.expects_continue() => None,
+            Body::Length(length) if length > limits::DISCARD_BYTES_MAX as u64 => None,
+            Body::Length(length) => Some(Some(BodyReader::of_length(length))),
+            Body::Chunked => Some(Some(BodyReader::chunked(limits::DISCARD_BYTES_MAX as u64))),
+        };
+        let mut style = self.style(head);
+        if skips.is_none() || refusal.close {
+            style = style.closing();
+            self.lingers = true;
+        }
+        let op = op_of(head);
+        let status = status::write_refusal(&mut self.out, style, refusal);
+        self.lane.metrics().note(op, status, 0);
+        self.end_if(style);
+        let next = match skips {
+            Some(Some(body)) if !self.is_closing => Some(Next::Discard(Box::new(body))),
+            Some(Some(_)) => {
+                self.lingers = true;
+                None
+            }
+            Some(None) | None => None,
+        };
+        (head.consumed, next)
+    }
+
+    /// As `refuse`, for what a gate or a queue refused.
+    fn turn_away(&mut self, head: &Head<'_>, what: Refused) -> Step {
+        if !self.pending.is_empty() {
+            // When the writes in front are done there may be room.
+            return WRITES_FIRST;
+        }
+        self.lane.metrics().refuse(what);
+        self.refuse(head, &status::refused(what))
+    }
+
+    fn answer_status(&mut self, style: Style) {
+        let phase = self.lane.phase();
+        let status = if phase == Phase::Serving { 200 } else { 503 };
+        let page = match phase {
+            Phase::Serving => "serving\n",
+            Phase::Starting => "starting\n",
+            Phase::Draining | Phase::Stopped => "draining\n",
+            Phase::Poisoned => "poisoned\n",
+        };
+        response::text(&mut self.out, style, status, page);
+        self.lane.metrics().note(Op::Status, status, 0);
+    }
+
+    // Reads.
+
+    fn read(&mut self, entity: &Entity, terms: Terms, stored_key: &[u8]) -> Option<Next> {
+        let Connection { lane, out, .. } = self;
+        let looked = lane.shared.engine.get(stored_key, Wait::Never, |cell| {
+            answer_read(lane, out, entity, &terms, stored_key, Some(cell))
+        });
+        let status = match looked {
+            Ok(Lookup::Cell(status)) => status,
+            Ok(Lookup::Nothing) => answer_read(lane, out, entity, &terms, stored_key, None),
+            Ok(Lookup::WouldBlock) => return Some(self.later(entity, terms, stored_key)),
+            Err(error) if error.would_block() => {
+                return Some(self.later(entity, terms, stored_key));
+            }
+            Err(error) => answer_error(lane, out, &terms, &error),
+        };
+        lane.metrics().note(Op::Get, status, 0);
+        None
+    }
+
+    fn later(&self, entity: &Entity, terms: Terms, stored_key: &[u8]) -> Next {
+        Next::Fetch(Box::new(PendingRead {
+            entity: *entity,
+            terms,
+            key: Key::user(&stored_key[1..]),
+            began_us: self.lane.now_us(),
+        }))
+    }
+
+    /// Waits for the store pool's answer to a read, and forms the client's.
+    pub(crate) async fn fetch(&mut self, read: PendingRead) -> Result<(), End> {
+        self.flush().await?;
+        self.input.settle(&self.lane);
+        let deadline_us = read.began_us + u64::from(read.entity.timeout_ms) * 1_000;
+        let work = Work::Get(read.key.clone());
+        let answer = match self.lane.offer(&self.seat, deadline_us, work) {
+            Err((refused, _)) => Err(refused),
+            Ok(()) => {
+                self.seat.arm(deadline_us);
+                let answer = self.seat.answer().await;
+                self.seat.next_round();
+                Ok(answer)
+            }
+        };
+        let Connection { lane, out, .. } = self;
+        let PendingRead {
+            entity, terms, key, ..
+        } = &read;
+        let status = match answer {
+            Ok(Ok(Answer::Cell(cell))) => {
+                let cell = cell.as_ref().map(|cell| cell.as_ref().as_ref());
+                answer_read(lane, out, entity, terms, key.as_stored(), cell)
+            }
+            Ok(Ok(Answer::Damaged)) => {
+                lane.metrics().damaged.add(1);
+                status::write_refusal(out, terms.style, &Refusal::damaged())
+            }
+            Ok(Ok(Answer::Late)) => {
+                lane.metrics().refuse(Refused::Deadline);
+                status::write(out, terms, &Outcome::DeadlinePassed, b"")
+            }
+            Ok(Ok(Answer::Failed | Answer::Chunk(_) | Answer::ChunkFailed(..))) => {
+                status::write_refusal(out, terms.style, &status::failed())
+            }
+            Ok(Err(_)) => status::write(out, terms, &terms.not_enough(Known::NotApplied), b""),
+            Err(refused) => {
+                lane.metrics().refuse(refused);
+                status::write_refusal(out, terms.style, &status::refused(refused))
+            }
+        };
+        let took_us = lane.now_us().saturating_sub(read.began_us);
+        lane.metrics().note(Op::Get, status, took_us);
+        Ok(())
+    }
+
+    // Writes.
+
+    fn put(
+        &mut self,
+        head: &Head<'_>,
+        rest: &[u8],
+        entity: &Entity,
+        terms: Terms,
+        stored_key: &[u8],
+    ) -> Step {
+        match self.lane.admit(Class::Write) {
+            Entry::Refused { refusal } => return self.turn_away(head, refusal.into()),
+            Entry::Delayed { us } if !self.has_paused => return self.after_pause(us),
+            Entry::Delayed { .. } | Entry::Granted => {}
+        }
+        let whole = match head.body {
+            Body::None => Some(0),
+            Body::Length(length) => usize::try_from(length).ok().filter(|n| *n <= rest.len()),
+            Body::Chunked => None,
+        };
+        if let Some(value_len) = whole {
+            let value = &rest[..value_len];
+            return match self.push(entity, terms, stored_key, Some(value)) {
+                Ok(()) => {
+                    self.end_if(terms.style);
+                    (head.consumed + value_len, None)
+                }
+                Err(what) => self.turn_away(head, what),
+            };
+        }
+        if !self.pending.is_empty() {
+            return WRITES_FIRST;
+        }
+        if !self.lane.has_request_room() {
+            return self.turn_away(head, Refused::Requests);
+        }
+        let (reader, room) = match head.body {
+            Body::Length(length) => {
+                // At most `value_bytes_max`: the route has checked.
+                let Some(room) = self.lane.hold_bytes(length as usize) else {
+                    return self.turn_away(head, Refused::Bytes);
+                };
+                (BodyReader::of_length(length), vec![room])
+            }
+            Body::Chunked | Body::None => {
+                let max = self.lane.routes.value_bytes_max;
+                (BodyReader::chunked(max), Vec::new())
+            }
+        };
+        let body = PendingBody {
+            entity: *entity,
+            terms,
+            key: Key::user(&stored_key[1..]),
+            reader,
+            value: Vec::new(),
+            room,
+            expects_continue: head.expects_continue(),
+        };
+        (head.consumed, Some(Next::Body(Box::new(body))))
+    }
+
+    fn delete(
+        &mut self,
+        head: &Head<'_>,
+        entity: &Entity,
+        terms: Terms,
+        stored_key: &[u8],
+    ) -> Step {
+        match self.lane.admit(Class::Delete) {
+            Entry::Refused { refusal } => return self.turn_away(head, refusal.into()),
+            Entry::Delayed { us } if !self.has_paused => return self.after_pause(us),
+            Entry::Delayed { .. } | Entry::Granted => {}
+        }
+        match self.push(entity, terms, stored_key, None) {
+            Ok(()) => {
+                self.end_if(terms.style);
+                (head.consumed, None)
+            }
+            Err(what) => self.turn_away(head, what),
+        }
+    }
+
+    fn after_pause(&self, us: u64) -> Step {
+        if self.pending.is_empty() {
+            (0, Some(Next::Pause(us)))
+        } else {
+            WRITES_FIRST
+        }
+    }
+
+    /// Puts a write into the loop's batch; `None` is a deletion.
+    pub(crate) fn push(
+        &mut self,
+        entity: &Entity,
+        terms: Terms,
+        stored_key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), Refused> {
+        let lane = &self.lane;
+        let version = lane
+            .shared
+            .versions
+            .next(&lane.shared.engine, lane.wall_ms());
+        let (op, mut cell) = match value {
+            Some(value) => (Op::Put, CellRef::value(stored_key, version, value)),
+            None => (Op::Delete, CellRef::tombstone(stored_key, version)),
+        };
+        cell.copies = entity.copies.from;
+        cell.expiry_ms = entity
+            .ttl_s
+            .map(|seconds| lane.wall_ms() + u64::from(seconds) * 1_000);
+        lane.push_write(&self.seat, stored_key, &cell, guard(entity.condition))?;
+        let began_us = lane.now_us();
+        self.pending.push(PendingWrite {
+            op,
+            terms,
+            began_us,
+            deadline_us: began_us + u64::from(entity.timeout_ms) * 1_000,
+        });
+        Ok(())
+    }
+
+    /// Waits for the commit of everything in `pending`, and forms the answers.
+    pub(crate) async fn wait_for_outcomes(&mut self) -> Result<(), End> {
+        self.input.settle(&self.lane);
+        let latest = self.pending.iter().map(|write| write.deadline_us).max();
+        self.seat.arm(latest.unwrap_or(u64::MAX));
+        let waited = self.seat.outcomes().await;
+        self.lane.refresh();
+        let now_us = self.lane.now_us();
+        let Connection {
+            lane,
+            seat,
+            out,
+            pending,
+            ..
+        } = self;
+        for (place, write) in pending.drain(..).enumerate() {
+            let status = answer_write(out, &write, seat.outcome(place));
+            let took_us = now_us.saturating_sub(write.began_us);
+            lane.metrics().note(write.op, status, took_us);
+        }
+        seat.next_round();
+        if waited == Err(Due::Poisoned) {
+            self.is_closing = true;
+        }
+        Ok(())
+    }
+}
+
+fn op_of(head: &Head<'_>) -> Op {
+    use dendra_wire::http::Method;
+    match (head.path, head.method) {
+        (b"/v0/entity", Method::Get | Method::Head) => Op::Get,
+        (b"/v0/entity", Method::Put) => Op::Put,
+        (b"/v0/entity", Method::Delete) => Op::Delete,
+        (b"/v0/entities", _) => Op::Scan,
+        (b"/v0/status", _) => Op::Status,
+        _ => Op::Other,
+    }
+}
+
+fn guard(condition: Condition) -> Guard {
+    match condition {
+        Condition::None => Guard::None,
+        Condition::Present => Guard::Present,
+        Condition::Absent => Guard::Absent,
+        Condition::Matches(version) => Guard::Matches(version),
+        Condition::Differs(version) => Guard::Differs(version),
+    }
+}
+
+fn answer_write(
+    out: &mut Vec<u8>,
+    write: &PendingWrite,
+    outcome: Option<dendra_engine::Outcome>,
+) -> u16 {
+    let terms = &write.terms;
+    let outcome = match outcome {
+        Some(dendra_engine::Outcome::Applied { version }) if write.op == Op::Delete => {
+            Outcome::Deleted { version }
+        }
+        Some(dendra_engine::Outcome::Applied { version }) => Outcome::Stored { version },
+        Some(dendra_engine::Outcome::GuardFailed { current }) => {
+            Outcome::ConditionFailed { current }
+        }
+        Some(dendra_engine::Outcome::NoRoom) => {
+            return status::write_refusal(out, terms.style, &status::refused(Refused::Disk));
+        }
+        Some(dendra_engine::Outcome::NotApplied) => {
+            return status::write_refusal(out, terms.style, &status::failed());
+        }
+        None => terms.not_enough(Known::Unknown),
+    };
+    status::write(out, terms, &outcome, b"")
+}
+
+fn answer_error(lane: &Lane, out: &mut Vec<u8>, terms: &Terms, error: &Error) -> u16 {
+    tracing::error!(%error, "a read failed");
+    match error {
+        Error::Damaged { .. } => {
+            lane.metrics().damaged.add(1);
+            status::write_refusal(out, terms.style, &Refusal::damaged())
+        }
+        _ => status::write_refusal(out, terms.style, &status::failed()),
+    }
+}
+
+/// Forms the answer to GET or HEAD from the key's newest cell; returns its status.
+fn answer_read(
+    lane: &Lane,
+    out: &mut Vec<u8>,
+    entity: &Entity,
+    terms: &Terms,
+    stored_key: &[u8],
+    cell: Option<CellRef<'_>>,
+) -> u16 {
+    let cell = cell.filter(|cell| cell.is_live(lane.wall_ms()));
+    let current = cell.map(|cell| cell.version);
+    if !entity.condition.holds(current) {
+        return answer_condition(out, entity.condition, terms, current, cell);
+    }
+    let Some(cell) = cell else {
+        return status::write(out, terms, &Outcome::Missing, b"");
+    };
+    debug_assert_eq!(cell.kind, Kind::Value);
+    if !cell.is_intact(stored_key) {
+        lane.metrics().damaged.add(1);
+        tracing::error!(version = %cell.version, "a value does not match its checksum");
+        return status::write_refusal(out, terms.style, &Refusal::damaged());
+    }
+    if cell.value.len() > limits::UNCOUNTED_BYTES_MAX && !lane.has_room_for(cell.value.len()) {
+        lane.metrics().refuse(Refused::Bytes);
+        return status::write_refusal(out, terms.style, &status::refused(Refused::Bytes));
+    }
+    let found = Outcome::Found {
+        version: cell.version,
+        expiry_ms: cell.expiry_ms,
+    };
+    status::write(out, terms, &found, cell.value)
+}
+
+/// A read whose condition does not hold: nothing new for the client, or not what it knows.
+fn answer_condition(
+    out: &mut Vec<u8>,
+    condition: Condition,
+    terms: &Terms,
+    current: Option<Version>,
+    cell: Option<CellRef<'_>>,
+) -> u16 {
+    let outcome = match (condition, current) {
+        (Condition::Absent | Condition::Differs(_), Some(version)) => {
+            Outcome::Unchanged { version }
+        }
+        (Condition::Present, None) => Outcome::Missing,
+        _ => Outcome::ConditionFailed { current },
+    };
+    status::write(out, terms, &outcome, cell.map_or(b"", |cell| cell.value))
+}

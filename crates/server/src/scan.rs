@@ -1,0 +1,368 @@
+//! Scans: chunks made by the store pool, pulled by the client's socket.
+//!
+//! ```text
+//! loop: job ─► worker: cursor ─► out, about 64 KiB of records ─► loop: write all of it ─► next job
+//!       ▲                                                              │
+//!       └──────────────── only when the client took the last one ◄─────┘
+//! ```
+//!
+//! Invariants
+//! 1. A scan holds one chunk and a cursor, which pins nothing: memory does not depend on the answer
+//!    or on the reader.
+//! 2. The head is sent with the first record or with the end, so that a failure before has a status.
+//! 3. The trailer says `complete` exactly when nothing of the range is left out.
+//!
+//! Not here: framing (crate `wire`, `http::records`), merging (crate `engine`).
+//! See: docs/api.md, section "Many keys".
+
+use crate::connection::{Connection, End};
+use crate::limits;
+use crate::metrics::{Op, Refused};
+use crate::status::{self, Terms};
+use crate::store_pool::{Answer, Work};
+use dendra_engine::{Cursor, Direction, Engine, Flow, Progress, Show as Cells};
+use dendra_node::{Class, Entry, Known, Outcome};
+use dendra_wire::http::records::{self, Show};
+use dendra_wire::http::response::{self, ScanEnd, Style};
+use dendra_wire::http::{Connection as Persistence, Framing};
+use dendra_wire::route::{self, Scan as Query};
+use dendra_wire::{Copies, Refusal};
+use std::ops::Bound;
+use std::time::Duration;
+
+/// Where a scan stands between two chunks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stand {
+    /// There may be more.
+    Open,
+    /// The range is exhausted.
+    Complete,
+    /// There is more, but the limit is reached: the key to go on from.
+    Cut(Vec<u8>),
+    /// The record at this key is damaged.
+    Damaged(Vec<u8>),
+}
+
+/// A scan as it travels between its connection and the store pool.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    cursor: Cursor,
+    framing: Framing,
+    show: Show,
+    direction: Direction,
+    left: Option<u64>,
+    out: Vec<u8>,
+    /// Stored key of the last record shown.
+    last_key: Vec<u8>,
+    stand: Stand,
+}
+
+impl Scan {
+    fn new(query: &Query, now_ms: u64, out: Vec<u8>) -> Scan {
+        let direction = match query.direction {
+            route::Direction::Forward => Direction::Forward,
+            route::Direction::Backward => Direction::Backward,
+        };
+        Scan {
+            cursor: Cursor::new(
+                Bound::Included(query.start.clone()),
+                Bound::Excluded(query.end.clone()),
+                direction,
+                Cells::Live { now_ms },
+            ),
+            framing: query.framing,
+            show: query.show,
+            direction,
+            left: query.limit,
+            out,
+            last_key: Vec::new(),
+            stand: Stand::Open,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Scan {
+        let query = Query {
+            start: vec![0x10],
+            end: vec![0x11],
+            direction: route::Direction::Forward,
+            limit: None,
+            show: Show::KeysAndValues,
+            scope: route::Scope::Local,
+            framing: Framing::Plain,
+            timeout_ms: 1_000,
+        };
+        Scan::new(&query, 0, Vec::new())
+    }
+
+    /// Appends records to `out` until a chunk is full, the range ends, or enough was looked at.
+    pub(crate) fn fill(&mut self, engine: &Engine) -> Result<(), dendra_engine::Error> {
+        let Scan {
+            cursor,
+            framing,
+            show,
+            direction,
+            left,
+            out,
+            last_key,
+            stand,
+        } = self;
+        let progress = engine.scan(cursor, limits::SCAN_LOOK_BYTES, |key, cell| {
+            if *left == Some(0) {
+                *stand = Stand::Cut(resume_key(*direction, key, last_key));
+                return Flow::Pause;
+            }
+            if !cell.is_intact(key) {
+                *stand = Stand::Damaged(key[1..].to_vec());
+                return Flow::Pause;
+            }
+            records::record(out, *framing, *show, &key[1..], cell.value);
+            last_key.clear();
+            last_key.extend_from_slice(key);
+            if let Some(left) = left {
+                *left -= 1;
+            }
+            if out.len() >= limits::SCAN_CHUNK_BYTES {
+                Flow::Pause
+            } else {
+                Flow::Continue
+            }
+        })?;
+        if progress == Progress::Done && *stand == Stand::Open {
+            *stand = Stand::Complete;
+        }
+        Ok(())
+    }
+
+    /// The client's key from which to go on when the scan is cut here.
+    fn next_key(&self) -> Vec<u8> {
+        let mut next = self.last_key.get(1..).unwrap_or_default().to_vec();
+        if self.direction == Direction::Forward {
+            next.push(0);
+        }
+        next
+    }
+}
+
+/// `start=` of a forward scan that goes on with `key`; `end=`, exclusive, of a backward one that
+/// has shown `last_key`.
+fn resume_key(direction: Direction, key: &[u8], last_key: &[u8]) -> Vec<u8> {
+    match direction {
+        Direction::Forward => key[1..].to_vec(),
+        Direction::Backward => last_key[1..].to_vec(),
+    }
+}
+
+/// A scan that was asked for.
+#[derive(Debug)]
+pub(crate) struct PendingScan {
+    query: Query,
+    style: Style,
+    began_us: u64,
+    deadline_us: u64,
+}
+
+impl PendingScan {
+    /// A scan that arrived at `now_us`.
+    pub(crate) fn new(query: Query, style: Style, now_us: u64) -> PendingScan {
+        let deadline_us = now_us + u64::from(query.timeout_ms) * 1_000;
+        PendingScan {
+            query,
+            style,
+            began_us: now_us,
+            deadline_us,
+        }
+    }
+}
+
+/// What came instead of a chunk.
+enum Missing {
+    Refused(Refused),
+    Late,
+    TooSlow,
+    Damaged,
+    Failed,
+}
+
+impl Connection {
+    /// Answers a scan from its head to its trailer.
+    pub(crate) async fn stream(&mut self, pending: PendingScan) -> Result<(), End> {
+        self.flush().await?;
+        self.input.settle(&self.lane);
+        let copies = Copies { ack: 1, from: 1 };
+        let durability = self.lane.shared.settings.durability;
+        let terms = Terms::new(pending.style, copies, durability);
+        let Some(_room) = self.lane.hold_bytes(limits::SCAN_CHUNK_BYTES) else {
+            self.answer_missing(&terms, &pending, Missing::Refused(Refused::Bytes));
+            return Ok(());
+        };
+        let mut out = self.lane.output_buffer();
+        response::scan_head(&mut out, terms.style, pending.query.framing, terms.receipt);
+        let head_len = out.len();
+        let mut scan = Box::new(Scan::new(&pending.query, self.lane.wall_ms(), out));
+        if pending.query.is_empty() {
+            scan.stand = Stand::Complete;
+        }
+        while scan.stand == Stand::Open && scan.out.len() == head_len {
+            scan = match self.chunk(scan, pending.deadline_us).await {
+                Ok(scan) => scan,
+                Err((missing, _)) => {
+                    self.answer_missing(&terms, &pending, missing);
+                    return Ok(());
+                }
+            };
+        }
+        if matches!(scan.stand, Stand::Damaged(_)) && scan.out.len() == head_len {
+            self.answer_missing(&terms, &pending, Missing::Damaged);
+            return Ok(());
+        }
+        let took_us = self.lane.now_us().saturating_sub(pending.began_us);
+        self.lane.metrics().note(Op::Scan, 200, took_us);
+        self.stream_on(scan).await
+    }
+
+    /// Sends chunk after chunk, then the trailer.
+    async fn stream_on(&mut self, mut scan: Box<Scan>) -> Result<(), End> {
+        loop {
+            self.lane.reuse_output(std::mem::take(&mut self.out));
+            self.out = std::mem::take(&mut scan.out);
+            match &scan.stand {
+                Stand::Open => {}
+                Stand::Complete => {
+                    response::scan_end(&mut self.out, scan.framing, ScanEnd::Complete);
+                    return Ok(());
+                }
+                Stand::Cut(next) | Stand::Damaged(next) => {
+                    if matches!(scan.stand, Stand::Damaged(_)) {
+                        self.lane.metrics().damaged.add(1);
+                        tracing::error!("a scan met a record that does not match its checksum");
+                    }
+                    response::scan_end(&mut self.out, scan.framing, ScanEnd::Stopped { next });
+                    return Ok(());
+                }
+            }
+            self.flush().await?;
+            if self.lane.is_draining() {
+                self.is_closing = true;
+                self.cut(&scan);
+                return Ok(());
+            }
+            scan.out = self.lane.output_buffer();
+            let deadline_us = self.deadline_us(self.lane.shared.settings.timeouts.write);
+            scan = match self.next_chunk(scan, deadline_us).await {
+                Ok(scan) => scan,
+                Err(Some(scan)) => {
+                    self.cut(&scan);
+                    return Ok(());
+                }
+                // The worker was lost together with the scan: the client sees no trailer.
+                Err(None) => return Err(End::Done),
+            };
+        }
+    }
+
+    fn cut(&mut self, scan: &Scan) {
+        let next = scan.next_key();
+        response::scan_end(
+            &mut self.out,
+            scan.framing,
+            ScanEnd::Stopped { next: &next },
+        );
+    }
+
+    /// One more chunk of a scan whose head is sent: waits for room in the pool instead of refusing.
+    async fn next_chunk(
+        &mut self,
+        mut scan: Box<Scan>,
+        deadline_us: u64,
+    ) -> Result<Box<Scan>, Option<Box<Scan>>> {
+        loop {
+            if let Entry::Delayed { us } = self.lane.admit(Class::Scan) {
+                tokio::time::sleep(Duration::from_micros(us)).await;
+                self.lane.refresh();
+            }
+            scan = match self.chunk(scan, deadline_us).await {
+                Ok(scan) => return Ok(scan),
+                Err((Missing::Refused(_), Some(scan))) if self.lane.now_us() < deadline_us => {
+                    // The next look of the sweep is soon enough, and is no timer of our own.
+                    self.seat.arm(0);
+                    self.seat.deadline().await;
+                    self.lane.refresh();
+                    scan
+                }
+                Err((_, scan)) => return Err(scan),
+            };
+        }
+    }
+
+    /// Has the store pool fill the scan's buffer once.
+    async fn chunk(
+        &mut self,
+        scan: Box<Scan>,
+        deadline_us: u64,
+    ) -> Result<Box<Scan>, (Missing, Option<Box<Scan>>)> {
+        let work = Work::Chunk(scan);
+        if let Err((refused, work)) = self.lane.offer(&self.seat, deadline_us, work) {
+            let scan = match work {
+                Work::Chunk(scan) => Some(scan),
+                Work::Get(_) => None,
+            };
+            return Err((Missing::Refused(refused), scan));
+        }
+        self.seat.arm(deadline_us);
+        let answer = self.seat.answer().await;
+        self.seat.next_round();
+        self.lane.refresh();
+        match answer {
+            Ok(Answer::Chunk(scan)) => Ok(scan),
+            Ok(Answer::ChunkFailed(scan, is_damaged)) if is_damaged => {
+                Err((Missing::Damaged, Some(scan)))
+            }
+            Ok(Answer::ChunkFailed(scan, _)) => Err((Missing::Failed, Some(scan))),
+            Ok(Answer::Late) => Err((Missing::Late, None)),
+            Ok(Answer::Damaged) => Err((Missing::Damaged, None)),
+            Ok(Answer::Failed | Answer::Cell(_)) => Err((Missing::Failed, None)),
+            Err(_) => Err((Missing::TooSlow, None)),
+        }
+    }
+
+    fn answer_missing(&mut self, terms: &Terms, pending: &PendingScan, missing: Missing) {
+        let out = &mut self.out;
+        let metrics = self.lane.metrics();
+        let status = match missing {
+            Missing::Refused(refused) => {
+                metrics.refuse(refused);
+                status::write_refusal(out, terms.style, &status::refused(refused))
+            }
+            Missing::Late => {
+                metrics.refuse(Refused::Deadline);
+                status::write(out, terms, &Outcome::DeadlinePassed, b"")
+            }
+            Missing::TooSlow => {
+                status::write(out, terms, &terms.not_enough(Known::NotApplied), b"")
+            }
+            Missing::Damaged => {
+                metrics.damaged.add(1);
+                status::write_refusal(out, terms.style, &Refusal::damaged())
+            }
+            Missing::Failed => status::write_refusal(out, terms.style, &status::failed()),
+        };
+        let took_us = self.lane.now_us().saturating_sub(pending.began_us);
+        metrics.note(Op::Scan, status, took_us);
+        self.is_closing |= terms.style.connection == Persistence::Close;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_goes_on_behind_its_last_key_or_in_front_of_it() {
+        let mut scan = Scan::for_tests();
+        scan.last_key = b"\x10k".to_vec();
+        assert_eq!(scan.next_key(), b"k\0");
+        scan.direction = Direction::Backward;
+        assert_eq!(scan.next_key(), b"k");
+    }
+}

@@ -1,0 +1,214 @@
+//! The only table from what became of a request to the bytes of its answer.
+//!
+//! ```text
+//! Found 200   Unchanged 304   Missing 404   Stored 201   Deleted 202   ConditionFailed 412
+//! Overloaded 503, disk full 507   DeadlinePassed 503   NotEnough 504
+//! Refused (own queues) 503   damaged, failed 500
+//! ```
+//!
+//! Invariants
+//! 1. An answer is counted where it is formed: once, under its operation and its status.
+//!
+//! Not here: the bytes themselves (crate `wire`, `http::response`), refusals of unreadable requests.
+//! See: docs/api.md.
+
+use crate::limits;
+use crate::metrics::Refused;
+use dendra_node::{Known, Outcome, Quorum};
+use dendra_wire::http::response::{self, Durability, Found, Receipt, Style};
+use dendra_wire::{Copies, Refusal};
+
+/// What an answer says about itself besides its outcome.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// The shape of the answer.
+    pub(crate) style: Style,
+    /// What was achieved, if it was.
+    pub(crate) receipt: Receipt,
+}
+
+impl Terms {
+    /// The terms of an operation on this many copies, of a cluster of one.
+    pub(crate) fn new(
+        style: Style,
+        copies: Copies,
+        durability: dendra_engine::Durability,
+    ) -> Terms {
+        Terms {
+            style,
+            receipt: Receipt {
+                acks: copies.ack,
+                from: copies.from,
+                level: copies.level(1, 1),
+                durability: match durability {
+                    dendra_engine::Durability::Sync => Durability::Sync,
+                    dendra_engine::Durability::Os => Durability::Os,
+                },
+            },
+        }
+    }
+
+    /// The quorum that was asked for.
+    pub(crate) fn quorum(&self) -> Quorum {
+        let (ack, from) = (self.receipt.acks, self.receipt.from);
+        Quorum::new(u32::from(ack), u32::from(from), from)
+            .expect("the route has checked ack and from")
+    }
+
+    /// A read or a write that got no answer in time.
+    pub(crate) fn not_enough(&self, known: Known) -> Outcome {
+        Outcome::NotEnough {
+            got: 0,
+            quorum: self.quorum(),
+            known,
+        }
+    }
+}
+
+/// Appends the answer for `outcome`; `value` is the value's bytes where there are any. Returns the
+/// status.
+pub(crate) fn write(out: &mut Vec<u8>, terms: &Terms, outcome: &Outcome, value: &[u8]) -> u16 {
+    let Terms { style, receipt } = *terms;
+    match *outcome {
+        Outcome::Found { version, expiry_ms } => {
+            let found = Found {
+                version,
+                expiry_ms,
+                receipt,
+            };
+            response::value(out, style, &found, value);
+            200
+        }
+        Outcome::Unchanged { version } => {
+            let found = Found {
+                version,
+                expiry_ms: None,
+                receipt,
+            };
+            response::not_modified(out, style, &found, value.len() as u64);
+            304
+        }
+        Outcome::Missing => {
+            response::absent(out, style, receipt);
+            404
+        }
+        Outcome::Stored { version } => {
+            response::created(out, style, version, receipt);
+            201
+        }
+        Outcome::Deleted { version } => {
+            response::accepted(out, style, version, receipt);
+            202
+        }
+        Outcome::ConditionFailed { current } => {
+            response::condition_failed(out, style, current);
+            412
+        }
+        Outcome::Overloaded { refusal } => write_refusal(out, style, &refused(refusal.into())),
+        Outcome::DeadlinePassed => write_refusal(out, style, &refused(Refused::Deadline)),
+        Outcome::NotEnough { got, quorum, known } => {
+            let known = match known {
+                Known::NotApplied => dendra_wire::Known::NotApplied,
+                Known::Unknown => dendra_wire::Known::Unknown,
+            };
+            let refusal = Refusal::too_few_answers(got, quorum.ack(), quorum.from(), known);
+            write_refusal(out, style, &refusal)
+        }
+    }
+}
+
+/// Appends a refusal; returns its status.
+pub(crate) fn write_refusal(out: &mut Vec<u8>, style: Style, refusal: &Refusal) -> u16 {
+    response::refusal(out, style, refusal);
+    refusal.status
+}
+
+/// The answer for what a gate, a queue or the engine refused.
+pub(crate) fn refused(what: Refused) -> Refusal {
+    let message = match what {
+        Refused::Requests => "too many requests are in flight",
+        Refused::Bytes => "too many bytes of values are under way",
+        Refused::StoreQueue => "the queue of the store pool is full",
+        Refused::LogQueue => "the queue of the log is full",
+        Refused::Engine => "flushes or compactions are behind",
+        Refused::Disk => return Refusal::disk_full(limits::RETRY_AFTER_DISK_FULL_S),
+        Refused::Deadline => return Refusal::expired_in_queue(limits::RETRY_AFTER_S),
+    };
+    Refusal::overloaded(message, limits::RETRY_AFTER_S)
+}
+
+/// The engine failed in a way that is not the client's to mend.
+pub(crate) fn failed() -> Refusal {
+    Refusal::new(
+        500,
+        "failed",
+        "the store could not do it; the node's log has the reason",
+    )
+    .knowing(dendra_wire::Known::NotApplied)
+}
+
+impl From<dendra_node::Refusal> for Refused {
+    fn from(refusal: dendra_node::Refusal) -> Refused {
+        match refusal {
+            dendra_node::Refusal::Requests => Refused::Requests,
+            dendra_node::Refusal::BodyBytes => Refused::Bytes,
+            dendra_node::Refusal::EngineBehind => Refused::Engine,
+            dendra_node::Refusal::DiskFull => Refused::Disk,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendra_base::Version;
+    use dendra_wire::http::Connection;
+
+    fn line(outcome: Outcome) -> (u16, String) {
+        let style = Style {
+            connection: Connection::Persist,
+            omits_body: false,
+        };
+        let copies = Copies { ack: 1, from: 1 };
+        let terms = Terms::new(style, copies, dendra_engine::Durability::Sync);
+        let mut out = Vec::new();
+        let status = write(&mut out, &terms, &outcome, b"v");
+        let text = String::from_utf8(out).expect("heads are ASCII and the value is too");
+        let first = text.lines().next().expect("there is a status line");
+        (status, first.to_owned())
+    }
+
+    #[test]
+    fn each_outcome_has_its_status() {
+        let version = Version::ZERO;
+        let quorum = Quorum::new(1, 1, 1).expect("one of one");
+        let known = Known::Unknown;
+        let refusal = |refusal| Outcome::Overloaded { refusal };
+        let expiry_ms = None;
+        let table = [
+            (Outcome::Found { version, expiry_ms }, 200),
+            (Outcome::Unchanged { version }, 304),
+            (Outcome::Missing, 404),
+            (Outcome::Stored { version }, 201),
+            (Outcome::Deleted { version }, 202),
+            (Outcome::ConditionFailed { current: None }, 412),
+            (refusal(dendra_node::Refusal::Requests), 503),
+            (refusal(dendra_node::Refusal::DiskFull), 507),
+            (Outcome::DeadlinePassed, 503),
+            (
+                Outcome::NotEnough {
+                    got: 0,
+                    quorum,
+                    known,
+                },
+                504,
+            ),
+        ];
+        for (outcome, status) in table {
+            let (counted, first) = line(outcome);
+            assert_eq!(counted, status, "{outcome:?}");
+            let prefix = format!("HTTP/1.1 {status} ");
+            assert!(first.starts_with(&prefix), "{outcome:?}: {first}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! One value in, out and away again, over a real socket.
+//!
+//! Invariants
+//! 1. The shortest test that a broken start, loop, log thread or stop cannot pass.
+//!
+//! Not here: the contract route by route (`contract.rs`).
+
+mod support;
+
+use dendra_engine::Durability;
+use support::Node;
+
+fn one_value_goes_in_and_out(durability: Durability) {
+    let node = Node::with(|settings| settings.durability = durability);
+    let mut client = node.client();
+    let put = client.put("k", b"hello");
+    assert_eq!((put.status, put.body.as_slice()), (201, &b""[..]));
+    let got = client.value("k");
+    assert_eq!((got.status, got.body.as_slice()), (200, &b"hello"[..]));
+    assert_eq!(got.etag(), put.etag());
+    let receipt = format!(
+        "acks=1/1; level=linearizable; durability={}",
+        durability.as_str()
+    );
+    assert_eq!(got.header("Dendra-Receipt"), Some(receipt.as_str()));
+    assert_eq!(client.delete("k").status, 202);
+    assert_eq!(client.value("k").status, 404);
+    node.stop();
+}
+
+#[test]
+fn a_value_goes_in_and_out_with_durability_sync() {
+    one_value_goes_in_and_out(Durability::Sync);
+}
+
+#[test]
+fn a_value_goes_in_and_out_with_durability_os() {
+    one_value_goes_in_and_out(Durability::Os);
+}
+
+#[test]
+fn the_admin_plane_answers() {
+    let node = Node::start();
+    assert_eq!(node.admin().get("/healthz").text(), "alive\n");
+    assert_eq!(node.admin().get("/readyz").status, 200);
+    assert!(
+        node.admin()
+            .get("/v0/status")
+            .text()
+            .contains("\"serving\"")
+    );
+    assert!(
+        node.admin()
+            .get("/openapi.yaml")
+            .text()
+            .starts_with("openapi:")
+    );
+    assert!(node.admin().get("/").text().contains("/metrics"));
+    assert_eq!(node.metric("dendra_ready"), 1.0);
+}

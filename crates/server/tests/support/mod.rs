@@ -1,0 +1,283 @@
+//! A node of its own per test, and a client that sends exactly the bytes it is given.
+//!
+//! Invariants
+//! 1. Port 0 and a folder of its own: tests run side by side.
+//! 2. Every read has a timeout: a test that hangs fails.
+//!
+//! Not here: what the bytes should be (the tests).
+
+#![allow(
+    dead_code,
+    reason = "each test binary uses its own part of this module"
+)]
+
+use dendra_server::{Running, Server, Settings};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// A node that serves from a folder which goes away with it.
+pub(crate) struct Node {
+    pub(crate) running: Option<Running>,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+/// Settings for a node in `folder` on ports that the system chooses.
+pub(crate) fn settings(folder: &tempfile::TempDir) -> Settings {
+    let mut settings = Settings::new(folder.path());
+    settings.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+    settings.admin = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    settings.memory_bytes = 64 << 20;
+    settings.workers = 2;
+    settings
+}
+
+impl Node {
+    pub(crate) fn start() -> Node {
+        Node::with(|_| {})
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Node {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let mut settings = settings(&folder);
+        change(&mut settings);
+        let running = Server::start(settings).expect("the node starts");
+        Node {
+            running: Some(running),
+            folder,
+        }
+    }
+
+    pub(crate) fn running(&self) -> &Running {
+        self.running.as_ref().expect("the node runs")
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.running().addr())
+    }
+
+    pub(crate) fn admin(&self) -> Client {
+        Client::connect(
+            self.running()
+                .admin_addr()
+                .expect("there is an admin plane"),
+        )
+    }
+
+    /// The value of a metric, by the start of its line.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let page = self.admin().get("/metrics");
+        let text = page.text();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(name) && !line.starts_with('#'))
+            .unwrap_or_else(|| panic!("no metric {name} in\n{text}"));
+        let value = line.rsplit(' ').next().expect("a line has a value");
+        value.parse().expect("a value is a number")
+    }
+
+    /// Waits until a metric has this value.
+    pub(crate) fn wait_for_metric(&self, name: &str, value: f64) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.metric(name) != value {
+            assert!(
+                Instant::now() < deadline,
+                "{name} stays {}",
+                self.metric(name)
+            );
+        }
+    }
+
+    pub(crate) fn stop(mut self) {
+        let running = self.running.take().expect("the node runs");
+        running.stop().expect("the node stops");
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take()
+            && let Err(error) = running.stop()
+        {
+            eprintln!("the node did not stop: {error}");
+        }
+    }
+}
+
+/// One answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    /// The records of a chunked body, one per chunk.
+    pub(crate) chunks: Vec<Vec<u8>>,
+    pub(crate) trailer: Option<String>,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let found = self
+            .headers
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn etag(&self) -> &str {
+        self.header("ETag").expect("there is an ETag")
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// A connection that sends what it is told and reads one answer at a time.
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) fn connect(addr: SocketAddr) -> Client {
+        let stream = TcpStream::connect(addr).expect("the node accepts");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("a timeout can be set");
+        stream.set_nodelay(true).expect("no delay can be set");
+        Client {
+            stream,
+            buffer: Vec::new(),
+        }
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the node reads");
+    }
+
+    fn more(&mut self) -> usize {
+        let mut chunk = [0; 64 << 10];
+        let n = self
+            .stream
+            .read(&mut chunk)
+            .expect("the node answers in time");
+        self.buffer.extend_from_slice(&chunk[..n]);
+        n
+    }
+
+    fn line(&mut self) -> String {
+        loop {
+            if let Some(at) = self.buffer.windows(2).position(|pair| pair == b"\r\n") {
+                let line = String::from_utf8(self.buffer[..at].to_vec()).expect("ASCII");
+                self.buffer.drain(..at + 2);
+                return line;
+            }
+            assert!(self.more() > 0, "the connection ended inside a head");
+        }
+    }
+
+    fn exactly(&mut self, n: usize) -> Vec<u8> {
+        while self.buffer.len() < n {
+            assert!(self.more() > 0, "the connection ended inside a body");
+        }
+        self.buffer.drain(..n).collect()
+    }
+
+    /// Reads one answer; `method` decides whether it has a body.
+    pub(crate) fn read(&mut self, method: &str) -> Answer {
+        let first = self.line();
+        let status: u16 = first
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .unwrap_or_else(|| panic!("not a status line: {first}"));
+        let mut headers = Vec::new();
+        loop {
+            let line = self.line();
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(": ").expect("a header has a value");
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+        let mut answer = Answer {
+            status,
+            headers,
+            body: Vec::new(),
+            chunks: Vec::new(),
+            trailer: None,
+        };
+        if status == 100 || status == 304 || method == "HEAD" {
+            return answer;
+        }
+        if answer.header("Transfer-Encoding") == Some("chunked") {
+            self.read_chunks(&mut answer);
+        } else {
+            let length = answer
+                .header("Content-Length")
+                .expect("an answer has a length")
+                .parse()
+                .expect("a length is a number");
+            answer.body = self.exactly(length);
+        }
+        answer
+    }
+
+    fn read_chunks(&mut self, answer: &mut Answer) {
+        loop {
+            let size = self.line();
+            let size = usize::from_str_radix(&size, 16).expect("a chunk size is hexadecimal");
+            if size == 0 {
+                break;
+            }
+            let chunk = self.exactly(size);
+            assert_eq!(self.exactly(2), b"\r\n");
+            answer.body.extend_from_slice(&chunk);
+            answer.chunks.push(chunk);
+        }
+        loop {
+            let line = self.line();
+            if line.is_empty() {
+                return;
+            }
+            if let Some(trailer) = line.strip_prefix("Dendra-Scan: ") {
+                answer.trailer = Some(trailer.to_owned());
+            }
+        }
+    }
+
+    /// Is there nothing more to come?
+    pub(crate) fn is_closed(&mut self) -> bool {
+        self.buffer.is_empty() && matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_))
+    }
+
+    pub(crate) fn ask(&mut self, method: &str, target: &str, headers: &str, body: &[u8]) -> Answer {
+        let length = if method == "PUT" || !body.is_empty() {
+            format!("Content-Length: {}\r\n", body.len())
+        } else {
+            String::new()
+        };
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: t\r\n{headers}{length}\r\n");
+        let mut bytes = head.into_bytes();
+        bytes.extend_from_slice(body);
+        self.send(&bytes);
+        self.read(method)
+    }
+
+    pub(crate) fn get(&mut self, target: &str) -> Answer {
+        self.ask("GET", target, "", b"")
+    }
+
+    pub(crate) fn put(&mut self, id: &str, value: &[u8]) -> Answer {
+        self.ask("PUT", &format!("/v0/entity?id={id}"), "", value)
+    }
+
+    pub(crate) fn value(&mut self, id: &str) -> Answer {
+        self.get(&format!("/v0/entity?id={id}"))
+    }
+
+    pub(crate) fn delete(&mut self, id: &str) -> Answer {
+        self.ask("DELETE", &format!("/v0/entity?id={id}"), "", b"")
+    }
+}
