@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_space_is_one_contiguous_range() {
-        let mut keys = vec![
+        let mut keys = [
             Key::user(b""),
             Key::user(b"\xff\xff"),
             Key::new(Space::Meta, b"\xff"),

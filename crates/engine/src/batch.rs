@@ -46,8 +46,10 @@ pub enum Outcome {
         /// The live value's version, if there is one.
         current: Option<Version>,
     },
-    /// The guard could not be evaluated because of an error that was reported; nothing changed.
+    /// An error, which was reported, came before the log write; nothing changed.
     NotApplied,
+    /// The disk has no room for the next log segment; nothing changed.
+    NoRoom,
 }
 
 /// One write of a batch.

@@ -178,14 +178,13 @@ impl Log {
         self.pending.clear();
     }
 
-    /// Hands every token back as not applied: nothing of the batch was written.
-    pub(crate) fn give_up(&mut self, done: &mut Vec<(u64, Outcome)>) {
-        done.extend(
-            self.pending
-                .ops
-                .iter()
-                .map(|op| (op.token, Outcome::NotApplied)),
-        );
+    /// Hands every token back because of `error`: nothing of the batch was written.
+    pub(crate) fn give_up(&mut self, error: &Error, done: &mut Vec<(u64, Outcome)>) {
+        let outcome = match error.is_no_space() {
+            true => Outcome::NoRoom,
+            false => Outcome::NotApplied,
+        };
+        done.extend(self.pending.ops.iter().map(|op| (op.token, outcome)));
         self.outcomes.clear();
         self.pending.clear();
     }

@@ -281,7 +281,7 @@ impl Engine {
     ///
     /// After `Poisoned` the outcomes of everything queued are unknown for ever. After any other
     /// error (no room for a log segment) nothing was written, and every token was handed back as
-    /// `NotApplied`.
+    /// `NotApplied` or `NoRoom`.
     pub fn commit(&self, done: &mut Vec<(u64, Outcome)>) -> Result<()> {
         self.commit_held(&mut hold(&self.log), Wait::Block, done)
             .map(|_| ())
@@ -324,7 +324,7 @@ impl Engine {
                 Ok(Some(spare)) => self.or_poison(log.writer.roll(spare))?,
                 Ok(None) => return Ok(false),
                 Err(error) => {
-                    log.give_up(done);
+                    log.give_up(&error, done);
                     return Err(error);
                 }
             }

@@ -133,6 +133,8 @@ async fn sweep(lane: Rc<Lane>) {
         interval.tick().await;
         lane.refresh();
         lane.pressure.set(pressure(&lane.shared.engine));
+        lane.metrics().requests_held.set(lane.requests.used());
+        lane.metrics().bytes_held.set(lane.bytes.used());
         let now_us = lane.now_us();
         for (_, seat) in lane.seats.borrow().iter() {
             seat.check_deadline(now_us);
@@ -286,7 +288,7 @@ impl Lane {
 
     /// Would `bytes` more fit now?
     pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
-        self.shared.bytes.used() + bytes as u64 <= self.shared.bytes.limit()
+        self.hold_bytes(bytes).is_some()
     }
 
     /// May one more request wait for the log or the store pool?

@@ -223,6 +223,8 @@ fn open_engine(
             },
         }
     })?;
+    // One node holds the only copy of everything: no replica has to confirm a tombstone.
+    engine.raise_purge_horizon(dendra_base::Version::MAX);
     let took_ms = (clock::monotonic_us() - began_us) / 1_000;
     tracing::info!(folder, took_ms, "the data folder is open");
     let loops = settings.loops.unwrap_or_else(|| {

@@ -68,9 +68,6 @@ pub const LINGER: Duration = Duration::from_secs(2);
 pub const SWEEP: Duration = Duration::from_millis(100);
 /// A quiet log is sealed after this.
 pub const SEAL_AFTER: Duration = Duration::from_millis(10);
-/// A log that found no room tries again this often.
-pub const COMMIT_RETRY: Duration = Duration::from_millis(100);
-
 /// One slice of background work.
 pub const MAINTAIN_SLICE_BYTES: usize = 1 << 20;
 /// Background work looks around this often without being woken.
@@ -100,6 +97,6 @@ const _: () = assert!(WORKERS_DEFAULT <= WORKERS_MAX);
 const _: () = assert!(PIPELINED_WRITES_MAX < LANE_BATCH_LEN_MAX);
 const _: () = assert!(SCAN_CHUNK_BYTES <= SCAN_LOOK_BYTES);
 const _: () = assert!(
-    BODY_BYTES_INFLIGHT_MAX_DEFAULT >= dendra_base::limits::VALUE_BYTES_MAX_LIMIT,
-    "one value of the largest size must pass the gate"
+    BODY_BYTES_INFLIGHT_MAX_DEFAULT >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT,
+    "a value of the largest size must pass the gate"
 );

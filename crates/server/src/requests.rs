@@ -456,6 +456,9 @@ fn answer_write(
         Some(dendra_engine::Outcome::GuardFailed { current }) => {
             Outcome::ConditionFailed { current }
         }
+        Some(dendra_engine::Outcome::NoRoom) => {
+            return status::write_refusal(out, terms.style, &status::refused(Refused::Disk));
+        }
         Some(dendra_engine::Outcome::NotApplied) => {
             return status::write_refusal(out, terms.style, &status::failed());
         }

@@ -3,15 +3,15 @@
 //! ```text
 //! loop ─► engine.submit ─► First? ring ─► commit ─► outcomes grouped by loop ─► one post per loop
 //!                                         │ quiet for 10 ms ─► seal
-//!                                         │ no room         ─► try again in 100 ms
+//!                                         │ no room         ─► the outcomes say so
 //!                                         └ poisoned        ─► tell all loops, end
 //! ```
 //!
 //! Invariants
 //! 1. No timer in front of a commit: what arrives during a sync is the next batch.
-//! 2. A queued write is answered by its outcome or stays queued: when the disk is full the commit
-//!    leaves the queue as it is, new values are refused with 507 by `engine.pressure`, and a queued
-//!    write whose deadline passes meanwhile is reported as unknown, because it may still happen.
+//! 2. A queued write is answered by its outcome. When the disk has no room for the next log segment
+//!    the outcome is `NoRoom` (507, nothing changed), and later values are refused by
+//!    `engine.pressure` before they are read.
 //! 3. After `Poisoned` nothing is committed any more.
 //!
 //! Not here: commits that an event loop makes itself with durability `os` (`lane.rs`; it uses
@@ -143,8 +143,7 @@ fn commit_until_closed(shared: &Shared) {
     let mut wait = QUIET;
     loop {
         let woken = shared.bell.wait(wait);
-        let is_retry = wait == limits::COMMIT_RETRY;
-        if matches!(woken, Woken::Quiet) && !is_retry {
+        if matches!(woken, Woken::Quiet) {
             if !seal(shared) {
                 return;
             }
@@ -163,10 +162,8 @@ fn commit_until_closed(shared: &Shared) {
                 return;
             }
             Err(error) => {
-                if !is_retry {
-                    tracing::warn!(%error, "the log has no room: writes wait, the next try is in 100 ms");
-                }
-                limits::COMMIT_RETRY
+                tracing::warn!(%error, "the log cannot go on: the queued writes are refused");
+                limits::SEAL_AFTER
             }
         };
         if matches!(woken, Woken::Closed) {

@@ -5,6 +5,7 @@
 //! `crates/engine/src/wal/mod.rs`       in *.md          the path is there (`*` matches anything)
 //! //! See: docs/format/wal.md          in module heads  the path is there
 //! pub const QUEUE_LEN_MAX: usize       in limits.rs     docs/overload.md names it
+//! Refusal::new(400, "bad-range", …)    in crates/       docs/api.md names the code word
 //! ```
 //!
 //! Invariants
@@ -17,6 +18,7 @@
 use super::source::{Source, has_word, line_of};
 use super::{Finding, Tree};
 
+const API: &str = "docs/api.md";
 const OVERLOAD: &str = "docs/overload.md";
 /// A path in a document begins with one of these.
 const STARTS: [&str; 7] = [
@@ -32,8 +34,12 @@ pub(crate) fn check(tree: &Tree, sources: &[Source]) -> Vec<Finding> {
             findings.extend(paths(tree, path, text));
         }
     }
+    let api = tree.text(API).unwrap_or("");
     for source in sources {
         findings.extend(see_lines(tree, source));
+        if source.path.starts_with("crates/") && !source.is_test_file() {
+            findings.extend(code_words(source, api));
+        }
         if source.path.ends_with("/limits.rs") {
             let overload = tree.text(OVERLOAD).unwrap_or("");
             findings.extend(bounds(source, overload));
@@ -127,6 +133,27 @@ fn see_lines(tree: &Tree, source: &Source) -> Vec<Finding> {
             }
             let message = format!("`{word}` does not exist");
             findings.push(Finding::new(&source.path, at + 1, "paths", message));
+        }
+    }
+    findings
+}
+
+/// Code words of refusals that the contract does not name.
+fn code_words(source: &Source, api: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for call in ["Refusal::new(", "Refusal::bad("] {
+        for (at, _) in source.code.match_indices(call) {
+            // The first argument that is a string, if it comes before the call's next one.
+            let mut quoted = source.text[at..].splitn(3, '"').skip(1);
+            let (Some(word), Some(_)) = (quoted.next(), quoted.next()) else {
+                continue;
+            };
+            let is_word = word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
+            if is_word && !api.contains(&format!("`{word}`")) {
+                let message = format!("`{word}` is a code word that {API} does not name");
+                let line = line_of(&source.text, at) + 1;
+                findings.push(Finding::new(&source.path, line, "contract", message));
+            }
         }
     }
     findings
@@ -287,5 +314,14 @@ mod tests {
             [0; 0]
         );
         assert_eq!(lines(&bounds(&source, "OTHER_QUEUE_LEN_MAX")), [1, 2]);
+    }
+
+    #[test]
+    fn code_words_that_the_contract_lacks_are_found() {
+        let text = "fn a() { Refusal::new(\n 400,\n \"bad-key\", x) }\nfn b() { Refusal::bad(\"bad-range\", \"A.\") }\n";
+        let source = Source::new("crates/wire/src/a.rs", text);
+        assert_eq!(lines(&code_words(&source, "`bad-key` `bad-range`")), [0; 0]);
+        assert_eq!(lines(&code_words(&source, "`bad-key`")), [4]);
+        assert_eq!(lines(&code_words(&source, "bad-key `bad-range`")), [1]);
     }
 }

@@ -4,6 +4,7 @@
 //! header    a module says what it is for; above 60 lines also its invariants and what is not here
 //! length    a file of more than 800 lines of code is two files
 //! pure      base, engine, node and wire have no clock, thread, socket, file or randomness
+//! bounded   no queue without a bound
 //! names     nothing is a manager, a helper or a util; nothing is called get_something
 //! leftover  no marks of unfinished work, no lint silenced without its reason
 //! unsafe    only in the modules listed here, each block with its proof
@@ -78,6 +79,7 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     findings.extend(header(source));
     findings.extend(length(source));
     findings.extend(pure(source));
+    findings.extend(bounded(source));
     findings.extend(names(source));
     findings.extend(leftovers(source));
     findings.extend(unsafe_code(source));
@@ -172,6 +174,26 @@ fn nested_std_imports(line: &str) -> impl Iterator<Item = &'static str> {
     ["fs", "net"]
         .into_iter()
         .filter(move |word| has_word(list, word))
+}
+
+/// Calls that make a queue which grows until the memory is gone.
+const UNBOUNDED: [&str; 4] = [
+    "mpsc::channel()",
+    "mpsc::channel::<",
+    "unbounded_channel(",
+    "unbounded(",
+];
+
+fn bounded(source: &Source) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (at, line) in source.code.lines().enumerate() {
+        let is_one = UNBOUNDED.iter().any(|call| has_word(line, call));
+        if is_one && !source.is_test[at] {
+            let message = "a queue without a bound: give it one, and name it in limits.rs";
+            findings.push(Finding::new(&source.path, at + 1, "bounded", message));
+        }
+    }
+    findings
 }
 
 fn names(source: &Source) -> Vec<Finding> {

@@ -14,7 +14,7 @@
 use dendra_server::{Running, Server, Settings};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A node that serves from a folder which goes away with it.
 pub(crate) struct Node {
@@ -74,6 +74,18 @@ impl Node {
             .unwrap_or_else(|| panic!("no metric {name} in\n{text}"));
         let value = line.rsplit(' ').next().expect("a line has a value");
         value.parse().expect("a value is a number")
+    }
+
+    /// Waits until a metric has this value.
+    pub(crate) fn wait_for_metric(&self, name: &str, value: f64) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.metric(name) != value {
+            assert!(
+                Instant::now() < deadline,
+                "{name} stays {}",
+                self.metric(name)
+            );
+        }
     }
 
     pub(crate) fn stop(mut self) {

@@ -107,6 +107,26 @@ fn impure_words_in_comments_strings_tests_and_longer_names_are_fine() {
 }
 
 #[test]
+fn queues_without_a_bound_are_found() {
+    for call in [
+        "mpsc::channel()",
+        "mpsc::channel::<u8>()",
+        "unbounded_channel()",
+        "unbounded()",
+    ] {
+        let text = format!("fn a() {{ b({call}); }}\n");
+        assert_eq!(engine(&text), ["bounded"], "{call}");
+        let text = format!("#[cfg(test)]\nmod tests {{ {text} }}\n");
+        assert_eq!(engine(&text), NOTHING, "{call}");
+    }
+    assert_eq!(
+        engine("fn a() { b(mpsc::channel(8), Bound::Unbounded) }\n"),
+        NOTHING
+    );
+    assert_eq!(engine("fn a() { mpsc::sync_channel(8) }\n"), NOTHING);
+}
+
+#[test]
 fn names_that_say_nothing_are_found() {
     for text in [
         "struct CacheManager;\n",
