@@ -165,9 +165,10 @@ fn parse_version(etag: &[u8]) -> Option<Version> {
 /// How a scan ended, from its trailer section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanOutcome {
-    /// The range or the limit is exhausted.
+    /// Nothing of the range is left out.
     Complete,
-    /// Cut: go on with `start=next`, or `end=next` in reverse.
+    /// There is more, because of the limit or of a cut: go on with `start=next`, or `end=next` in
+    /// reverse.
     Stopped {
         /// Decoded key.
         next: Vec<u8>,
