@@ -117,6 +117,7 @@ pub(crate) async fn serve(lane: Rc<Lane>, seat: Rc<Seat>, stream: TcpStream) {
         head_deadline_us: None,
     };
     let end = connection.run().await;
+    connection.lingers |= connection.input.len() > 0;
     connection.input.consume(connection.input.len());
     connection.input.settle(&connection.lane);
     match end {
