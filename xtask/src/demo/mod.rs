@@ -143,6 +143,7 @@ struct Truth<'a> {
 fn play(binary: &Path, place: &Path, corpus: &Corpus) -> bool {
     let data = place.join("data");
     let acked = place.join("acked");
+    let log = place.join("node.log");
     let mut table = Table {
         rows: Vec::new(),
         failed: false,
@@ -154,7 +155,7 @@ fn play(binary: &Path, place: &Path, corpus: &Corpus) -> bool {
         unsure: BTreeSet::new(),
     };
     table.step("start a node on an empty folder", || {
-        node = Some(Node::start(binary, &data)?);
+        node = Some(Node::start(binary, &data, &log)?);
         done(0, 0, "")
     });
     table.step("load the files: dendra load", || {
@@ -173,7 +174,7 @@ fn play(binary: &Path, place: &Path, corpus: &Corpus) -> bool {
         truth.load_and_kill(node, &acked)
     });
     table.step("start again on what the kill left", || {
-        node = Some(Node::start(binary, &data)?);
+        node = Some(Node::start(binary, &data, &log)?);
         done(0, 0, "")
     });
     table.step("every acknowledged write is there", || {
@@ -410,7 +411,7 @@ impl Truth<'_> {
         done(
             lines as u64,
             0,
-            format!(" acknowledged, {} deletes in all", self.deleted.len()),
+            format!(" (acknowledged), {} deletes in all", self.deleted.len()),
         )
     }
 

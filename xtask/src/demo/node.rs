@@ -14,6 +14,7 @@
 //! Not here: what is asked (`mod.rs`).
 //! See: docs/api.md.
 
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -31,8 +32,13 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Starts a node on `data` and waits until it listens.
-    pub(super) fn start(binary: &Path, data: &Path) -> Result<Node, String> {
+    /// Starts a node on `data` and waits until it listens. What it says goes to the file `log`.
+    pub(super) fn start(binary: &Path, data: &Path, log: &Path) -> Result<Node, String> {
+        let mut log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
+            .map_err(|e| format!("{}: {e}", log.display()))?;
         let mut child = Command::new(binary)
             .args([
                 "serve",
@@ -64,8 +70,11 @@ impl Node {
             }
             said.push_str(&line);
         };
-        // Read on, or the node would wait for room in the pipe. Its log says nothing we need.
-        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        // Read on, or the node would wait for room in the pipe.
+        std::thread::spawn(move || {
+            drop(log.write_all(said.as_bytes()));
+            std::io::copy(&mut stderr, &mut log)
+        });
         Ok(Node {
             child,
             binary: binary.to_owned(),
