@@ -9,6 +9,7 @@
 
 mod support;
 
+use dendra_engine::Durability;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
 use dendra_engine::vfs::mem::MemVfs;
@@ -133,6 +134,38 @@ fn a_write_whose_sync_takes_too_long_is_unknown_and_may_still_happen() {
     valve.let_go();
     assert_eq!(client.put("x", b"v").status, 201);
     assert_eq!(client.value("w").status, 200);
+}
+
+#[test]
+fn writes_whose_conditions_need_the_disk_are_all_decided() {
+    const CLIENTS: usize = 4;
+    const EACH: usize = 100;
+    let disk = MemVfs::new();
+    let node = Node::on(Arc::new(disk.clone()), |_| {});
+    let mut client = node.client();
+    for n in 0..CLIENTS * EACH {
+        let id = format!("k{n:04}");
+        assert_eq!(client.put(&id, &[b'v'; 3_000]).status, 201);
+    }
+    node.stop();
+    disk.set_would_block(900, 1);
+    let node = Node::on(Arc::new(disk), |settings| {
+        settings.durability = Durability::Os;
+        settings.loops = Some(2);
+    });
+    std::thread::scope(|threads| {
+        for n in 0..CLIENTS {
+            let mut client = node.client();
+            threads.spawn(move || {
+                for k in 0..EACH {
+                    let target = format!("/v0/entity?id=k{:04}", k * CLIENTS + n);
+                    let answer = client.ask("PUT", &target, "If-Match: *\r\n", b"w");
+                    assert_eq!(answer.status, 201, "{target}: {answer:?}");
+                    assert_eq!(client.put(&format!("plain{n}"), b"v").status, 201);
+                }
+            });
+        }
+    });
 }
 
 #[test]
