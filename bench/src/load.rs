@@ -69,6 +69,8 @@ pub(crate) struct Tally {
     pub(crate) answers: u64,
     /// How long the stretch lasted.
     pub(crate) elapsed: Duration,
+    /// Closed loop: time in which there was nothing to do.
+    pub(crate) idle: Duration,
     /// Nanoseconds from the sending (closed) or the planned instant (open) to the answer.
     pub(crate) latency_ns: Histogram<u64>,
     /// Open loop: nanoseconds by which the generator itself was late, a connection being free.
@@ -82,6 +84,7 @@ impl Tally {
         Ok(Tally {
             answers: 0,
             elapsed: Duration::ZERO,
+            idle: Duration::ZERO,
             latency_ns: Histogram::new_with_bounds(100, 60_000_000_000, 3)?,
             lag_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3)?,
             refused: 0,
@@ -156,14 +159,26 @@ impl Load {
     }
 
     /// Closed loop for `length`; requests in flight stay in flight at the end.
+    ///
+    /// Spins instead of sleeping: a sleeping generator must be woken by what the server sends, and
+    /// that wake-up, an interrupt to another core, is booked on the server. The slower the server,
+    /// the more often it would pay.
     pub(crate) fn closed(&mut self, length: Duration) -> Result<Tally> {
         let mut tally = Tally::new()?;
         let start = Instant::now();
         self.fill_all(start)?;
-        let mut now = start;
+        let (mut now, mut heard) = (start, start);
         while now < start + length {
-            self.turn(SILENCE_MAX, &mut tally, Then::Ask)?;
-            now = Instant::now();
+            self.turn(Duration::ZERO, &mut tally, Then::Ask)?;
+            let before = std::mem::replace(&mut now, Instant::now());
+            if !self.events.is_empty() {
+                heard = now;
+                continue;
+            }
+            tally.idle += now - before;
+            if now > heard + SILENCE_MAX {
+                return Err(format!("the server was silent for {SILENCE_MAX:?}").into());
+            }
         }
         tally.elapsed = start.elapsed();
         Ok(tally)

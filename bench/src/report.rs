@@ -279,7 +279,7 @@ fn write_series(out: &mut String, series: &Series) -> Result<()> {
     );
     let is_open = series.windows.iter().any(|window| window.lag_us > 0.0);
     let generator = match generator {
-        // An open loop spins between two planned instants: its lateness is what counts.
+        // In an open loop what counts is by how much the generator itself was late.
         Some(_) if is_open => format!("p99.9 late {} µs", spread(&|window| window.lag_us)),
         Some(share) if bound > 0 => {
             format!("{:.0} %, **the bottleneck** in {bound}", share.median)

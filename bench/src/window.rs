@@ -25,7 +25,7 @@ const WARM_UP: Duration = Duration::from_millis(400);
 /// Share of one core that others may use, or the hypervisor may take, in a quiet window. The
 /// kernel's own threads, that write a server's dirty pages, count as others.
 const QUIET_SHARE_MAX: f64 = 0.10;
-/// Share of its core above which the generator may have been the bottleneck.
+/// Share of its time above which the generator may have been the bottleneck.
 const GENERATOR_SHARE_MAX: f64 = 0.90;
 
 /// How requests are paced.
@@ -50,7 +50,7 @@ pub(crate) struct Window {
     pub(crate) latency_us: [f64; 3],
     /// Open loop: 99.9 % of the generator's own lateness in µs.
     pub(crate) lag_us: f64,
-    /// Share of its core that the generator used.
+    /// Share of the window in which the generator had something to do; it spins for the rest.
     pub(crate) generator_share: f64,
     /// Share of one core that neither server nor generator used.
     pub(crate) other_share: f64,
@@ -117,7 +117,7 @@ fn measure_load(
             .collect(),
         latency_us: latencies(&tally),
         lag_us: tally.lag_ns.value_at_quantile(0.999) as f64 / 1000.0,
-        generator_share: generator_ns as f64 / window_ns,
+        generator_share: 1.0 - tally.idle.as_nanos() as f64 / window_ns,
         other_share: other_ns as f64 / window_ns,
         steal_share: steal_ns as f64 / window_ns,
     })

@@ -1,7 +1,7 @@
 //! The command line, drawn once for parsing, help, completions and the manual page.
 //!
 //! ```text
-//! dendra serve | get | put | delete | scan | load | config print | completions | man
+//! dendra serve | get | put | delete | scan | load | check | dump | config print | completions | man
 //! ```
 //!
 //! Invariants
@@ -63,6 +63,8 @@ pub(crate) enum Colour {
 /// One verb each.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a node until SIGTERM or SIGINT
+    Serve(SettingsFlags),
     /// Print the value of one key
     Get(Get),
     /// Store one value
@@ -73,6 +75,10 @@ pub(crate) enum Command {
     Scan(Scan),
     /// Store many records: a folder, NDJSON or TSV
     Load(Load),
+    /// Verify the data folder of a stopped node, byte by byte
+    Check(Check),
+    /// Print a table, a log segment or a manifest of a data folder readably
+    Dump(Dump),
     /// Look at the options of a node
     Config {
         /// What to do with them
@@ -372,6 +378,26 @@ pub(crate) struct Load {
     /// Node
     #[command(flatten)]
     pub(crate) target: Target,
+}
+
+/// `dendra check`
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The data folder
+    pub(crate) folder: PathBuf,
+    /// Print one JSON object: summary, findings, notes
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `dendra dump`
+#[derive(Debug, Args)]
+pub(crate) struct Dump {
+    /// A file inside a data folder; its name says what it is
+    pub(crate) file: PathBuf,
+    /// Show at most this many records
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) records: usize,
 }
 
 #[cfg(test)]

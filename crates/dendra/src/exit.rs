@@ -32,16 +32,20 @@ impl Exit {
     pub(crate) const USAGE: Exit = Exit(2);
     /// The key is not there.
     pub(crate) const NOT_FOUND: Exit = Exit(3);
-    /// `serve`: the data folder cannot be opened.
+    /// The data folder cannot be opened, or a node runs on it.
     pub(crate) const FOLDER: Exit = Exit(3);
     /// A condition did not hold; nothing was changed.
     pub(crate) const CONDITION: Exit = Exit(4);
-    /// `serve`: another process has the address.
-    pub(crate) const ADDRESS: Exit = Exit(4);
     /// No node, or no answer in time.
     pub(crate) const UNAVAILABLE: Exit = Exit(5);
     /// SIGINT.
     pub(crate) const INTERRUPTED: Exit = Exit(130);
+}
+
+impl From<&dendra_server::ExitReason> for Exit {
+    fn from(reason: &dendra_server::ExitReason) -> Exit {
+        Exit(reason.exit_code())
+    }
 }
 
 impl From<Exit> for ExitCode {

@@ -5,6 +5,7 @@
 //! config/      options of a node: flag > environment > file > default
 //! serve.rs     options -> crate `server`
 //! client/      HTTP -> ops.rs (get, put, delete), scan.rs, load/
+//! check.rs     a stopped node's folder -> crate `engine`
 //! exit.rs      exit codes         console.rs   stderr         encoding.rs   hex, base64, JSON
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! Not here: anything that decides about data; this crate parses, prints and calls.
 //! See: docs/cli.md.
 
+mod check;
 mod cli;
 mod client;
 mod config;
@@ -24,11 +26,11 @@ mod exit;
 mod load;
 mod logs;
 mod ops;
-mod records;
 mod scan;
+mod serve;
 
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
-use cli::{Cli, Colour, Command, ConfigVerb};
+use cli::{Cli, Command, ConfigVerb};
 use console::Console;
 use exit::{Exit, Failure, Outcome};
 use std::process::ExitCode;
@@ -76,11 +78,14 @@ fn colour_asked_for() -> ColorChoice {
 
 fn run(cli: &Cli, console: Console) -> Outcome {
     match &cli.command {
+        Command::Serve(settings) => serve::serve(settings, cli.color, console),
         Command::Get(args) => client_command(ops::get(args, console)),
         Command::Put(args) => client_command(ops::put(args, console)),
         Command::Delete(args) => client_command(ops::delete(args, console)),
         Command::Scan(args) => client_command(scan::scan(args, console)),
         Command::Load(args) => runtime()?.block_on(load::load(args, console)),
+        Command::Check(args) => check::check(args, console),
+        Command::Dump(args) => check::dump(args),
         Command::Config {
             verb: ConfigVerb::Print { json, settings },
         } => print_config(*json, settings),

@@ -19,6 +19,8 @@ use crate::console::{Console, show_key};
 use crate::encoding::{self, Encoding};
 use crate::exit::{Exit, Failure, Outcome};
 use bytes::Bytes;
+use dendra_base::Version;
+use dendra_wire::percent;
 use hyper::Method;
 use serde_json::{Map, Value};
 use std::ffi::OsStr;
@@ -38,7 +40,7 @@ impl Query {
         self.0.push(mark);
         self.0.push_str(name);
         self.0.push('=');
-        self.0.push_str(&percent(value));
+        self.0.push_str(&percent::encode(value));
     }
 
     /// Adds `ack` and `from` where they were given.
@@ -54,20 +56,6 @@ impl Query {
     pub(crate) fn behind(&self, path: &str) -> String {
         format!("{path}{}", self.0)
     }
-}
-
-/// `bytes` so that a query holds exactly them.
-pub(crate) fn percent(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() + 8);
-    for byte in bytes {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                text.push(char::from(*byte));
-            }
-            _ => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
 }
 
 /// The client that the flags describe.
@@ -105,17 +93,15 @@ fn if_match(condition: &Condition) -> Result<Option<(&'static str, String)>, Fai
     let Some(given) = condition.if_match.as_deref() else {
         return Ok(None);
     };
-    let version = given.trim_matches('"');
-    if version.is_empty() || version.bytes().any(|b| b == b'"' || !b.is_ascii_graphic()) {
-        return Err(Failure::usage(format!(
-            "--if-match {given:?} is not a version; paste what `put` or `get --json` printed, or *"
-        )));
+    if given == "*" {
+        return Ok(Some(("if-match", "*".to_owned())));
     }
-    let value = if version == "*" {
-        "*".to_owned()
-    } else {
-        format!("\"{version}\"")
-    };
+    let version: Version = given.trim_matches('"').parse().map_err(|e| {
+        Failure::usage(format!(
+            "--if-match {given:?}: {e}; paste what `put` or `get --json` printed, or *"
+        ))
+    })?;
+    let value = format!("\"{version}\"");
     Ok(Some(("if-match", value)))
 }
 

@@ -19,8 +19,8 @@ use crate::console::Console;
 use crate::encoding::{self, Encoding};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::ops::{self, Query};
-use crate::records;
 use bytes::{Bytes, BytesMut};
+use dendra_wire::http::records::{Decoded, decode_record};
 use hyper::Method;
 use serde_json::{Map, Value};
 use std::ffi::OsStr;
@@ -165,17 +165,21 @@ async fn copy<W: Write>(
             }
         }
         loop {
-            match records::split(&waiting) {
-                records::Step::Record { key, value, len } if !is_ended => {
+            match decode_record(&waiting) {
+                Decoded::Record {
+                    key,
+                    value,
+                    consumed,
+                } if !is_ended => {
                     printer.print(key, value).map_err(stdout)?;
                     printed += 1;
-                    drop(waiting.split_to(len));
+                    drop(waiting.split_to(consumed));
                 }
-                records::Step::End { len } if !is_ended => {
+                Decoded::End { consumed } if !is_ended => {
                     is_ended = true;
-                    drop(waiting.split_to(len));
+                    drop(waiting.split_to(consumed));
                 }
-                records::Step::NeedMore => break,
+                Decoded::Incomplete { .. } => break,
                 _ => {
                     return Err(cut(
                         printed,

@@ -12,7 +12,11 @@ use support::{Reply, ScriptedNode, answer, dendra, finish, run, run_with_input, 
 const RECEIPT: &str = "Dendra-Receipt: acks=1/1; level=linearizable; durability=sync";
 
 fn created() -> Reply {
-    answer("201 Created", &["ETag: \"7-1\"", RECEIPT], b"")
+    answer(
+        "201 Created",
+        &["ETag: \"0123456789abcdef-7-0\"", RECEIPT],
+        b"",
+    )
 }
 
 #[test]
@@ -68,8 +72,8 @@ fn the_command_line_and_the_url_are_checked_before_anything_is_sent() {
         &["get", ""],
         &["get", "k", "--hex"],
         &["get", "k", "--url", "https://somewhere"],
-        &["put", "k", "v", "--if-absent", "--if-match", "1"],
-        &["put", "k", "v", "--if-match", ""],
+        &["put", "k", "v", "--if-absent", "--if-match", "*"],
+        &["put", "k", "v", "--if-match", "7-1"],
         &["scan", "--prefix", "a", "--start", "b"],
         &["frobnicate"],
     ] {
@@ -83,8 +87,13 @@ fn the_command_line_and_the_url_are_checked_before_anything_is_sent() {
 fn a_value_comes_out_as_it_is_or_encoded() {
     let bytes: Vec<u8> = (0..=255).collect();
     let value = bytes.clone();
-    let node =
-        ScriptedNode::start(move |_, _| answer("200 OK", &["ETag: \"7-1\"", RECEIPT], &value));
+    let node = ScriptedNode::start(move |_, _| {
+        answer(
+            "200 OK",
+            &["ETag: \"0123456789abcdef-7-0\"", RECEIPT],
+            &value,
+        )
+    });
     let url = node.url();
     let raw = run(&mut dendra(["get", "k", "--url", &url]));
     assert_eq!(raw.stdout, bytes);
@@ -94,7 +103,7 @@ fn a_value_comes_out_as_it_is_or_encoded() {
     let json = run(&mut dendra(["get", "k", "--json", "--url", &url]));
     let object: serde_json::Value = serde_json::from_slice(&json.stdout).expect("one object");
     assert_eq!(object["key"], "k");
-    assert_eq!(object["version"], "7-1");
+    assert_eq!(object["version"], "0123456789abcdef-7-0");
     assert!(
         object["value_base64"]
             .as_str()
@@ -122,7 +131,7 @@ fn keys_and_values_of_any_bytes_arrive_unchanged() {
         &[OsStr::from_bytes(b"\xff+/ %"), OsStr::from_bytes(b"\xfe")],
         b"",
     );
-    assert_eq!(note, "7-1\n", "the version is for stderr");
+    assert_eq!(note, "0123456789abcdef-7-0\n", "the version is for stderr");
     put(&["k".as_ref()], b"from\0stdin\n");
     put(&["k".as_ref(), "-".as_ref()], b"dash");
     put(&["00ff".as_ref(), "0A0d".as_ref(), "--hex".as_ref()], b"");
@@ -150,7 +159,7 @@ fn keys_and_values_of_any_bytes_arrive_unchanged() {
             b"\n"
         ]
     );
-    assert_eq!(seen[0].line, "PUT /v0/entity?id=%FF%2B/%20%25");
+    assert_eq!(seen[0].line, "PUT /v0/entity?id=%FF%2B%2F%20%25");
     assert_eq!(seen[3].line, "PUT /v0/entity?id=%00%FF");
     assert_eq!(seen[4].line, "PUT /v0/entity?id=%00%FF&ack=1&from=1&ttl=60");
     assert_eq!(seen[4].header("if-none-match"), Some("*"));
@@ -159,9 +168,11 @@ fn keys_and_values_of_any_bytes_arrive_unchanged() {
 
 #[test]
 fn a_condition_is_sent_in_quotes_however_it_was_pasted() {
-    let node = ScriptedNode::start(|_, _| answer("202 Accepted", &["ETag: \"9-1\""], b""));
+    let node = ScriptedNode::start(|_, _| {
+        answer("202 Accepted", &["ETag: \"0123456789abcdf0-7-0\""], b"")
+    });
     let url = node.url();
-    for given in ["7-1", "\"7-1\"", "*"] {
+    for given in ["0123456789abcdef-7-0", "\"0123456789abcdef-7-0\"", "*"] {
         let got = run(&mut dendra([
             "delete",
             "k",
@@ -177,7 +188,7 @@ fn a_condition_is_sent_in_quotes_however_it_was_pasted() {
         .iter()
         .map(|request| request.header("if-match").map(str::to_owned))
         .collect();
-    let quoted = Some("\"7-1\"".to_owned());
+    let quoted = Some("\"0123456789abcdef-7-0\"".to_owned());
     assert_eq!(sent, [quoted.clone(), quoted, Some("*".to_owned())]);
 }
 
@@ -362,16 +373,19 @@ fn a_load_stores_a_folder_and_lists_what_was_acknowledged() {
     assert_eq!(
         seen,
         [
-            ("PUT /v0/entity?id=p/a/b%20c.txt".to_owned(), b"1".to_vec()),
             (
-                "PUT /v0/entity?id=p/a/%C3%A9".to_owned(),
+                "PUT /v0/entity?id=p%2Fa%2Fb%20c.txt".to_owned(),
+                b"1".to_vec()
+            ),
+            (
+                "PUT /v0/entity?id=p%2Fa%2F%C3%A9".to_owned(),
                 b"\0\xff".to_vec()
             ),
-            ("PUT /v0/entity?id=p/z".to_owned(), b"".to_vec()),
+            ("PUT /v0/entity?id=p%2Fz".to_owned(), b"".to_vec()),
         ]
     );
     let listed = std::fs::read_to_string(&acked).expect("it was written");
-    assert_eq!(listed, "p/a/b%20c.txt\np/a/%C3%A9\np/z\n");
+    assert_eq!(listed, "p%2Fa%2Fb%20c.txt\np%2Fa%2F%C3%A9\np%2Fz\n");
     assert!(!got.stderr.contains('\r'), "no bar without a terminal");
 }
 

@@ -147,3 +147,43 @@ fn a_disk_that_fills_stops_values_and_comes_back_by_itself() {
     world = world.reopen();
     world.check_all_keys();
 }
+
+#[test]
+fn a_write_whose_sync_failed_is_never_seen() {
+    use dendra_base::{CellRef, Version};
+    use dendra_engine::vfs::Wait;
+    use dendra_engine::vfs::faulty::Call;
+    use dendra_engine::{Batch, Guard, Lookup};
+    let vfs = Arc::new(FaultyVfs::new(Arc::new(MemVfs::new())));
+    let engine = Engine::open(vfs.clone(), options(), IDENTITY, 1).expect("a new folder opens");
+    let key = b"\x10key";
+    let put = |hlc| {
+        let mut batch = Batch::new();
+        let cell = CellRef::value(
+            key,
+            Version {
+                hlc,
+                origin: 7,
+                rmw: 0,
+            },
+            b"value",
+        );
+        batch.push(1, key, &cell, Guard::None, 1);
+        engine.submit(&mut batch).expect("the queue is empty");
+        engine.commit(&mut Vec::new())
+    };
+    vfs.fail(
+        Call::Sync,
+        vfs.calls().of(Call::Sync),
+        Failure::Io,
+        Repeat::Once,
+    );
+    let error = put(1).expect_err("the sync fails");
+    assert!(matches!(error, Error::Poisoned { .. }), "{error}");
+    let found = engine
+        .get(key, Wait::Block, |_| ())
+        .expect("memory does not fail");
+    assert_eq!(found, Lookup::Nothing, "nobody may see what may be lost");
+    let again = put(2).expect_err("after a failed sync nothing more is written");
+    assert!(matches!(again, Error::Poisoned { .. }), "{again}");
+}

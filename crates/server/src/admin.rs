@@ -258,8 +258,8 @@ fn queues(shared: &Shared) -> serde_json::Value {
     let (points, scans) = shared.pool.queued();
     serde_json::json!({
         "connections": { "used": shared.connections(), "max": shared.settings.connections_max },
-        "requests": { "used": shared.requests.used(), "max": shared.requests.limit() },
-        "bytes": { "used": shared.bytes.used(), "max": shared.bytes.limit() },
+        "requests": { "used": exposition::sum(shared, |m| &m.requests_held), "max": shared.requests.limit() },
+        "bytes": { "used": exposition::sum(shared, |m| &m.bytes_held), "max": shared.bytes.limit() },
         "store": { "points": points, "scans": scans, "max": shared.settings.queue },
     })
 }

@@ -97,10 +97,14 @@ impl Page<'_> {
     }
 }
 
-fn sum(shared: &Shared, of: impl Fn(&LaneMetrics) -> &Tally) -> u64 {
+/// The sum of one tally over all loops.
+pub(crate) fn sum(shared: &Shared, of: impl Fn(&LaneMetrics) -> &Tally) -> u64 {
     let lanes = shared.lanes.iter();
     lanes.map(|lane| of(&lane.metrics).read()).sum()
 }
+
+/// Which of a loop's tallies.
+type Of = fn(&LaneMetrics) -> &Tally;
 
 const CLASS_NAMES: [&str; CLASSES] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
@@ -189,7 +193,7 @@ fn sockets(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
         "Client connections by event loop.",
         rows,
     )?;
-    let counters: [(&str, &str, fn(&LaneMetrics) -> &Tally); 8] = [
+    let counters: [(&str, &str, Of); 8] = [
         ("accepted", "Connections accepted.", |m| &m.accepted),
         ("timed_out", "Connections ended by a deadline.", |m| {
             &m.timed_out
@@ -219,8 +223,8 @@ fn queues(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     let gauges = [
         (
             "requests_inflight",
-            "Requests that wait for the log or the store pool, leases of loops included.",
-            shared.requests.used(),
+            "Requests that wait for the log or the store pool, within 100 ms.",
+            sum(shared, |m| &m.requests_held),
         ),
         (
             "requests_inflight_max",
@@ -229,8 +233,8 @@ fn queues(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
         ),
         (
             "bytes_inflight",
-            "Bytes of bodies and answers under way, leases of loops included.",
-            shared.bytes.used(),
+            "Bytes of bodies and answers under way, within 100 ms.",
+            sum(shared, |m| &m.bytes_held),
         ),
         ("bytes_inflight_max", "Their bound.", shared.bytes.limit()),
         (

@@ -447,8 +447,9 @@ enum Wake {
 }
 
 /// Serves until SIGTERM or SIGINT, then stops and returns; a second signal ends the process at
-/// once. Aborts the process when the log fails: nobody knows then what is durable.
-pub fn serve(settings: Settings) -> ExitReason {
+/// once. Aborts the process when the log fails: nobody knows then what is durable. `on_serving` is
+/// called once, when clients are accepted.
+pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReason {
     let (wake, woken) = mpsc::sync_channel(4);
     let signals = match Signals::catch() {
         Ok(signals) => signals,
@@ -460,6 +461,7 @@ pub fn serve(settings: Settings) -> ExitReason {
         Ok(running) => running,
         Err(error) => return ExitReason::NotStarted(error),
     };
+    on_serving(&running);
     let shared = Arc::clone(&running.shared);
     let watcher = std::thread::Builder::new()
         .name("signals".to_owned())

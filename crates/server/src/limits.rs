@@ -97,6 +97,6 @@ const _: () = assert!(WORKERS_DEFAULT <= WORKERS_MAX);
 const _: () = assert!(PIPELINED_WRITES_MAX < LANE_BATCH_LEN_MAX);
 const _: () = assert!(SCAN_CHUNK_BYTES <= SCAN_LOOK_BYTES);
 const _: () = assert!(
-    BODY_BYTES_INFLIGHT_MAX_DEFAULT >= dendra_base::limits::VALUE_BYTES_MAX_LIMIT,
-    "one value of the largest size must pass the gate"
+    BODY_BYTES_INFLIGHT_MAX_DEFAULT >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT,
+    "a value of the largest size must pass the gate"
 );

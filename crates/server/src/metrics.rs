@@ -25,6 +25,11 @@ impl Tally {
         self.0.store(value.wrapping_add(n), Ordering::Relaxed);
     }
 
+    /// Replaces the number. Requires: called by the one writer.
+    pub(crate) fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
     /// The number as of a moment ago.
     pub(crate) fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -139,6 +144,9 @@ pub(crate) struct LaneMetrics {
     /// Connections taken over, and closed because a deadline passed.
     pub(crate) accepted: Tally,
     pub(crate) timed_out: Tally,
+    /// Requests that wait and bytes that are held, as of the last sweep: within 100 ms.
+    pub(crate) requests_held: Tally,
+    pub(crate) bytes_held: Tally,
     /// Reads that went to the store pool.
     pub(crate) pooled: Tally,
     /// Values whose checksum did not fit on the way out.

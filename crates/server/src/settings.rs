@@ -146,9 +146,10 @@ impl Settings {
                 options.value_bytes_max()
             ));
         }
-        if self.body_bytes_inflight_max < self.value_bytes_max {
+        // Loops lease room in pieces, so that up to a quarter may lie idle in the wrong place.
+        if self.body_bytes_inflight_max < 2 * self.value_bytes_max {
             return Err(format!(
-                "body-bytes-inflight-max = {} does not fit one value of value-bytes-max = {}",
+                "body-bytes-inflight-max = {} does not fit two values of value-bytes-max = {}",
                 self.body_bytes_inflight_max, self.value_bytes_max
             ));
         }

@@ -238,6 +238,11 @@ impl Effective {
             _ => panic!("{key} is not a number"),
         }
     }
+
+    /// As `number`, for what is counted in memory.
+    pub(crate) fn size(&self, key: &str) -> usize {
+        usize::try_from(self.number(key)).unwrap_or(usize::MAX)
+    }
 }
 
 fn value_of<'a>(settings: &'a [Setting], key: &str) -> &'a Value {

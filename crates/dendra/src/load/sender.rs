@@ -15,13 +15,14 @@
 //!    after the other for the same time each.
 //!
 //! Not here: the source (`source.rs`), counting (`tally.rs`).
-//! See: docs/overload.md.
+//! See: docs/cli.md, "Loading".
 
 use super::source::{Item, Items};
 use super::tally::{Subject, Tally};
 use crate::client::{Answer, Ask, Client, Trouble};
 use crate::exit::Failure;
 use bytes::Bytes;
+use dendra_wire::percent;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -154,11 +155,7 @@ impl Shared {
     async fn store(&self, key: &[u8], body: Bytes) -> Result<(), String> {
         let ask = Ask {
             method: hyper::Method::PUT,
-            path: format!(
-                "/v0/entity?id={}{}",
-                crate::ops::percent(key),
-                self.query_rest
-            ),
+            path: format!("/v0/entity?id={}{}", percent::encode(key), self.query_rest),
             headers: Vec::new(),
             body,
         };

@@ -16,6 +16,7 @@
 use crate::console::{self, Console};
 use crate::exit::{Exit, Failure};
 use crate::{encoding, ops};
+use dendra_wire::percent;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
 use std::fs::{File, OpenOptions};
@@ -108,7 +109,7 @@ impl Tally {
     /// The node holds `key` now.
     pub(super) fn acked(&mut self, key: &[u8], value_len: usize) -> Result<(), Failure> {
         if let Some(report) = &mut self.acked {
-            report.line(ops::percent(key))?;
+            report.line(percent::encode(key))?;
         }
         self.records += 1;
         self.bytes += value_len as u64;

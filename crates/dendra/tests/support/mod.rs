@@ -15,8 +15,9 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -90,6 +91,15 @@ pub(crate) fn signal(child: &Child, name: &str) {
         .status()
         .expect("kill is installed");
     assert!(status.success(), "the child is gone already");
+}
+
+/// Ends a process at once, as the kernel would.
+pub(crate) fn kill_process(pid: u32) {
+    let status = Command::new("kill")
+        .args(["-KILL".to_owned(), pid.to_string()])
+        .status()
+        .expect("kill is installed");
+    assert!(status.success(), "the process is gone already");
 }
 
 /// One request as the scripted node saw it.
@@ -216,4 +226,96 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
         headers,
         body,
     })
+}
+
+/// A real node on a folder, on ports of the system's choice. Killed when dropped.
+pub(crate) struct Node {
+    child: Child,
+    /// `http://…` of the data port.
+    pub(crate) url: String,
+    /// `http://…` of the admin port.
+    pub(crate) admin: String,
+    log: Option<std::thread::JoinHandle<String>>,
+}
+
+impl Node {
+    /// Starts `dendra serve` on `data` and waits until it listens.
+    pub(crate) fn start(data: &Path, flags: &[&str]) -> Node {
+        let mut command = dendra(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+        command.arg("--data").arg(data).args(flags);
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary was built");
+        let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut said = String::new();
+        let line = loop {
+            let from = said.len();
+            let read = stderr.read_line(&mut said).expect("stderr is text");
+            assert!(read > 0, "the node ended: {said}");
+            if said[from..].starts_with("listening on ") {
+                break said[from..].trim_end().to_owned();
+            }
+        };
+        let words: Vec<&str> = line.split(' ').collect();
+        let (url, admin) = (words[2].to_owned(), words[5].to_owned());
+        // Read on, or the node would wait for room in the pipe.
+        let log = std::thread::spawn(move || {
+            let mut rest = String::new();
+            drop(stderr.read_to_string(&mut rest));
+            rest
+        });
+        Node {
+            child,
+            url,
+            admin,
+            log: Some(log),
+        }
+    }
+
+    /// Sends a signal and waits for the end: exit code and the rest of its log.
+    pub(crate) fn end(mut self, name: &str) -> (Option<i32>, String) {
+        signal(&self.child, name);
+        let status = self.child.wait().expect("the child is ours");
+        let log = self.log.take().expect("it is taken once");
+        (
+            status.code(),
+            log.join().expect("the reader does not panic"),
+        )
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the end of a node that was killed.
+    pub(crate) fn reap(mut self) {
+        let status = self.child.wait().expect("the child is ours");
+        assert_eq!(status.code(), None, "it was killed, it did not exit");
+    }
+
+    /// A client command against this node.
+    pub(crate) fn command<A: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Command {
+        let mut command = dendra(arguments);
+        command.env("DENDRA_URL", &self.url);
+        command
+    }
+
+    /// Runs a client command to the end.
+    pub(crate) fn run<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Run {
+        run(&mut self.command(arguments))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // After `end` it is gone already; after a failed assertion it must not stay.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
 }

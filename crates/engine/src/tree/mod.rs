@@ -22,10 +22,10 @@ use dendra_base::Version;
 use std::sync::Arc;
 
 /// One level.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Level {
     /// Level 0: newest first. Deeper: sorted by key.
-    pub tables: Vec<Arc<Table>>,
+    pub tables: Arc<[Arc<Table>]>,
 }
 
 impl Level {
@@ -46,7 +46,7 @@ impl Level {
 }
 
 /// All live tables.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Tree {
     /// Level 0 first; trailing levels may be empty.
     pub levels: Vec<Level>,
@@ -55,31 +55,42 @@ pub struct Tree {
 /// Depth that no data set of today's disks reaches with the smallest fan-out.
 pub const LEVELS_MAX: usize = 10;
 
+impl Default for Tree {
+    fn default() -> Tree {
+        Tree::new()
+    }
+}
+
 impl Tree {
     /// An empty tree.
     pub fn new() -> Tree {
         Tree {
-            levels: vec![Level::default(); LEVELS_MAX],
+            levels: vec![
+                Level {
+                    tables: Arc::new([])
+                };
+                LEVELS_MAX
+            ],
         }
     }
 
     /// This tree without `removed` and with `added` tables.
     pub fn replace(&self, removed: &[u64], added: Vec<(usize, Arc<Table>)>) -> Tree {
-        let mut tree = self.clone();
-        for level in &mut tree.levels {
-            level.tables.retain(|t| !removed.contains(&t.meta().id));
+        let mut levels: Vec<Vec<Arc<Table>>> = self
+            .levels
+            .iter()
+            .map(|level| level.tables.to_vec())
+            .collect();
+        for tables in &mut levels {
+            tables.retain(|t| !removed.contains(&t.meta().id));
         }
         for (level, table) in added {
-            tree.levels[level].tables.push(table);
+            levels[level].push(table);
         }
-        tree.levels[0].tables.sort_by(|a, b| {
-            (b.meta().version_max, b.meta().id).cmp(&(a.meta().version_max, a.meta().id))
-        });
-        for level in &mut tree.levels[1..] {
-            level
-                .tables
-                .sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
-            for pair in level.tables.windows(2) {
+        levels[0].sort_by_key(|t| std::cmp::Reverse((t.meta().version_max, t.meta().id)));
+        for tables in &mut levels[1..] {
+            tables.sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
+            for pair in tables.windows(2) {
                 assert!(
                     pair[0].meta().largest < pair[1].meta().smallest,
                     "tables {:016x} and {:016x} of one level overlap",
@@ -88,7 +99,12 @@ impl Tree {
                 );
             }
         }
-        tree
+        let level = |tables: Vec<Arc<Table>>| Level {
+            tables: tables.into(),
+        };
+        Tree {
+            levels: levels.into_iter().map(level).collect(),
+        }
     }
 
     /// Every table with its level.

@@ -11,10 +11,14 @@
     reason = "each test binary uses its own part of this module"
 )]
 
+pub(crate) mod valve;
+
+use dendra_engine::vfs::Vfs;
 use dendra_server::{Running, Server, Settings};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A node that serves from a folder which goes away with it.
 pub(crate) struct Node {
@@ -48,6 +52,18 @@ impl Node {
         }
     }
 
+    /// A node on a given folder.
+    pub(crate) fn on(vfs: Arc<dyn Vfs>, change: impl FnOnce(&mut Settings)) -> Node {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let mut settings = settings(&folder);
+        change(&mut settings);
+        let running = Server::start_on(settings, vfs).expect("the node starts");
+        Node {
+            running: Some(running),
+            folder,
+        }
+    }
+
     pub(crate) fn running(&self) -> &Running {
         self.running.as_ref().expect("the node runs")
     }
@@ -74,6 +90,18 @@ impl Node {
             .unwrap_or_else(|| panic!("no metric {name} in\n{text}"));
         let value = line.rsplit(' ').next().expect("a line has a value");
         value.parse().expect("a value is a number")
+    }
+
+    /// Waits until a metric has this value.
+    pub(crate) fn wait_for_metric(&self, name: &str, value: f64) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.metric(name) != value {
+            assert!(
+                Instant::now() < deadline,
+                "{name} stays {}",
+                self.metric(name)
+            );
+        }
     }
 
     pub(crate) fn stop(mut self) {

@@ -1,0 +1,176 @@
+//! Scans over real sockets: ranges, framings, limits, trailers, and readers that do not read.
+//!
+//! Not here: merging of tables (crate `engine`), framing byte by byte (crate `wire`).
+//! See: docs/api.md, section "Many keys".
+
+mod support;
+
+use dendra_wire::http::records::{Decoded, decode_record, split_plain};
+use std::io::Read;
+use std::time::Duration;
+use support::{Answer, Client, Node};
+
+fn keys(answer: &Answer) -> Vec<String> {
+    let keys = answer.chunks.iter().map(|chunk| {
+        let (key, _) = split_plain(chunk).expect("a record has a line feed");
+        String::from_utf8_lossy(key).into_owned()
+    });
+    keys.collect()
+}
+
+fn fill(client: &mut Client, names: &[&str]) {
+    for name in names {
+        assert_eq!(client.put(name, name.as_bytes()).status, 201);
+    }
+}
+
+#[test]
+fn a_range_is_what_its_parameters_say() {
+    let node = Node::start();
+    let mut client = node.client();
+    fill(&mut client, &["a", "b", "ba", "bb", "c", "%ff%ff", "%00"]);
+    client.delete("ba");
+    let table: &[(&str, &[&str])] = &[
+        ("start=a", &["a", "b", "bb", "c", "\u{fffd}\u{fffd}"]),
+        ("start=b", &["b", "bb", "c", "\u{fffd}\u{fffd}"]),
+        ("start=a&end=c", &["a", "b", "bb"]),
+        ("start=a&end=a", &[]),
+        ("start=c&end=a", &[]),
+        ("prefix=b", &["b", "bb"]),
+        ("prefix=%ff", &["\u{fffd}\u{fffd}"]),
+        (
+            "start=%00",
+            &["\0", "a", "b", "bb", "c", "\u{fffd}\u{fffd}"],
+        ),
+        ("prefix=b&reverse=true", &["bb", "b"]),
+        ("start=a&end=c&reverse=true", &["bb", "b", "a"]),
+        ("start=a&end=c&scope=local", &["a", "b", "bb"]),
+        ("prefix=zz", &[]),
+    ];
+    for (query, expected) in table {
+        let answer = client.get(&format!("/v0/entities?{query}"));
+        assert_eq!(answer.status, 200, "{query}");
+        assert_eq!(keys(&answer), *expected, "{query}");
+        assert_eq!(answer.trailer.as_deref(), Some("complete"), "{query}");
+    }
+}
+
+#[test]
+fn a_limit_cuts_and_the_trailer_says_where_to_go_on() {
+    let node = Node::start();
+    let mut client = node.client();
+    fill(&mut client, &["a", "b", "c%20d", "e"]);
+    let first = client.get("/v0/entities?start=a&limit=2");
+    assert_eq!(keys(&first), ["a", "b"]);
+    assert_eq!(first.trailer.as_deref(), Some("stopped; next=c%20d"));
+    let rest = client.get("/v0/entities?start=c%20d&limit=2");
+    assert_eq!(keys(&rest), ["c d", "e"]);
+    assert_eq!(rest.trailer.as_deref(), Some("complete"));
+    let last = client.get("/v0/entities?start=a&reverse=true&limit=1");
+    assert_eq!(keys(&last), ["e"]);
+    assert_eq!(last.trailer.as_deref(), Some("stopped; next=e"));
+    let next = client.get("/v0/entities?start=a&end=e&reverse=true&limit=1");
+    assert_eq!(keys(&next), ["c d"]);
+}
+
+#[test]
+fn each_framing_holds_the_same_records() {
+    let node = Node::start();
+    let mut client = node.client();
+    client.put("k", b"line\nline");
+    client.put("%fe", b"\xff");
+    let accept = |kind: &str| format!("Accept: {kind}\r\n");
+    let ask = |client: &mut Client, kind: &str, more: &str| {
+        client.ask(
+            "GET",
+            &format!("/v0/entities?start=a{more}"),
+            &accept(kind),
+            b"",
+        )
+    };
+    let plain = ask(&mut client, "text/plain", "");
+    assert_eq!(plain.chunks, [&b"k\nline\nline"[..], b"\xfe\n\xff"]);
+    let ndjson = ask(&mut client, "application/x-ndjson", "");
+    let lines: Vec<serde_json::Value> = ndjson
+        .text()
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("each line is JSON"))
+        .collect();
+    assert_eq!(
+        lines[0],
+        serde_json::json!({ "key": "k", "value": "line\nline" })
+    );
+    assert_eq!(
+        lines[1],
+        serde_json::json!({ "key_base64": "/g==", "value_base64": "/w==" })
+    );
+    let records = ask(&mut client, "application/vnd.dendra.records", "");
+    let Decoded::Record {
+        key,
+        value,
+        consumed,
+    } = decode_record(&records.body)
+    else {
+        panic!("a record comes first");
+    };
+    assert_eq!((key, value), (&b"k"[..], &b"line\nline"[..]));
+    let Decoded::Record {
+        key,
+        consumed: more,
+        ..
+    } = decode_record(&records.body[consumed..])
+    else {
+        panic!("a second record follows");
+    };
+    assert_eq!(key, b"\xfe");
+    assert!(matches!(
+        decode_record(&records.body[consumed + more..]),
+        Decoded::End { .. }
+    ));
+    let keys_only = ask(&mut client, "text/plain", "&keys-only=true");
+    assert_eq!(keys_only.chunks, [&b"k\n"[..], b"\xfe\n"]);
+}
+
+#[test]
+fn a_scan_of_many_chunks_is_whole_in_both_directions() {
+    let node = Node::start();
+    let mut client = node.client();
+    let value = vec![b'v'; 1_000];
+    let names: Vec<String> = (0..600).map(|n| format!("k{n:04}")).collect();
+    for name in &names {
+        client.put(name, &value);
+    }
+    let forward = client.get("/v0/entities?start=k");
+    assert_eq!(keys(&forward), names);
+    assert!(forward.chunks.iter().all(|chunk| chunk.len() == 1_006));
+    let backward = client.get("/v0/entities?start=k&reverse=true&keys-only=true");
+    let reversed: Vec<String> = names.iter().rev().cloned().collect();
+    assert_eq!(keys(&backward), reversed);
+    assert_eq!(backward.trailer.as_deref(), Some("complete"));
+}
+
+#[test]
+fn a_reader_that_does_not_read_slows_nobody_and_is_cut() {
+    let node = Node::with(|settings| {
+        settings.timeouts.write = Duration::from_millis(300);
+        settings.loops = Some(1);
+    });
+    let mut client = node.client();
+    let value = vec![b'v'; 500_000];
+    for n in 0..40 {
+        assert_eq!(client.put(&format!("k{n:03}"), &value).status, 201);
+    }
+    let mut slow = node.client();
+    slow.send(b"GET /v0/entities?start=k HTTP/1.1\r\nHost: t\r\n\r\n");
+    slow.stream.read_exact(&mut [0; 100]).expect("it begins");
+    while node.metric("dendra_timed_out_total") < 1.0 {
+        assert_eq!(client.value("k000").status, 200);
+    }
+    let mut rest = Vec::new();
+    // Whether the cut looks like an end or like a reset depends on what the kernel still held.
+    if slow.stream.read_to_end(&mut rest).is_ok() {
+        assert!(!rest.ends_with(b"Dendra-Scan: complete\r\n\r\n"));
+    }
+    assert!(rest.len() < 40 * 500_000);
+    node.wait_for_metric("dendra_bytes_inflight ", 0.0);
+}
