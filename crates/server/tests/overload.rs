@@ -59,6 +59,38 @@ fn a_read_that_would_block_goes_to_the_pool_and_does_not_hold_up_the_loop() {
 }
 
 #[test]
+fn a_read_that_panics_is_an_error_and_the_next_one_is_served() {
+    let (node, valve) = cold_node(|settings| settings.workers = 1);
+    let mut client = node.client();
+    valve.panic_reads();
+    for _ in 0..3 {
+        let answer = client.value("k00");
+        assert_eq!(answer.status, 500, "{answer:?}");
+        assert!(answer.text().starts_with("failed: "), "{}", answer.text());
+    }
+    let mut scanning = node.client();
+    let answer = scanning.get("/v0/entities?start=k");
+    assert_eq!(answer.status, 500, "{answer:?}");
+    valve.let_go();
+    assert_eq!(client.value("k00").status, 200);
+}
+
+#[test]
+fn new_connections_go_to_the_least_loaded_loop() {
+    let node = Node::with(|settings| settings.loops = Some(2));
+    let mut clients: Vec<_> = (0..10).map(|_| node.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/v0/status").status, 200);
+    }
+    for name in [
+        "dendra_loop_connections{loop=\"0\"}",
+        "dendra_loop_connections{loop=\"1\"}",
+    ] {
+        assert_eq!(node.metric(name), 5.0, "{name}");
+    }
+}
+
+#[test]
 fn a_full_store_queue_refuses_and_keeps_the_connection() {
     let (node, valve) = cold_node(|settings| {
         settings.loops = Some(1);
