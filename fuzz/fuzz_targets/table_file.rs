@@ -7,7 +7,7 @@
 //! Invariants
 //! 1. Damage is an error with a reason, never a panic and never a record out of order.
 //!
-//! Not here: seeds; start from `crates/engine/tests/fixtures/table-format-1.tbl`.
+//! Not here: seeds; start from `table-format-1.tbl`, a fixture of crate engine.
 //! See: docs/format/table.md.
 
 #![no_main]

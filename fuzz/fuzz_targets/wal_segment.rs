@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. A batch whose checksum holds lies inside the segment, and so does every record of it.
 //!
-//! Not here: seeds; start from `crates/engine/tests/fixtures/wal-format-1.log`.
+//! Not here: seeds; start from `wal-format-1.log`, a fixture of crate engine.
 //! See: docs/format/wal.md.
 
 #![no_main]

@@ -221,7 +221,7 @@ impl Connection {
     async fn pause(&mut self, us: u64) -> Result<(), End> {
         self.flush().await?;
         self.input.settle(&self.lane);
-        // Only under pressure, and then at most 20 ms: a timer here costs less than the request
+        // Only under pressure, and then at most 100 ms: a timer here costs less than the request
         // that it holds back.
         tokio::time::sleep(Duration::from_micros(us)).await;
         self.lane.refresh();
