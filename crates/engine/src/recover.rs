@@ -102,10 +102,10 @@ pub(crate) fn new_folder(vfs: &dyn Vfs, names: &[String], proposed: Identity) ->
     let holds_data = names.iter().find(|n| table::id_of_file_name(n).is_some());
     let mut witness = holds_data;
     for name in names {
-        if let Some(segment) = wal::parse_segment_name(name) {
-            if wal::Segment::read(vfs, segment)?.batches().next().is_some() {
-                witness = Some(name);
-            }
+        if let Some(segment) = wal::parse_segment_name(name)
+            && wal::Segment::read(vfs, segment)?.batches().next().is_some()
+        {
+            witness = Some(name);
         }
     }
     if let Some(name) = witness {

@@ -86,10 +86,10 @@ impl View {
     ) -> Result<Lookup<R>> {
         let mut best = Best::Nothing;
         for memtable in self.memtables() {
-            if let Some(cell) = memtable.get(stored_key) {
-                if cell.version > best.version() {
-                    best = Best::Memory(cell);
-                }
+            if let Some(cell) = memtable.get(stored_key)
+                && cell.version > best.version()
+            {
+                best = Best::Memory(cell);
             }
         }
         match self.newer_in_tables(cache, stored_key, wait, &mut best) {
@@ -123,10 +123,10 @@ impl View {
                 continue;
             }
             let hash = *hash.get_or_insert_with(|| key_hash(stored_key));
-            if let Some(found) = table.get(cache, stored_key, hash, best.version(), wait)? {
-                if found.cell().version > best.version() {
-                    *best = Best::Block(found);
-                }
+            if let Some(found) = table.get(cache, stored_key, hash, best.version(), wait)?
+                && found.cell().version > best.version()
+            {
+                *best = Best::Block(found);
             }
         }
         Ok(())

@@ -190,7 +190,7 @@ fn every_answered_write_is_seen(durability: Durability) {
                 panic!("no guard, no refusal")
             };
             own.insert(key.clone(), version);
-            let seen = bench.read(&key).map(|(v, bytes)| (v, bytes));
+            let seen = bench.read(&key);
             assert_eq!(seen, Some((version, value.to_vec())), "key {key:?}");
         }
         for (key, version) in own {

@@ -14,7 +14,7 @@
 //! Not here: connections, retries, pools (the programs that use this).
 //! See: docs/api.md.
 
-use crate::http::request::{Body, list, parse_length};
+use crate::http::request::{Body, digits, list};
 use crate::limits::{ANSWER_HEADERS_LEN_MAX, HEAD_BYTES_MAX};
 use crate::percent;
 use dendra_base::Version;
@@ -124,16 +124,16 @@ fn read_answer<'a>(
                 let says = |word: &[u8]| list(value).any(|token| token.eq_ignore_ascii_case(word));
                 answer.keep_alive = (answer.keep_alive || says(b"keep-alive")) && !says(b"close");
             }
-            11 if is("retry-after") => answer.retry_after_s = parse_length(value).ok(),
+            11 if is("retry-after") => answer.retry_after_s = digits(value),
             12 if is("content-type") => answer.content_type = Some(value),
             14 if is("content-length") => {
-                let length = parse_length(value).map_err(|_| "the answer's length is no number")?;
+                let length = digits(value).ok_or("the answer's length is no number")?;
                 if answer.content_length.replace(length).is_some() {
                     return Err("the answer has more than one length");
                 }
             }
             14 if is("dendra-receipt") => answer.receipt = Some(value),
-            14 if is("dendra-expires") => answer.expiry_ms = parse_length(value).ok(),
+            14 if is("dendra-expires") => answer.expiry_ms = digits(value),
             17 if is("transfer-encoding") => {
                 if is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
                     return Err("the answer has an unknown transfer coding");
@@ -165,9 +165,10 @@ fn parse_version(etag: &[u8]) -> Option<Version> {
 /// How a scan ended, from its trailer section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanOutcome {
-    /// The range or the limit is exhausted.
+    /// Nothing of the range is left out.
     Complete,
-    /// Cut: go on with `start=next`, or `end=next` in reverse.
+    /// There is more, because of the limit or of a cut: go on with `start=next`, or `end=next` in
+    /// reverse.
     Stopped {
         /// Decoded key.
         next: Vec<u8>,

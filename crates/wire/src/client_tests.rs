@@ -94,7 +94,12 @@ fn a_refusal_says_when_to_come_back_and_what_is_known() {
 
 #[test]
 fn a_scan_is_read_to_its_trailer() {
-    for end in [ScanEnd::Complete, ScanEnd::Stopped { next: b"k\0%\xff" }] {
+    let next = b"k\0%\xff";
+    for end in [
+        ScanEnd::Complete,
+        ScanEnd::Limited { next },
+        ScanEnd::Stopped { next },
+    ] {
         let mut out = Vec::new();
         let keep = style(Connection::Persist, false);
         response::scan_head(&mut out, keep, Framing::Plain, RECEIPT);
@@ -112,7 +117,7 @@ fn a_scan_is_read_to_its_trailer() {
         let trailer = &rest[rest.len() - decoder.trailer_len()..];
         let expected = match end {
             ScanEnd::Complete => ScanOutcome::Complete,
-            ScanEnd::Stopped { next } => ScanOutcome::Stopped {
+            ScanEnd::Limited { next } | ScanEnd::Stopped { next } => ScanOutcome::Stopped {
                 next: next.to_vec(),
             },
         };

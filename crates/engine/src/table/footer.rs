@@ -15,7 +15,8 @@
 //! Not here: which facts the manifest repeats (`meta.rs`).
 //! See: docs/format/table.md.
 
-use super::block::{Block, BlockBuilder, BlockCursor};
+use super::block::{Block, BlockBuilder};
+use super::cursor::BlockCursor;
 use super::frame::Handle;
 use crate::engine::Direction;
 use dendra_base::Version;
@@ -47,8 +48,8 @@ pub(super) struct Footer {
 pub(super) enum NotAFooter {
     /// They are not what a writer wrote.
     Damaged(String),
-    /// They are sound, and of a format that this program does not know.
-    Newer(u32),
+    /// They are sound, and this program does not know what they name: the format, or an algorithm.
+    Unknown(String),
 }
 
 impl Footer {
@@ -91,14 +92,18 @@ impl Footer {
             ));
         }
         if u32_at(52) != FORMAT {
-            return Err(NotAFooter::Newer(u32_at(52)));
+            return Err(NotAFooter::Unknown(format!("table format {}", u32_at(52))));
         }
         let [checksum, digest, filter, order] = [bytes[40], bytes[41], bytes[42], bytes[43]];
         if (checksum, digest, order) != (ALGORITHM_CRC32, ALGORITHM_XXH3_64, ORDER_BYTEWISE)
             || filter > ALGORITHM_BLOCKED_BLOOM
-            || u32_at(44) != 0
         {
-            return damaged("the footer names algorithms that format 1 does not have".to_owned());
+            return Err(NotAFooter::Unknown(format!(
+                "algorithms (checksum {checksum}, digest {digest}, filter {filter}, order {order})"
+            )));
+        }
+        if u32_at(44) != 0 {
+            return damaged("bytes of the footer that must be zero are not".to_owned());
         }
         Ok(Footer {
             id: u64_at(0),

@@ -15,7 +15,8 @@
 //! Not here: merging (`merge.rs`), skipping of dead cells.
 //! See: docs/format/table.md.
 
-use super::block::{BlockCursor, Malformed};
+use super::block::Malformed;
+use super::cursor::BlockCursor;
 use super::frame::{Handle, Kind};
 use super::index::IndexBlock;
 use super::reader::{Table, io_error};

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! meta.rs     TableMeta           what the manifest says about a table
-//! block.rs    Block, BlockCursor  sorted entries with shared prefixes: data, index, properties
+//! block.rs    Block               sorted entries with shared prefixes: data, index, properties
+//! cursor.rs   BlockCursor         a walk through a block, forward or backward
 //! frame.rs    Handle, Kind        a block on disk: compression, length, seeded checksum
 //! filter.rs   Filter              blocked Bloom filter of one partition
 //! index.rs    IndexBlock, Top     two-part index: pinned top, cached partitions
@@ -28,6 +29,7 @@
 #![doc = include_str!("../../../../docs/format/table.md")]
 
 mod block;
+mod cursor;
 mod describe;
 mod filter;
 mod footer;

@@ -16,7 +16,7 @@
 
 use super::block::{Block, Malformed};
 use super::filter::Filter;
-use super::footer::{FOOTER_BYTES, Footer, NotAFooter, Properties};
+use super::footer::{FOOTER_BYTES, FORMAT, Footer, NotAFooter, Properties};
 use super::frame::{self, Handle, Kind};
 use super::index::{IndexBlock, Top};
 use super::iter::FillCache;
@@ -440,9 +440,9 @@ fn read_footer(file: &dyn File, name: &str, bytes: u64) -> Result<Footer> {
     read_exact_at(file, &mut footer, at, Wait::Block).map_err(|e| io_error(name, at, e))?;
     Footer::decode(&footer).map_err(|e| match e {
         NotAFooter::Damaged(reason) => Error::damaged(name, at, reason),
-        NotAFooter::Newer(format) => Error::Unusable {
+        NotAFooter::Unknown(what) => Error::Unusable {
             reason: format!(
-                "{name} has table format {format}, this program reads format 1: \
+                "{name} has {what}, this program reads format {FORMAT}: \
                  open the folder with the program that wrote it, or a newer one"
             ),
         },

@@ -13,7 +13,8 @@
 //! Not here: whether values are what clients stored (`CellRef::is_intact`, the caller's to ask).
 //! See: docs/format/table.md.
 
-use super::block::{Block, BlockCursor};
+use super::block::Block;
+use super::cursor::BlockCursor;
 use super::footer::Properties;
 use super::frame::{Handle, Kind};
 use super::index::{IndexBlock, Partition};

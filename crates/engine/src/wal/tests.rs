@@ -347,10 +347,10 @@ fn a_sync_covers_what_was_appended_before_it_began() -> Result<()> {
     let mut log = Log::start(&MemVfs::new());
     log.append(1, 10)?;
     let begun = log.writer.begin_sync()?;
+    let result = begun.run();
     log.append(1, 10)?;
     log.roll()?;
     log.append(1, 10)?;
-    let result = begun.run();
     log.writer.finish_sync(&begun, result)?;
     assert_eq!(log.writer.synced_lsn(), begun.upto());
     assert!(log.writer.synced_lsn() < log.writer.end_lsn());

@@ -117,7 +117,7 @@ impl World {
         let mut key = vec![0x10];
         key.extend_from_slice(format!("key-{n:04}").as_bytes());
         // Some keys are prefixes of others, and some are binary.
-        if n % 7 == 0 {
+        if n.is_multiple_of(7) {
             key.truncate(3 + (n % 5) as usize);
             key.push(n as u8);
         }

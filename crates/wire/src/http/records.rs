@@ -12,7 +12,7 @@
 //! Invariants
 //! 1. Every record is one HTTP chunk of its own in every framing, never empty, so that a client of
 //!    `Plain` can tell a line feed in a key from the one behind it.
-//! 2. The end mark of `Records` is written exactly when the scan was not cut.
+//! 2. The end mark of `Records` is written exactly when all that was asked for has been sent.
 //!
 //! Not here: choosing the framing (`accept.rs`), the head and the trailer (`response.rs`).
 //! See: docs/api.md, section "Many keys".
@@ -195,7 +195,7 @@ pub enum Decoded<'a> {
         /// Bytes of this record.
         consumed: usize,
     },
-    /// The end mark: the scan was not cut.
+    /// The end mark: all that was asked for has been sent.
     End {
         /// Bytes of the end mark.
         consumed: usize,

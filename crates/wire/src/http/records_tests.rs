@@ -98,14 +98,25 @@ fn each_framing_is_drawn_once() {
 }
 
 #[test]
-fn a_cut_scan_has_no_end_mark() {
-    let mut out = Vec::new();
+fn a_cut_scan_has_no_end_mark_and_a_limited_one_has() {
+    let trailer = b"0\r\nDendra-Scan: stopped; next=a%20b\r\n\r\n";
+    let mut cut = Vec::new();
     scan_end(
-        &mut out,
+        &mut cut,
         Framing::Records,
         ScanEnd::Stopped { next: b"a b" },
     );
-    assert_eq!(out, b"0\r\nDendra-Scan: stopped; next=a%20b\r\n\r\n");
+    assert_eq!(cut, trailer);
+    let mut limited = Vec::new();
+    scan_end(
+        &mut limited,
+        Framing::Records,
+        ScanEnd::Limited { next: b"a b" },
+    );
+    assert_eq!(
+        limited,
+        [b"8\r\n".as_slice(), &[0xff; 8], b"\r\n", trailer].concat()
+    );
 }
 
 #[test]

@@ -538,20 +538,21 @@ pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|token| !token.is_empty())
 }
 
-/// Plain digits, nothing else: no sign, no list, no empty value.
-pub(crate) fn parse_length(digits: &[u8]) -> Result<u64, Refusal> {
-    let refuse = || Refusal::framing("Content-Length is not a plain number below 2^64");
-    if digits.is_empty() {
-        return Err(refuse());
+/// A length of a body: plain digits, nothing else.
+fn parse_length(text: &[u8]) -> Result<u64, Refusal> {
+    digits(text).ok_or_else(|| Refusal::framing("Content-Length is not a plain number below 2^64"))
+}
+
+/// Plain decimal digits: no sign, no space, no list, not empty, below 2^64.
+pub(crate) fn digits(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
     }
-    digits.iter().try_fold(0u64, |length, &digit| {
+    text.iter().try_fold(0u64, |number, &digit| {
         if !digit.is_ascii_digit() {
-            return Err(refuse());
+            return None;
         }
-        let longer = length.checked_mul(10).ok_or_else(refuse)?;
-        longer
-            .checked_add(u64::from(digit - b'0'))
-            .ok_or_else(refuse)
+        number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
     })
 }
 

@@ -213,23 +213,29 @@ pub fn scan_head(out: &mut Vec<u8>, style: Style, framing: Framing, receipt: Rec
 /// How a scan ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanEnd<'a> {
-    /// The range or the limit is exhausted.
+    /// Nothing of the range is left out.
     Complete,
-    /// Cut: the deadline passed, the node drains, a disk failed.
-    Stopped {
+    /// The limit is reached and there is more: all that was asked for is sent.
+    Limited {
         /// The client's key from which to go on: `start=next`, or `end=next` in reverse.
+        next: &'a [u8],
+    },
+    /// Cut before its end: the deadline passed, the node drains, a record is damaged.
+    Stopped {
+        /// As above.
         next: &'a [u8],
     },
 }
 
-/// Last chunk and trailer of a scan.
+/// Last chunk and trailer of a scan. The end mark of `Records` is there exactly when all that was
+/// asked for was sent: many clients cannot see trailers, and a mark is missing from every cut.
 pub fn scan_end(out: &mut Vec<u8>, framing: Framing, end: ScanEnd<'_>) {
+    if !matches!(end, ScanEnd::Stopped { .. }) {
+        records::end_mark(out, framing);
+    }
     match end {
-        ScanEnd::Complete => {
-            records::end_mark(out, framing);
-            out.extend_from_slice(b"0\r\nDendra-Scan: complete\r\n\r\n");
-        }
-        ScanEnd::Stopped { next } => {
+        ScanEnd::Complete => out.extend_from_slice(b"0\r\nDendra-Scan: complete\r\n\r\n"),
+        ScanEnd::Limited { next } | ScanEnd::Stopped { next } => {
             out.extend_from_slice(b"0\r\nDendra-Scan: stopped; next=");
             percent::encode_into(next, out);
             out.extend_from_slice(b"\r\n\r\n");

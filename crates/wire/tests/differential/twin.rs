@@ -7,6 +7,7 @@
 //!
 //! Invariants
 //! 1. A request counts as seen only when its body is whole.
+//! 2. Every difference that is not an error has its rule here, with its reason.
 //!
 //! Not here: which streams (`main.rs` draws them from a grammar, `fuzz/` from a fuzzer).
 //! See: docs/api.md, section "HTTP".
@@ -22,6 +23,80 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use tokio::io::AsyncWriteExt;
 
+/// Where hyper accepts and we refuse: the start of our sentence, and why.
+pub(crate) const STRICTER: [(&str, &str); 14] = [
+    (
+        "bad-framing: Content-Length and Transfer-Encoding exclude each other",
+        "hyper prefers Transfer-Encoding, as RFC 9112 allows; a proxy in front may not have",
+    ),
+    (
+        "bad-framing: there is more than one Content-Length",
+        "hyper merges equal ones, as RFC 9110 allows",
+    ),
+    (
+        "bad-framing: there is more than one Transfer-Encoding",
+        "hyper looks at the end of the last one",
+    ),
+    (
+        "transfer-coding: Transfer-Encoding must be exactly `chunked`",
+        "hyper takes a list that ends in chunked and hands over the inner coding",
+    ),
+    (
+        "bad-framing: a chunk size is not hexadecimal digits",
+        "hyper skips spaces and tabs behind the digits",
+    ),
+    (
+        "bad-framing: a chunk size has more than 16 digits",
+        "hyper takes any number of leading zeros",
+    ),
+    (
+        "bad-framing: a chunk extension holds a control byte",
+        "hyper skips everything but line ends",
+    ),
+    (
+        "bad-framing: a trailer line must end in CR LF",
+        "hyper takes a bare line feed there",
+    ),
+    (
+        "bad-request: a line must end in CR LF",
+        "httparse takes a bare line feed",
+    ),
+    (
+        "bad-request: HTTP/1.1 requires a Host header",
+        "hyper leaves Host to its user",
+    ),
+    (
+        "bad-request: there is more than one Host header",
+        "hyper leaves Host to its user",
+    ),
+    (
+        "bad-request: Host is not a host and port",
+        "hyper leaves Host to its user",
+    ),
+    (
+        "bad-request: the request target holds `#` or a byte above 127",
+        "hyper cuts a fragment off, and takes UTF-8 in a path",
+    ),
+    (
+        "bad-request: the request target must start with `/` or be an http:// URL",
+        "hyper takes other schemes, user names, the asterisk and the authority form",
+    ),
+];
+
+/// Bytes of a target that only we take: curl and many clients send them as they are, nginx takes
+/// them, a key is any bytes, and none of them can end a target or a line.
+const LENIENT: &str = "\"<>\\^`{|}";
+
+/// The same for bounds that no drawn stream reaches, and a fuzzer may.
+const BOUNDS: [&str; 6] = [
+    "bad-framing: the trailer section is too long",
+    "target-too-long: ",
+    "head-too-long: ",
+    "value-too-large: ",
+    "bad-framing: the chunk extensions are too long",
+    "bad-framing: a chunk extension is too long",
+];
+
 /// One request as a parser understood it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -36,6 +111,39 @@ const BODY_BYTES_MAX: u64 = 1 << 20;
 
 /// Room of the pipe: more than any stream and all its answers hold.
 const PIPE_BYTES: usize = 1 << 20;
+
+/// Reads one stream with both parsers. `Ok` with the number of requests that both took and the
+/// rule by which ours ended earlier than hyper's, if one did.
+pub(crate) async fn compare(stream: &[u8]) -> Result<(usize, Option<&'static str>), String> {
+    let (mut ours, refusal) = by_ours(stream);
+    let mut theirs = by_hyper(stream).await;
+    if let Some(at) = ours.iter().position(is_lenient) {
+        ours.truncate(at);
+        theirs.truncate(at);
+    }
+    if !theirs.starts_with(&ours) {
+        return Err(format!("ours {ours:#?}\nhyper's {theirs:#?}"));
+    }
+    if theirs.len() == ours.len() {
+        return Ok((ours.len(), None));
+    }
+    let Some(refusal) = refusal else {
+        return Err(format!(
+            "hyper sees more, and we refused nothing: {theirs:#?}"
+        ));
+    };
+    let sentence = refusal.to_string();
+    let mut rules = STRICTER.iter().map(|(start, _)| *start).chain(BOUNDS);
+    match rules.find(|start| sentence.starts_with(start)) {
+        Some(rule) => Ok((ours.len(), Some(rule))),
+        None => Err(format!("no rule for: {sentence}")),
+    }
+}
+
+fn is_lenient(seen: &Seen) -> bool {
+    let is_in = |text: &str| text.contains(|c| LENIENT.contains(c));
+    is_in(&seen.path) || seen.query.as_deref().is_some_and(is_in)
+}
 
 /// What we make of `stream`: the requests, and the refusal that ended it, if one did.
 pub(crate) fn by_ours(stream: &[u8]) -> (Vec<Seen>, Option<Refusal>) {

@@ -85,6 +85,29 @@ fn an_unsynced_length_survives_or_not() -> io::Result<()> {
 }
 
 #[test]
+fn bytes_behind_a_lost_length_do_not_come_back() -> io::Result<()> {
+    let vfs = MemVfs::new();
+    let file = vfs.create("a")?;
+    vfs.sync_folder()?;
+    file.write_at(&[1; 100], 0)?;
+    file.sync()?;
+    file.write_at(&[2; 100], 100)?;
+    let mut prng = Prng::new(1);
+    let mut seen = 0;
+    for image in (0..200).map(|_| vfs.crash_image(&mut prng)) {
+        if read_all(&image, "a").len() == 100 {
+            let folder = held(&image.shared.folder);
+            held(&folder.names["a"].content).write(&[0], 299);
+            drop(folder);
+            assert!(read_all(&image, "a")[100..].iter().all(|&b| b == 0));
+            seen += 1;
+        }
+    }
+    assert!(seen > 0);
+    Ok(())
+}
+
+#[test]
 fn unsynced_names_survive_or_not_and_a_rename_is_atomic() -> io::Result<()> {
     let vfs = MemVfs::new();
     vfs.install("current", b"old");

@@ -1,7 +1,9 @@
 //! Each rule of `route`, driven through whole request heads.
 
 use super::*;
-use crate::http::{Limits, Parsed, parse_head};
+use crate::http::records::Show;
+use crate::http::{Framing, Limits, Parsed, parse_head};
+use crate::limits::TIMEOUT_MS_DEFAULT;
 use dendra_base::Version;
 use proptest::prelude::*;
 

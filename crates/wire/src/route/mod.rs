@@ -1,0 +1,310 @@
+//! From a request head to a typed route, or to the reason for refusing it.
+//!
+//! ```text
+//! path            methods                 parameters
+//! /v0/entity      GET, HEAD, PUT, DELETE  id, ack, from, replicas; ttl (PUT)
+//! /v0/entities    GET                     start, end, prefix, limit, reverse, keys-only, scope
+//! /v0/status      GET, HEAD               none
+//! /v0/peer        GET with Upgrade: dendra-peer/1
+//! anything else   400
+//! ```
+//!
+//! Invariants
+//! 1. What passes is completely checked: keys have 1 to `key_bytes_max` bytes, numbers are in
+//!    range, parameters are known and given once.
+//! 2. Checks go from cheap and general to special: path, method, message, parameters, fields.
+//! 3. An entity route allocates nothing: its key goes to the caller's `KeyBuf`, behind its space
+//!    byte, ready for the engine.
+//! 4. A refusal by a route closes nothing: the head was sound. Whether to read an unwanted body to
+//!    its end or to close is the server's choice.
+//!
+//! Not here: ranges of scans (`scan.rs`), finding and decoding parameters (`parameters.rs`), the
+//! framing of the message (`http`).
+//! See: docs/api.md, docs/openapi.yaml.
+
+mod parameters;
+mod scan;
+
+pub use scan::{Direction, Scan, Scope};
+
+use crate::condition::{self, Access, Condition};
+use crate::copies::Copies;
+use crate::http::{Body, Expect, Head, Method};
+use crate::limits::TTL_S_MAX;
+use crate::percent;
+use crate::refusal::{Refusal, echo};
+use dendra_base::Space;
+use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX};
+use parameters::{
+    SHORT_BYTES_MAX, key_error, number, number_of, once, parameters, short, timeout_ms,
+};
+use scan::entities;
+
+/// What of a node's options decides about requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Nodes of the cluster, at least 1.
+    pub nodes: u8,
+    /// Copies of a record unless its writer says otherwise, at least 1.
+    pub replication_factor: u8,
+    /// Longest key in bytes, at most `KEY_BYTES_MAX`.
+    pub key_bytes_max: usize,
+    /// Largest value in bytes.
+    pub value_bytes_max: u64,
+}
+
+/// Room for one stored key; kept by a connection, overwritten by each of its requests.
+#[derive(Clone, Debug)]
+pub struct KeyBuf {
+    bytes: [u8; STORED_KEY_BYTES_MAX],
+    len: usize,
+}
+
+impl KeyBuf {
+    /// An empty buffer.
+    pub fn new() -> KeyBuf {
+        KeyBuf {
+            bytes: [0; STORED_KEY_BYTES_MAX],
+            len: 0,
+        }
+    }
+
+    /// Space byte and key, as the engine sorts them. Empty before the first entity route.
+    pub fn as_stored(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// The key as the client named it. Empty before the first entity route.
+    pub fn raw(&self) -> &[u8] {
+        self.as_stored().get(1..).unwrap_or_default()
+    }
+}
+
+impl Default for KeyBuf {
+    fn default() -> KeyBuf {
+        KeyBuf::new()
+    }
+}
+
+/// A checked request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// One key; the stored key is in the `KeyBuf`.
+    Entity(Entity),
+    /// Many keys.
+    Entities(Box<Scan>),
+    /// `/v0/status`
+    Status,
+    /// A peer that wants to speak frames.
+    Peer,
+}
+
+/// What to do with one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntityOp {
+    /// The value.
+    Get,
+    /// The value's description.
+    Head,
+    /// Store the request's body.
+    Put,
+    /// Store a tombstone.
+    Delete,
+}
+
+/// A request about one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entity {
+    /// What to do.
+    pub op: EntityOp,
+    /// How many copies, how many answers.
+    pub copies: Copies,
+    /// What must hold of the current record.
+    pub condition: Condition,
+    /// Time to live in seconds (PUT only).
+    pub ttl_s: Option<u32>,
+    /// Time until the deadline, counted from the arrival of the head.
+    pub timeout_ms: u32,
+}
+
+/// Reads what a head asks for. The key of an entity goes to `key`.
+///
+/// # Errors
+/// A refusal that leaves the connection open; see docs/api.md for each code word.
+pub fn route(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<Route, Refusal> {
+    match head.path {
+        b"/v0/entity" => entity(head, settings, key).map(Route::Entity),
+        b"/v0/entities" => entities(head, settings).map(|scan| Route::Entities(Box::new(scan))),
+        b"/v0/status" => {
+            allow(head, &[Method::Get, Method::Head], "GET, HEAD")?;
+            check_message(head)?;
+            parameters::<0>(head.query, &[])?;
+            Ok(Route::Status)
+        }
+        b"/v0/peer" if head.wants_peer_upgrade && head.method == Method::Get => {
+            check_message(head)?;
+            parameters::<0>(head.query, &[])?;
+            Ok(Route::Peer)
+        }
+        path => Err(Refusal::bad(
+            "unknown-path",
+            format!(
+                "{} is not here; there are /v0/entity, /v0/entities and /v0/status",
+                echo(path)
+            ),
+        )),
+    }
+}
+
+fn allow(head: &Head<'_>, methods: &[Method], names: &'static str) -> Result<(), Refusal> {
+    if methods.contains(&head.method) {
+        Ok(())
+    } else {
+        Err(Refusal::method_not_allowed(names))
+    }
+}
+
+/// What must hold of every message, whatever it asks for.
+fn check_message(head: &Head<'_>) -> Result<(), Refusal> {
+    if head.expect == Expect::Unknown {
+        return Err(Refusal::new(
+            417,
+            "expectation",
+            "the only expectation known here is 100-continue",
+        ));
+    }
+    if head.has_content_coding {
+        return Err(Refusal::new(
+            415,
+            "content-coding",
+            "Content-Encoding must be identity: values are stored as they come",
+        ));
+    }
+    if head.method != Method::Put && head.body != Body::None {
+        return Err(Refusal::bad("unexpected-body", "only PUT has a body here"));
+    }
+    Ok(())
+}
+
+const ENTITY_PARAMETERS: [&str; 5] = ["id", "ack", "from", "replicas", "ttl"];
+
+fn entity(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<Entity, Refusal> {
+    let op = match head.method {
+        Method::Get => EntityOp::Get,
+        Method::Head => EntityOp::Head,
+        Method::Put => EntityOp::Put,
+        Method::Delete => EntityOp::Delete,
+        Method::Other => return Err(Refusal::method_not_allowed("GET, HEAD, PUT, DELETE")),
+    };
+    check_message(head)?;
+    let [id, ack, from, replicas, ttl] = parameters(head.query, &ENTITY_PARAMETERS)?;
+    read_key(id, settings, key)?;
+    if ttl.is_some() && op != EntityOp::Put {
+        return Err(Refusal::bad("unknown-parameter", "ttl goes with PUT only"));
+    }
+    let entity = Entity {
+        op,
+        copies: copies(ack, from, replicas, settings)?,
+        condition: condition(head, op)?,
+        ttl_s: ttl.map(time_to_live).transpose()?,
+        timeout_ms: timeout_ms(head)?,
+    };
+    if op == EntityOp::Put {
+        check_value(head, settings)?;
+    }
+    Ok(entity)
+}
+
+fn read_key(id: Option<&[u8]>, settings: &Settings, key: &mut KeyBuf) -> Result<(), Refusal> {
+    let raw = match id {
+        None => return Err(Refusal::bad("missing-parameter", "id=<key> is required")),
+        Some([]) => {
+            return Err(Refusal::bad(
+                "empty-parameter",
+                "id is empty; a key has at least 1 byte",
+            ));
+        }
+        Some(raw) => raw,
+    };
+    key.bytes[0] = Space::User.byte();
+    let key_bytes_max = settings.key_bytes_max.min(KEY_BYTES_MAX);
+    let room = &mut key.bytes[1..1 + key_bytes_max];
+    key.len = 1 + percent::decode_into(raw, room)
+        .map_err(|error| key_error("id", error, key_bytes_max))?;
+    Ok(())
+}
+
+fn copies(
+    ack: Option<&[u8]>,
+    from: Option<&[u8]>,
+    replicas: Option<&[u8]>,
+    settings: &Settings,
+) -> Result<Copies, Refusal> {
+    let (ack, from) = match replicas {
+        None => (
+            ack.map(|raw| number("ack", raw)).transpose()?,
+            from.map(|raw| number("from", raw)).transpose()?,
+        ),
+        Some(_) if ack.is_some() || from.is_some() => {
+            return Err(Refusal::bad(
+                "bad-quorum",
+                "give replicas=<ack>/<from>, or ack and from, not both",
+            ));
+        }
+        Some(raw) => {
+            let mut room = [0; SHORT_BYTES_MAX];
+            let text = short("replicas", raw, &mut room)?;
+            let parts = text
+                .iter()
+                .position(|&b| b == b'/')
+                .map(|at| text.split_at(at));
+            let Some((ack, from)) = parts else {
+                return Err(Refusal::bad(
+                    "bad-quorum",
+                    format!("replicas={} is not <ack>/<from>, as in 2/3", echo(text)),
+                ));
+            };
+            let from = number_of("replicas", &from[1..])?;
+            (Some(number_of("replicas", ack)?), Some(from))
+        }
+    };
+    Copies::check(ack, from, settings.nodes, settings.replication_factor)
+}
+
+fn condition(head: &Head<'_>, op: EntityOp) -> Result<Condition, Refusal> {
+    let access = match op {
+        EntityOp::Get | EntityOp::Head => Access::Read,
+        EntityOp::Put | EntityOp::Delete => Access::Write,
+    };
+    let if_match = once("If-Match", head.if_match, "bad-condition")?;
+    let if_none_match = once("If-None-Match", head.if_none_match, "bad-condition")?;
+    condition::parse(if_match, if_none_match, access)
+}
+
+fn time_to_live(raw: &[u8]) -> Result<u32, Refusal> {
+    match number("ttl", raw)? {
+        seconds @ 1..=TTL_S_MAX => Ok(seconds),
+        _ => Err(Refusal::bad(
+            "bad-number",
+            format!("ttl is 1 to {TTL_S_MAX} seconds"),
+        )),
+    }
+}
+
+fn check_value(head: &Head<'_>, settings: &Settings) -> Result<(), Refusal> {
+    if head.has_content_range {
+        return Err(Refusal::bad(
+            "content-range",
+            "a value is stored whole: PUT with Content-Range is not supported",
+        ));
+    }
+    match head.body {
+        Body::Length(length) if length > settings.value_bytes_max => {
+            Err(Refusal::value_too_large(settings.value_bytes_max))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! Query parameters and single header fields: found, decoded, refused.
+//!
+//! ```text
+//! id=a%20b&ack=1  --parameters(names)-->  [Some("a%20b"), Some("1"), None, …]   in the names' order
+//! ```
+//!
+//! Invariants
+//! 1. A name is known or refused, and there at most once.
+//! 2. Numbers are plain digits; words are exactly those that the contract lists.
+//!
+//! Not here: which parameters a path has (`route.rs`, `scan.rs`).
+//! See: docs/api.md.
+
+use crate::http::request::digits;
+use crate::http::{Field, Head};
+use crate::limits::{TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX};
+use crate::percent::{self, DecodeError};
+use crate::refusal::{Refusal, echo};
+
+/// Longest number, word or pair of numbers in a parameter, decoded.
+pub(super) const SHORT_BYTES_MAX: usize = 24;
+
+/// Decodes a parameter that is not a key.
+pub(super) fn short<'b>(
+    name: &str,
+    raw: &[u8],
+    room: &'b mut [u8; SHORT_BYTES_MAX],
+) -> Result<&'b [u8], Refusal> {
+    match percent::decode_into(raw, room) {
+        Ok(len) => Ok(&room[..len]),
+        Err(DecodeError::Broken) => Err(broken_escape(name)),
+        Err(DecodeError::TooLong) => Err(Refusal::bad(
+            "bad-number",
+            format!("{name} has more than {SHORT_BYTES_MAX} bytes"),
+        )),
+    }
+}
+
+pub(super) fn number(name: &str, raw: &[u8]) -> Result<u32, Refusal> {
+    let mut room = [0; SHORT_BYTES_MAX];
+    number_of(name, short(name, raw, &mut room)?)
+}
+
+pub(super) fn number_of(name: &str, text: &[u8]) -> Result<u32, Refusal> {
+    let number = digits(text).and_then(|number| u32::try_from(number).ok());
+    number.ok_or_else(|| {
+        Refusal::bad(
+            "bad-number",
+            format!("{name}: `{}` is not a whole number below 2^32", echo(text)),
+        )
+    })
+}
+
+/// The raw values of the known parameters, in the order of `names`. Empty pieces (`a=1&&b=2`) mean
+/// nothing and are skipped, as everywhere on the web.
+pub(super) fn parameters<'q, const N: usize>(
+    query: Option<&'q [u8]>,
+    names: &[&str; N],
+) -> Result<[Option<&'q [u8]>; N], Refusal> {
+    let mut values = [None; N];
+    let pieces = query.unwrap_or_default().split(|&b| b == b'&');
+    for piece in pieces.filter(|piece| !piece.is_empty()) {
+        let (name, value) = match piece.iter().position(|&b| b == b'=') {
+            Some(at) => (&piece[..at], &piece[at + 1..]),
+            None => (piece, &piece[piece.len()..]),
+        };
+        let mut room = [0; SHORT_BYTES_MAX];
+        let name = match percent::decode_into(name, &mut room) {
+            Ok(len) => &room[..len],
+            Err(DecodeError::Broken) => return Err(broken_escape("a parameter's name")),
+            Err(DecodeError::TooLong) => return Err(unknown_parameter(name, names)),
+        };
+        let known = names.iter().position(|known| known.as_bytes() == name);
+        let Some(at) = known else {
+            return Err(unknown_parameter(name, names));
+        };
+        if values[at].replace(value).is_some() {
+            return Err(Refusal::bad(
+                "repeated-parameter",
+                format!("{} is there more than once", names[at]),
+            ));
+        }
+    }
+    Ok(values)
+}
+
+pub(super) fn unknown_parameter<const N: usize>(name: &[u8], names: &[&str; N]) -> Refusal {
+    let known = match names.join(", ") {
+        none if none.is_empty() => "no parameters".to_string(),
+        some => some,
+    };
+    Refusal::bad(
+        "unknown-parameter",
+        format!(
+            "`{}` is not known here; this path takes {known}",
+            echo(name)
+        ),
+    )
+}
+
+/// Which of two words a parameter is; the first when it is not there.
+pub(super) fn choice(name: &str, raw: Option<&[u8]>, words: [&str; 2]) -> Result<usize, Refusal> {
+    let Some(raw) = raw else { return Ok(0) };
+    let mut room = [0; SHORT_BYTES_MAX];
+    let text = short(name, raw, &mut room)?;
+    words
+        .iter()
+        .position(|word| word.as_bytes() == text)
+        .ok_or_else(|| {
+            Refusal::bad(
+                "bad-choice",
+                format!(
+                    "{name}={} is neither {} nor {}",
+                    echo(text),
+                    words[0],
+                    words[1]
+                ),
+            )
+        })
+}
+
+pub(super) fn key_error(name: &str, error: DecodeError, key_bytes_max: usize) -> Refusal {
+    match error {
+        DecodeError::Broken => broken_escape(name),
+        DecodeError::TooLong => Refusal::new(
+            414,
+            "key-too-long",
+            format!("{name} has more than {key_bytes_max} bytes"),
+        ),
+    }
+}
+
+pub(super) fn broken_escape(name: &str) -> Refusal {
+    Refusal::bad(
+        "bad-escape",
+        format!("{name} holds a % without two hexadecimal digits behind it; a percent sign is %25"),
+    )
+}
+
+pub(super) fn once<'a>(
+    name: &str,
+    field: Field<'a>,
+    code: &'static str,
+) -> Result<Option<&'a [u8]>, Refusal> {
+    match field {
+        Field::Absent => Ok(None),
+        Field::Once(value) => Ok(Some(value)),
+        Field::Repeated => Err(Refusal::bad(
+            code,
+            format!("{name} is there more than once"),
+        )),
+    }
+}
+
+pub(super) fn timeout_ms(head: &Head<'_>) -> Result<u32, Refusal> {
+    let refuse = || {
+        Refusal::bad(
+            "bad-timeout",
+            format!("Dendra-Timeout-Ms is 1 to {TIMEOUT_MS_MAX} milliseconds"),
+        )
+    };
+    match once("Dendra-Timeout-Ms", head.timeout_ms, "bad-timeout")? {
+        None => Ok(TIMEOUT_MS_DEFAULT),
+        Some(value) => match digits(value).and_then(|ms| u32::try_from(ms).ok()) {
+            Some(ms @ 1..=TIMEOUT_MS_MAX) => Ok(ms),
+            _ => Err(refuse()),
+        },
+    }
+}
