@@ -283,7 +283,7 @@ impl Engine {
     /// error (no room for a log segment) nothing was written, and every token was handed back as
     /// `NotApplied` or `NoRoom`.
     pub fn commit(&self, done: &mut Vec<(u64, Outcome)>) -> Result<()> {
-        self.commit_held(&mut hold(&self.log), Wait::Block, done)
+        self.commit_all(&mut hold(&self.log), Wait::Block, done)
             .map(|_| ())
     }
 
@@ -297,10 +297,27 @@ impl Engine {
             "a sync would block the event loop"
         );
         match self.log.try_lock() {
-            Ok(mut log) => self.commit_held(&mut log, Wait::Never, done),
+            Ok(mut log) => self.commit_all(&mut log, Wait::Never, done),
             Err(TryLockError::WouldBlock) => Ok(false),
             Err(TryLockError::Poisoned(_)) => panic!("a thread panicked inside a commit"),
         }
+    }
+
+    /// A batch that an inline commit could not finish goes first and alone: together with what
+    /// queued up behind it, it may not fit a segment. The queue follows, so that nobody who was
+    /// told `First` is left waiting.
+    fn commit_all(
+        &self,
+        log: &mut Log,
+        wait: Wait,
+        done: &mut Vec<(u64, Outcome)>,
+    ) -> Result<bool> {
+        let has_left_over = !log.pending.is_empty();
+        let first = self.commit_held(log, wait, done);
+        if !has_left_over || matches!(first, Ok(false)) {
+            return first;
+        }
+        first.and(self.commit_held(log, wait, done))
     }
 
     fn commit_held(
