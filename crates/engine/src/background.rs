@@ -258,10 +258,9 @@ impl Engine {
         })
     }
 
-    /// Commits nothing new, but brings everything committed into tables.
+    /// Commits nothing, since the outcomes belong to whoever calls `commit`, but brings everything
+    /// committed into tables.
     pub(crate) fn flush_all(&self, now_ms: u64) -> Result<()> {
-        let mut ignored = Vec::new();
-        self.commit(&mut ignored)?;
         // At most two memtables may wait: make room for the one to be sealed.
         while self.step_flush(now_ms, usize::MAX)? {}
         self.seal_and_roll()?;
