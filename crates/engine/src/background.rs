@@ -142,6 +142,13 @@ impl Engine {
         facts.push(Fact::LogFloor {
             segment: flushed.log_floor_after,
         });
+        // The segments below the floor take their promise about the clock with them, and a purge
+        // takes the newest version that says how far it was used.
+        let used = added.iter().map(|t| t.meta().version_max.hlc).max();
+        let ceiling = self.hlc_ceiling.load(Ordering::Acquire);
+        facts.push(Fact::HlcCeiling {
+            hlc: ceiling.max(used.unwrap_or(0)),
+        });
         let bytes: u64 = added.iter().map(|t| t.meta().bytes).sum();
         self.install(Edit { facts }, |view| {
             view.sealed.pop();
@@ -282,6 +289,8 @@ impl Engine {
             linked.map_err(|e| Error::io(format!("linking {name} into {}", path.display()), e))?;
         }
         folder.log_floor = 1;
+        let ceiling = self.hlc_ceiling.load(Ordering::Acquire);
+        folder.hlc_ceiling = folder.hlc_ceiling.max(ceiling);
         wal::prepare(target, folder.log_floor, self.options.segment_bytes)?;
         Manifest::create(target, self.next_file_id(), &folder.snapshot())?;
         Ok(())

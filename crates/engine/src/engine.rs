@@ -122,7 +122,7 @@ pub struct Engine {
     pub(crate) garbage: Garbage,
     next_file: AtomicU64,
     hlc_floor: u64,
-    hlc_ceiling: AtomicU64,
+    pub(crate) hlc_ceiling: AtomicU64,
     purge_horizon: Mutex<Version>,
     pub(crate) is_disk_full: AtomicBool,
     pub(crate) disk_free_bytes: AtomicU64,
