@@ -208,6 +208,8 @@ impl Engine {
     }
 
     fn next_compaction(&self, now_ms: u64) -> Result<Option<Job>> {
+        // Asked for before the view is taken: what is flushed in between is in its tables.
+        let horizon = self.purge_horizon().min(self.segments.version_min());
         let view = self.view();
         let levels: Vec<Vec<_>> = view
             .tree
@@ -218,7 +220,6 @@ impl Engine {
         let Some(plan) = pick(&levels, &self.options) else {
             return Ok(None);
         };
-        let horizon = self.purge_horizon().min(view.version_min_in_memory());
         let purge = Purge { horizon, now_ms };
         Job::compact(plan, view.tree.clone(), &self.options, purge).map(Some)
     }

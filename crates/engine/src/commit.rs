@@ -156,6 +156,18 @@ impl Log {
         u32::try_from(applied).expect("the commit queue holds fewer than 2^32 writes")
     }
 
+    /// Oldest version among the records to write.
+    pub(crate) fn version_min(&self) -> Version {
+        let mut oldest = Version::MAX;
+        let mut rest: &[u8] = &self.pending.bytes;
+        while let Some((record, behind)) = Record::split(rest) {
+            let cell = record.cell().expect("a batch holds encoded cells");
+            oldest = oldest.min(cell.version);
+            rest = behind;
+        }
+        oldest
+    }
+
     /// Makes the written records visible.
     pub(crate) fn publish(&mut self) {
         let mut rest: &[u8] = &self.pending.bytes;

@@ -357,6 +357,8 @@ impl Engine {
 
     fn write(&self, log: &mut Log, count: u32) -> Result<()> {
         let ceiling = self.hlc_ceiling.load(Ordering::Acquire);
+        self.segments
+            .note_written(log.writer.segment(), log.version_min());
         let Log {
             writer, pending, ..
         } = log;

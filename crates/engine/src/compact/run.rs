@@ -30,8 +30,8 @@ use std::sync::Arc;
 /// What may be dropped, fixed when the job starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Purge {
-    /// Tombstones and expired cells at or below this version are confirmed by all replicas, and no
-    /// memtable holds anything older than them.
+    /// Tombstones and expired cells at or below this version are confirmed by all replicas, and
+    /// neither a memtable nor the log holds anything older than them.
     pub horizon: Version,
     /// Wall milliseconds for expiry.
     pub now_ms: u64,
