@@ -13,7 +13,7 @@
 //! Not here: when slices run, and how far apart (the server's maintenance threads).
 //! See: docs/overload.md.
 
-use crate::compact::pick::{Plan, pick};
+use crate::compact::pick::{Plan, pick, pick_purge};
 use crate::compact::run::{Job, Purge};
 use crate::engine::{Engine, Maintained, hold};
 use crate::options::Durability;
@@ -217,7 +217,8 @@ impl Engine {
             .iter()
             .map(|level| level.tables.iter().map(|t| t.meta()).collect())
             .collect();
-        let Some(plan) = pick(&levels, &self.options) else {
+        let plan = pick(&levels, &self.options).or_else(|| pick_purge(&levels, horizon));
+        let Some(plan) = plan else {
             return Ok(None);
         };
         let purge = Purge { horizon, now_ms };
