@@ -62,15 +62,15 @@ impl Garbage {
             is_held
         });
         let found = !names.is_empty();
-        while let Some(name) = names.last() {
-            match vfs.remove(name) {
-                Ok(()) => {}
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-                Err(e) => return Err(Error::io(format!("removing {name}"), e)),
+        let mut failure = None;
+        names.retain(|name| match vfs.remove(name) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                failure.get_or_insert(Error::io(format!("removing {name}"), e));
+                true
             }
-            names.pop();
-        }
-        Ok(found)
+            _ => false,
+        });
+        failure.map_or(Ok(found), Err)
     }
 }
 
@@ -80,15 +80,16 @@ impl Engine {
         // A flush frees memory and, soon after, log segments: it goes before making new ones.
         let did_flush = self.step_flush(now_ms, budget_bytes)?;
         let floor = hold(&self.ledger).folder.log_floor;
-        let did_remove = self.segments.remove_below(&*self.vfs, floor)?;
-        if did_remove {
+        let removed = self.segments.remove_below(&*self.vfs, floor);
+        if matches!(removed, Ok(true)) {
             self.forget_log_below(floor);
         }
         if self.options.durability == Durability::Os {
             self.sync_log_behind()?;
         }
         let did_prepare = self.segments.prepare(&*self.vfs, &self.options)?;
-        let more = did_flush || did_remove || did_prepare;
+        // Only now: a file that stays must not keep the log from going on.
+        let more = removed? || did_flush || did_prepare;
         Ok(if more {
             Maintained::More
         } else {
@@ -175,9 +176,12 @@ impl Engine {
     }
 
     pub(crate) fn maintain_compact(&self, now_ms: u64, budget_bytes: usize) -> Result<Maintained> {
-        let did_collect = self.garbage.collect(&*self.vfs)?;
-        let did_compact = self.step_compact(now_ms, budget_bytes)?;
-        let more = did_collect || did_compact;
+        let collected = self.garbage.collect(&*self.vfs);
+        if self.step_compact(now_ms, budget_bytes)? {
+            // A file that cannot be removed is reported when there is nothing better to do.
+            return Ok(Maintained::More);
+        }
+        let more = collected?;
         Ok(if more {
             Maintained::More
         } else {

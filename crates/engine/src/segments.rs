@@ -97,8 +97,11 @@ impl Segments {
         let before = *oldest;
         while *oldest < floor {
             let name = wal::segment_name(*oldest);
-            vfs.remove(&name)
-                .map_err(|e| Error::io(format!("removing {name}"), e))?;
+            match vfs.remove(&name) {
+                Ok(()) => {}
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) => return Err(Error::io(format!("removing {name}"), e)),
+            }
             *oldest += 1;
         }
         Ok(*oldest > before)
