@@ -33,6 +33,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Log {
     pub(crate) writer: LogWriter,
     pub(crate) inserter: Inserter,
+    /// Segment that was in use when the active memtable was made.
+    pub(crate) active_since: u64,
     /// Taken from the queue and not yet written.
     pub(crate) pending: Batch,
     /// One per op of `pending`, while a commit runs.
@@ -67,6 +69,7 @@ impl Current {
 impl Log {
     pub(crate) fn new(writer: LogWriter, inserter: Inserter) -> Log {
         Log {
+            active_since: writer.segment(),
             writer,
             inserter,
             pending: Batch::new(),

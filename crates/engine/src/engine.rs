@@ -132,6 +132,10 @@ pub struct Engine {
     _lock: Box<dyn Send + Sync>,
 }
 
+/// Bytes of log per byte of memtable at which a memtable is sealed although it is not full: small
+/// writes one by one, each with a batch head of its own, stay below it.
+const LOG_PER_MEMTABLE_MAX: u64 = 8;
+
 /// Takes a lock whose holders never panic between changes.
 pub(crate) fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
@@ -410,7 +414,13 @@ impl Engine {
 
     fn seal_when_full(&self, log: &mut Log) {
         let view = self.view.load();
-        if view.active.bytes() >= self.options.memtable_bytes && view.sealed.len() < SEALED_MAX {
+        // Older writes that change nothing lengthen the log and not the memtable.
+        let log_bytes =
+            (log.writer.segment() - log.active_since) * self.options.segment_bytes as u64;
+        let log_bytes_max = LOG_PER_MEMTABLE_MAX * self.options.memtable_bytes as u64;
+        let is_full = view.active.bytes() >= self.options.memtable_bytes;
+        let is_long = log_bytes > log_bytes_max + self.options.segment_bytes as u64;
+        if (is_full || is_long) && view.sealed.len() < SEALED_MAX {
             self.seal_memtable(log);
         }
     }
@@ -419,6 +429,7 @@ impl Engine {
         let (memtable, inserter) = Memtable::new(self.options.memtable_bytes);
         log.inserter = inserter;
         let log_floor_after = log.writer.segment();
+        log.active_since = log_floor_after;
         self.change_view(|view| {
             let full = std::mem::replace(&mut view.active, memtable);
             view.sealed.insert(
