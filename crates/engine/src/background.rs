@@ -164,8 +164,11 @@ impl Engine {
     /// Ends a job: its files stay when it was installed, and go when it was not.
     fn end_job(&self, job: Job, result: Result<()>) -> Result<bool> {
         if let Err(error) = result {
-            for name in job.abandon() {
-                self.garbage.add(name);
+            // After `Poisoned` the manifest on disk may name them: the next start decides.
+            if !matches!(error, Error::Poisoned { .. }) {
+                for name in job.abandon() {
+                    self.garbage.add(name);
+                }
             }
             if error.is_no_space() {
                 self.is_disk_full.store(true, Ordering::Relaxed);
@@ -300,5 +303,59 @@ impl Engine {
         wal::prepare(target, folder.log_floor, self.options.segment_bytes)?;
         Manifest::create(target, self.next_file_id(), &folder.snapshot())?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use crate::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
+    use crate::vfs::mem::MemVfs;
+    use crate::{Batch, Guard, Identity};
+    use dendra_base::{CellRef, Version};
+
+    fn with_one_record(vfs: &FaultyVfs) -> Engine {
+        let identity = Identity { node: 1, origin: 1 };
+        let vfs = Arc::new(vfs.clone());
+        let engine = Engine::open(vfs, Options::for_tests(), identity, 1).expect("a new folder");
+        let version = Version {
+            hlc: 1,
+            origin: 1,
+            rmw: 0,
+        };
+        let mut batch = Batch::new();
+        let cell = CellRef::value(b"\x10k", version, b"v");
+        batch.push(0, b"\x10k", &cell, Guard::None, 1);
+        engine.submit(&mut batch).expect("the queue is empty");
+        engine.commit(&mut Vec::new()).expect("the disk works");
+        engine
+    }
+
+    #[test]
+    fn files_that_a_manifest_of_unknown_state_may_name_stay() {
+        let (mut kept, mut dropped) = (0, 0);
+        for nth in 0.. {
+            let below = MemVfs::new();
+            let vfs = FaultyVfs::new(Arc::new(below.clone()));
+            let engine = with_one_record(&vfs);
+            let sync = vfs.calls().of(Call::Sync) + nth;
+            vfs.fail(Call::Sync, sync, Failure::Io, Repeat::Once);
+            let tables = || below.names().iter().filter(|n| n.ends_with(".tbl")).count();
+            match engine.close(1) {
+                Ok(()) => break,
+                Err(Error::Poisoned { .. }) => {
+                    engine.garbage.collect(&vfs).expect("removing works");
+                    assert_eq!(tables(), 1, "sync {nth} is the manifest's");
+                    kept += 1;
+                }
+                Err(_) => {
+                    engine.garbage.collect(&vfs).expect("removing works");
+                    assert_eq!(tables(), 0, "sync {nth} leaves nothing behind");
+                    dropped += 1;
+                }
+            }
+        }
+        assert!(kept > 0 && dropped > 0, "{kept} kept, {dropped} dropped");
     }
 }
