@@ -239,12 +239,24 @@ impl Row {
 
     /// Runs all variants in turn, round after round.
     fn run(&mut self, plan: &Plan, variants: &[Variant<'_>], length: Duration) -> Result<()> {
+        self.run_after(plan, variants, length, || Ok(()))
+    }
+
+    /// As `run`, with something to be done before every round.
+    fn run_after(
+        &mut self,
+        plan: &Plan,
+        variants: &[Variant<'_>],
+        length: Duration,
+        mut prepare: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
         let first = self.series.len();
         self.series.extend(variants.iter().map(|v| Series {
             name: v.name,
             windows: Vec::new(),
         }));
         for round in 0..plan.rounds {
+            prepare()?;
             for turn in 0..variants.len() {
                 let index = (round + turn) % variants.len();
                 let variant = &variants[index];
