@@ -317,10 +317,18 @@ fn deletes_that_reached_the_deepest_level_go_once_the_horizon_has_passed_them() 
         }
     }
     settle(&engine, Lane::Compact);
-    assert_eq!(engine.stats().table_records, 50, "nobody has confirmed them");
+    assert_eq!(
+        engine.stats().table_records,
+        50,
+        "nobody has confirmed them"
+    );
     engine.raise_purge_horizon(version(80));
     settle(&engine, Lane::Compact);
-    assert_eq!(engine.stats().table_records, 50, "some are above the horizon");
+    assert_eq!(
+        engine.stats().table_records,
+        50,
+        "some are above the horizon"
+    );
     engine.raise_purge_horizon(version(100));
     settle(&engine, Lane::Compact);
     assert_eq!(engine.stats().table_records, 0);
