@@ -310,5 +310,9 @@ mod tests {
             }
         );
         assert!(version > base);
+        // The same version twice names one write: a second one must differ.
+        let mut version = base;
+        judge(Guard::Absent, current(9, false), &mut version);
+        assert_eq!(version, base.successor());
     }
 }

@@ -28,7 +28,7 @@ use crate::scan::{Cursor, Flow, Progress};
 use crate::segments::Segments;
 use crate::stats::{Counters, Stats};
 use crate::tree::edit::{Edit, Folder};
-use crate::tree::manifest::Manifest;
+use crate::tree::manifest::{self, Manifest};
 use crate::vfs::{Vfs, Wait};
 use crate::view::{Sealed, View};
 use crate::wal::{LogWriter, Spare};
@@ -442,18 +442,35 @@ impl Engine {
             .expect("the engine makes only edits that fit");
         self.change_view(change);
         if ledger.manifest.is_long() {
-            let id = self.next_file_id();
-            let snapshot = ledger.folder.snapshot();
-            match Manifest::create(&*self.vfs, id, &snapshot) {
-                Ok(next) => {
-                    let old = std::mem::replace(&mut ledger.manifest, next);
-                    self.garbage.add(crate::tree::manifest::file_name(old.id()));
-                }
-                // CURRENT may name either: both hold the same, but only one may be written to.
-                Err(error) => return Err(self.poisoned_by(&error)),
-            }
+            self.rewrite_manifest(&mut ledger)?;
         }
         Ok(())
+    }
+
+    fn rewrite_manifest(&self, ledger: &mut Ledger) -> Result<()> {
+        let id = self.next_file_id();
+        match Manifest::create(&*self.vfs, id, &ledger.folder.snapshot()) {
+            Ok(next) => {
+                let old = std::mem::replace(&mut ledger.manifest, next);
+                self.garbage.add(manifest::file_name(old.id()));
+                Ok(())
+            }
+            // Nothing is lost: the old one goes on, and the next edit tries again.
+            Err(error) if error.is_no_space() && self.is_in_force(&ledger.manifest) => {
+                self.is_disk_full.store(true, Ordering::Relaxed);
+                self.garbage.add(manifest::file_name(id));
+                Ok(())
+            }
+            // CURRENT may name either: both hold the same, but only one may be written to.
+            Err(error) => Err(self.poisoned_by(&error)),
+        }
+    }
+
+    fn is_in_force(&self, manifest: &Manifest) -> bool {
+        let names = self.vfs.list();
+        names.is_ok_and(|names| {
+            matches!(manifest::current(&*self.vfs, &names), Ok(Some(id)) if id == manifest.id())
+        })
     }
 
     pub(crate) fn next_file_id(&self) -> u64 {
