@@ -75,7 +75,9 @@ fn exit_of(run: &Run, was_interrupted: bool) -> Outcome {
         let trouble = run.notes.last().map_or("", String::as_str);
         return Err(Failure::new(
             Exit::UNAVAILABLE,
-            format!("nothing was answered ({trouble}); is this the right port, and does HTTP/1.1 live there?"),
+            format!(
+                "nothing was answered ({trouble}); is this the right port, and does HTTP/1.1 live there?"
+            ),
         ));
     }
     if !run.verdict.is_valid() {
@@ -136,7 +138,9 @@ fn record(setup: &Setup, run: &Run, file: std::fs::File) -> std::io::Result<()> 
     let warmup_ns = (setup.warmup_s * 1e9) as u64;
     stages.splice(0..0, Shape::Constant(warm).stages(setup.warmup_s));
     let instants = Instants::new(stages, setup.spacing, setup.workload.seed);
-    let measured = (0..).zip(instants).filter(|(_, due_ns)| *due_ns >= warmup_ns);
+    let measured = (0..)
+        .zip(instants)
+        .filter(|(_, due_ns)| *due_ns >= warmup_ns);
     for (index, due_ns) in measured.take(planned as usize) {
         let ask = source.ask(index, &mut key);
         let bytes = source.value(&ask).len();
@@ -250,7 +254,10 @@ fn setup(args: &Bench) -> Result<Setup, String> {
         Some(path) => Some(ammo(path, workload.sizes.max())?),
         None => None,
     };
-    if args.replay.is_some_and(|speed| !(speed > 0.0 && speed.is_finite())) {
+    if args
+        .replay
+        .is_some_and(|speed| !(speed > 0.0 && speed.is_finite()))
+    {
         return Err("--replay takes a speed above zero; 1 is as recorded".to_owned());
     }
     let (urls, path) = targets(args)?;
@@ -261,11 +268,15 @@ fn setup(args: &Bench) -> Result<Setup, String> {
     }
     let is_word = |text: &String| !text.is_empty() && text.bytes().all(|b| b.is_ascii_uppercase());
     if let Some(method) = args.method.as_ref().filter(|method| !is_word(method)) {
-        return Err(format!("--method {method:?} is no method; write one like POST"));
+        return Err(format!(
+            "--method {method:?} is no method; write one like POST"
+        ));
     }
     for kind in &args.profile {
         if !["cpu", "alloc", "lock", "wall"].contains(&kind.as_str()) {
-            return Err(format!("--profile {kind:?} is not known; use cpu,alloc,lock,wall"));
+            return Err(format!(
+                "--profile {kind:?} is not known; use cpu,alloc,lock,wall"
+            ));
         }
     }
     let find_max = match (&args.slo, args.find_max) {
@@ -287,13 +298,28 @@ fn setup(args: &Bench) -> Result<Setup, String> {
             fields: args.header.clone(),
             query: args.query.clone(),
         },
-        workload_name: if ammo.is_some() { "ammo".to_owned() } else { args.workload.clone() },
+        workload_name: if ammo.is_some() {
+            "ammo".to_owned()
+        } else {
+            args.workload.clone()
+        },
         workload,
         ammo,
         replay_speed: args.replay,
-        shape: args.rate.parse().map_err(|why: String| format!("--rate: {why}"))?,
-        spacing: if args.poisson { Spacing::Poisson } else { Spacing::Even },
-        mode: if args.closed { Mode::Closed } else { Mode::Open },
+        shape: args
+            .rate
+            .parse()
+            .map_err(|why: String| format!("--rate: {why}"))?,
+        spacing: if args.poisson {
+            Spacing::Poisson
+        } else {
+            Spacing::Even
+        },
+        mode: if args.closed {
+            Mode::Closed
+        } else {
+            Mode::Open
+        },
         duration_s: seconds("duration", &args.duration)?,
         warmup_s: seconds("warmup", &args.warmup)?,
         preloads: args.preload,
@@ -351,8 +377,8 @@ fn workload(args: &Bench) -> Result<Workload, String> {
             .ok_or_else(|| format!("--distribution {name:?} is not known; see --help"))?;
     }
     if let Some(size) = &args.value_bytes {
-        workload.sizes =
-            parse_sizes(size).ok_or_else(|| format!("--value-bytes {size:?} is no size; see --help"))?;
+        workload.sizes = parse_sizes(size)
+            .ok_or_else(|| format!("--value-bytes {size:?} is no size; see --help"))?;
     }
     if workload.sizes.max() > VALUE_BYTES_MAX {
         return Err(format!("--value-bytes is at most {VALUE_BYTES_MAX}"));
@@ -374,7 +400,9 @@ fn parse_mix(text: &str) -> Result<[f64; OPERATIONS], String> {
             Some((Operation::named(name.trim())?, weight))
         });
         let Some((operation, weight)) = parsed else {
-            return Err(format!("--mix {part:?} is no OPERATION=WEIGHT; write get=0.8,put=0.2"));
+            return Err(format!(
+                "--mix {part:?} is no OPERATION=WEIGHT; write get=0.8,put=0.2"
+            ));
         };
         mix[operation as usize] = weight;
     }

@@ -484,7 +484,12 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "LINE")]
     pub(crate) header: Vec<String>,
     /// Added to the query of Dendra's own routes: ack=1&from=1
-    #[arg(long, value_name = "TEXT", default_value = "", conflicts_with = "url_template")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        conflicts_with = "url_template"
+    )]
     pub(crate) query: String,
     /// Admin port of each URL, in their order: its /metrics go into the record
     #[arg(long, value_name = "URL")]

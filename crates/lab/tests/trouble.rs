@@ -7,8 +7,8 @@ use dendra_lab::driver::Stop;
 use dendra_lab::experiment::{self, News, SetupError};
 use dendra_lab::run::{PhaseKind, Run};
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use support::{FakeServer, Reply, run, setup};
 
@@ -74,7 +74,11 @@ fn a_run_that_is_cut_keeps_what_it_saw() {
     let run = experiment::run(&setup, &stop, &mut watch).expect("it began");
     assert!(run.is_cut);
     let phase = run.headline().expect("it was measured");
-    assert!(phase.counts.is_whole() && phase.counts.ok > 100, "{:?}", phase.counts);
+    assert!(
+        phase.counts.is_whole() && phase.counts.ok > 100,
+        "{:?}",
+        phase.counts
+    );
     assert!(phase.length_s < 30.0, "{}", phase.length_s);
 }
 
@@ -125,8 +129,16 @@ fn the_search_finds_the_rate_that_connections_and_delay_allow() {
     setup.find_max = Some("p99<60ms,errors<1%".parse().expect("it is an objective"));
     let run = run(&setup);
     let search = run.search.as_ref().expect("it was searched");
-    assert!((60.0..260.0).contains(&search.knee_low), "{}", search.sentence);
-    assert!(search.knee_high.is_some_and(|high| high <= 420.0), "{}", search.sentence);
+    assert!(
+        (60.0..260.0).contains(&search.knee_low),
+        "{}",
+        search.sentence
+    );
+    assert!(
+        search.knee_high.is_some_and(|high| high <= 420.0),
+        "{}",
+        search.sentence
+    );
 }
 
 #[test]

@@ -21,8 +21,14 @@ fn a_server_frozen_for_one_second_shows_it_in_the_tail() {
     let response = &phase.ops[0].response.percentiles_us;
     let service = &phase.ops[0].service.percentiles_us;
     // A third of the requests were due while it stood still, evenly over the second.
-    assert!((0.9..1.3).contains(&(response["p99.9"] / 1e6)), "{response:?}");
-    assert!((0.6..1.0).contains(&(response["p90"] / 1e6)), "{response:?}");
+    assert!(
+        (0.9..1.3).contains(&(response["p99.9"] / 1e6)),
+        "{response:?}"
+    );
+    assert!(
+        (0.6..1.0).contains(&(response["p90"] / 1e6)),
+        "{response:?}"
+    );
     // From the send, only the 64 that were in flight saw it: this is what a closed loop would report.
     assert!(service["p90"] < 100.0 * MS, "{service:?}");
 }
@@ -44,8 +50,7 @@ fn known_distribution() -> Result<(), String> {
         990..998 => 700,
         _ => 1000,
     };
-    let server =
-        FakeServer::start(move |n| Reply::After(Duration::from_millis(delay_ms(n)), 200));
+    let server = FakeServer::start(move |n| Reply::After(Duration::from_millis(delay_ms(n)), 200));
     let mut setup = setup(server.url(), 400.0, 2.5);
     setup.connections = 256;
     let run = run(&setup);
@@ -78,9 +83,15 @@ fn a_generator_that_cannot_keep_up_voids_its_run() {
     setup.timeout = Duration::from_millis(300);
     let run = run(&setup);
     let Verdict::Invalid { reason } = &run.verdict else {
-        panic!("five million a second were not sent, and the verdict is {}", run.verdict);
+        panic!(
+            "five million a second were not sent, and the verdict is {}",
+            run.verdict
+        );
     };
-    assert!(reason.starts_with("the generator was the bottleneck"), "{reason}");
+    assert!(
+        reason.starts_with("the generator was the bottleneck"),
+        "{reason}"
+    );
     let phase = run.headline().expect("it was measured");
     assert!(phase.counts.is_whole(), "{:?}", phase.counts);
     assert_eq!(phase.counts.planned, 2_500_000);
@@ -123,7 +134,11 @@ fn refusals_and_failures_stand_apart_and_nothing_is_left_out() {
     assert_eq!(phase.ops[0].refused.count, 50);
     // The quick refusals do not make the median look better.
     assert!(phase.ops[0].response.percentiles_us["p50"] >= 20.0 * MS);
-    let planned: u64 = phase.ops[0].seconds.iter().map(|second| second.planned).sum();
+    let planned: u64 = phase.ops[0]
+        .seconds
+        .iter()
+        .map(|second| second.planned)
+        .sum();
     assert_eq!(planned, counts.planned);
 }
 
@@ -137,6 +152,10 @@ fn a_closed_loop_says_that_it_is_one() {
     let phase = run.headline().expect("it was measured");
     assert!(phase.counts.is_whole(), "{:?}", phase.counts);
     // Eight clients, five milliseconds: at most 1600 a second.
-    assert!((100..=808).contains(&phase.counts.ok), "{}", phase.counts.ok);
+    assert!(
+        (100..=808).contains(&phase.counts.ok),
+        "{}",
+        phase.counts.ok
+    );
     assert!(dendra_lab::summary::summary(&run).contains("CLOSED LOOP"));
 }

@@ -120,7 +120,9 @@ impl Shared {
             .get_or_insert_with(Instant::now);
         let (Some(begin), Some(end)) = (
             first.checked_add(at),
-            first.checked_add(at).and_then(|begin| begin.checked_add(length)),
+            first
+                .checked_add(at)
+                .and_then(|begin| begin.checked_add(length)),
         ) else {
             return;
         };
@@ -183,7 +185,9 @@ fn request(bytes: &[u8]) -> Option<(String, usize)> {
     let length = head
         .lines()
         .find_map(|line| line.strip_prefix("Content-Length: "))
-        .map_or(0, |length| length.parse().expect("our own driver sends numbers"));
+        .map_or(0, |length| {
+            length.parse().expect("our own driver sends numbers")
+        });
     let line = head.lines().next()?.to_owned();
     (bytes.len() >= end + length).then_some((line, end + length))
 }
