@@ -10,6 +10,7 @@
 //! Not here: what a request asks for (`dendra_base::workload`), the command line (crate `dendra`).
 //! See: docs/lab/run-json.md.
 
+pub mod report;
 pub mod run;
 
 pub use run::Run;
