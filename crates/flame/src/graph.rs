@@ -59,7 +59,10 @@ pub fn graph(stacks: &Stacks, look: Look<'_>) -> String {
     if all > 0 {
         lay(stacks.root(), "all", 0, 0.0, all, &mut frames);
     }
-    let idle = format!("{all} {}; click a frame to zoom, double-click for all", look.unit);
+    let idle = format!(
+        "{all} {}; click a frame to zoom, double-click for all",
+        look.unit
+    );
     draw(&frames, look, &idle)
 }
 
@@ -132,7 +135,11 @@ fn lay<'a>(
 }
 
 fn draw(frames: &[Frame<'_>], look: Look<'_>, idle: &str) -> String {
-    let rows = frames.iter().map(|frame| frame.depth + 1).max().unwrap_or(1);
+    let rows = frames
+        .iter()
+        .map(|frame| frame.depth + 1)
+        .max()
+        .unwrap_or(1);
     let height = rows as f64 * ROW + FOOT;
     let mut out = String::with_capacity(256 * frames.len() + 1024);
     write!(
@@ -173,7 +180,12 @@ fn write_frame(frame: &Frame<'_>, unit: &str, out: &mut String) {
     out.push_str("\"><title>");
     escape(frame.name, out);
     match frame.shares {
-        None => write!(out, ": {} {unit}, {:.2} %", frame.total, 100.0 * frame.width),
+        None => write!(
+            out,
+            ": {} {unit}, {:.2} %",
+            frame.total,
+            100.0 * frame.width
+        ),
         Some((was, is)) => write!(
             out,
             ": {:.2} % now, {:.2} % before, {:+.2} points",
@@ -234,7 +246,13 @@ fn kind(name: &str, depth: usize) -> &'static str {
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| path.starts_with(prefix));
     if depth <= 1 && !name.contains("::") {
         "k-kind"
-    } else if starts(&["dendra_engine", "quick_cache", "lz4_flex", "zstd", "crc32fast"]) {
+    } else if starts(&[
+        "dendra_engine",
+        "quick_cache",
+        "lz4_flex",
+        "zstd",
+        "crc32fast",
+    ]) {
         "k-engine"
     } else if starts(&["dendra"]) {
         "k-app"

@@ -160,7 +160,10 @@ mod tests {
     #[test]
     fn names_with_blanks_keep_them() {
         let stacks = Stacks::from_folded("<A as B>::c;d e 7");
-        assert_eq!(stacks.root().children["<A as B>::c"].children["d e"].total, 7);
+        assert_eq!(
+            stacks.root().children["<A as B>::c"].children["d e"].total,
+            7
+        );
     }
 
     #[test]

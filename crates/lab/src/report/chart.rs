@@ -25,7 +25,7 @@ const RIGHT: f64 = 18.0;
 const BOTTOM: f64 = 40.0;
 const LEGEND_ROW: f64 = 18.0;
 /// Advance of one character of the page's face at 12 pixels, on the safe side.
-const CHARACTER: f64 = 6.6;
+const CHARACTER: f64 = 7.6;
 
 /// Text that grows: writing to it cannot fail.
 #[derive(Debug, Default)]
@@ -54,12 +54,30 @@ pub(crate) struct Axis {
 
 impl Axis {
     /// An axis with about `wanted` ticks, written by `say`.
-    pub(crate) fn new(scale: Scale, label: &str, wanted: usize, say: impl Fn(f64) -> String) -> Axis {
+    pub(crate) fn new(
+        scale: Scale,
+        label: &str,
+        wanted: usize,
+        say: impl Fn(f64) -> String,
+    ) -> Axis {
         let ticks = scale.ticks(wanted);
         Axis {
             scale,
             label: label.to_owned(),
             ticks: ticks.into_iter().map(|v| (v, say(v))).collect(),
+        }
+    }
+
+    /// From zero to `high` bytes, with ticks that are round in powers of 1024.
+    pub(crate) fn for_bytes(high: f64) -> Axis {
+        let power = (high.max(1.0).log2() / 10.0).floor().clamp(0.0, 4.0) as i32;
+        let unit = 1024f64.powi(power);
+        let scale = Scale::from_zero(high / unit);
+        let ticks = scale.ticks(4).into_iter().map(|v| v * unit);
+        Axis {
+            scale: Scale::exact(0.0, scale.high() * unit),
+            label: String::new(),
+            ticks: ticks.map(|v| (v, super::format::bytes(v))).collect(),
         }
     }
 }
@@ -78,9 +96,9 @@ pub(crate) struct Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Plain,
-    /// The area below is tinted.
-    Filled,
-    /// Each value holds until the next.
+    /// As `Steps`, the area below tinted.
+    FilledSteps,
+    /// Each value holds half of the way to its neighbours.
     Steps,
     /// Dots, not joined.
     Dots,
@@ -142,7 +160,8 @@ impl Chart {
     /// Takes those axes of `other` that reach further, so that its lines fit in here.
     pub(crate) fn take_larger_axes(&mut self, other: &Chart) {
         for (own, theirs) in [(&mut self.x, &other.x), (&mut self.y, &other.y)] {
-            if let (Scale::Linear { high: own_high, .. }, Scale::Linear { high, .. }) = (own.scale, theirs.scale)
+            if let (Scale::Linear { high: own_high, .. }, Scale::Linear { high, .. }) =
+                (own.scale, theirs.scale)
                 && high > own_high
             {
                 *own = theirs.clone();
@@ -411,15 +430,19 @@ fn draw_line(line: &Line, plot: &Plot, svg: &mut Svg) {
             continue;
         }
         let mut path = Svg::default();
-        let mut before: Option<f64> = None;
+        let mut before: Option<(f64, f64)> = None;
         for (x, y) in &points {
-            if let (Form::Steps, Some(before)) = (line.form, before) {
-                path.raw(format_args!("{x:.1},{before:.1} "));
+            if let (Form::Steps | Form::FilledSteps, Some(before)) = (line.form, before) {
+                let middle = f64::midpoint(before.0, *x);
+                path.raw(format_args!(
+                    "{middle:.1},{:.1} {middle:.1},{y:.1} ",
+                    before.1
+                ));
             }
             path.raw(format_args!("{x:.1},{y:.1} "));
-            before = Some(*y);
+            before = Some((*x, *y));
         }
-        if line.form == Form::Filled {
+        if line.form == Form::FilledSteps {
             let floor = plot.top + plot.height;
             svg.raw(format_args!(
                 "<polygon class=\"fill {}\" points=\"{:.1},{floor:.1} {}{:.1},{floor:.1}\"/>",

@@ -48,23 +48,71 @@ fn sides(runs: &[Run]) -> Vec<Side> {
         let key = key(run);
         match sides.iter_mut().find(|(known, _)| *known == key) {
             Some((_, side)) => side.runs.push(run.clone()),
-            None => sides.push((key, Side { name: String::new(), runs: vec![run.clone()] })),
+            None => sides.push((
+                key,
+                Side {
+                    name: String::new(),
+                    runs: vec![run.clone()],
+                },
+            )),
         }
     }
     let mut sides: Vec<Side> = sides.into_iter().map(|(_, side)| side).collect();
     if sides.len() == 1 {
         let runs = std::mem::take(&mut sides[0].runs);
-        let alone = |run| Side { name: String::new(), runs: vec![run] };
+        let alone = |run| Side {
+            name: String::new(),
+            runs: vec![run],
+        };
         sides = runs.into_iter().map(alone).collect();
     }
-    for (at, side) in sides.iter_mut().enumerate() {
-        let letter = char::from(b'A' + (at % 26) as u8);
-        side.name = match side.runs.first() {
-            Some(run) => format!("{letter}: {}", title(run)),
-            None => letter.to_string(),
-        };
-    }
+    name(&mut sides);
     sides
+}
+
+/// Names sides by a letter and by what tells them apart.
+fn name(sides: &mut [Side]) {
+    let facts: [fn(&Run) -> String; 4] = [
+        title,
+        |run| {
+            run.tool
+                .commit
+                .as_ref()
+                .map_or(String::new(), |commit| format!("commit {commit}"))
+        },
+        |run| {
+            run.servers
+                .first()
+                .and_then(|s| s.status[0]["version"].as_str())
+                .map_or(String::new(), |v| format!("server {v}"))
+        },
+        |run| {
+            if run.is_cut {
+                "cut short".to_owned()
+            } else {
+                String::new()
+            }
+        },
+    ];
+    let told: Vec<Vec<String>> = sides
+        .iter()
+        .map(|side| {
+            facts
+                .map(|fact| side.runs.first().map_or(String::new(), fact))
+                .to_vec()
+        })
+        .collect();
+    for (at, side) in sides.iter_mut().enumerate() {
+        let mut words = vec![char::from(b'A' + (at % 26) as u8).to_string()];
+        let differing = (0..facts.len())
+            .filter(|fact| told.iter().any(|other| other[*fact] != told[at][*fact]));
+        words.extend(
+            differing
+                .map(|fact| told[at][fact].clone())
+                .filter(|word| !word.is_empty()),
+        );
+        side.name = words.join(", ");
+    }
 }
 
 fn key(run: &Run) -> String {
@@ -80,8 +128,15 @@ fn key(run: &Run) -> String {
         }
     }
     let urls: Vec<&str> = run.targets.iter().map(|t| t.url.as_str()).collect();
-    let versions = run.servers.iter().map(|server| server.status[0]["version"].to_string());
-    format!("{words:?} {urls:?} {:?} {:?}", run.tool, versions.collect::<Vec<_>>())
+    let versions = run
+        .servers
+        .iter()
+        .map(|server| server.status[0]["version"].to_string());
+    format!(
+        "{words:?} {urls:?} {:?} {:?}",
+        run.tool,
+        versions.collect::<Vec<_>>()
+    )
 }
 
 /// Lays sides over each other; the first one is what the others are compared with.
@@ -89,7 +144,7 @@ pub fn render_sides(sides: &[Side]) -> String {
     let names: Vec<&str> = sides.iter().map(|side| side.name.as_str()).collect();
     let heading = match names.as_slice() {
         [] => "Nothing to compare".to_owned(),
-        [one] => format!("{one}, alone"),
+        [_] => "One run, alone".to_owned(),
         [first, .., last] if names.len() == 2 => format!("{first} against {last}"),
         [first, ..] => format!("{first} against {} others", names.len() - 1),
     };
@@ -98,7 +153,11 @@ pub fn render_sides(sides: &[Side]) -> String {
         safe(&heading)
     );
     body.push_str(&warnings(sides));
-    body.push_str(&section("sides", "What is compared", &inventory(sides).html()));
+    body.push_str(&section(
+        "sides",
+        "What is compared",
+        &inventory(sides).html(),
+    ));
     body.push_str(&section("latency", "Latency", &curves(sides)));
     if let Some((first, others)) = sides.split_first() {
         let mut part = String::new();
@@ -106,11 +165,19 @@ pub fn render_sides(sides: &[Side]) -> String {
             part.push_str(&figures(first, other));
         }
         if !part.is_empty() {
-            write!(part, "<p class=\"below\"><strong>The rule.</strong> {}</p>", safe(RULE))
-                .expect("a string takes all text");
+            write!(
+                part,
+                "<p class=\"below\"><strong>The rule.</strong> {}</p>",
+                safe(RULE)
+            )
+            .expect("a string takes all text");
         }
         body.push_str(&section("figures", "What differs", &part));
-        body.push_str(&section("time", "Throughput over time", &throughputs(sides)));
+        body.push_str(&section(
+            "time",
+            "Throughput over time",
+            &throughputs(sides),
+        ));
         let mut part = String::new();
         for (at, other) in others.iter().enumerate() {
             part.push_str(&profiles(first, other, at));
@@ -136,11 +203,17 @@ fn warnings(sides: &[Side]) -> String {
     let mut differing = Vec::new();
     let facts: [(&str, fn(&Run) -> String); 8] = [
         ("the workload", |r| format!("{:?}", r.workload)),
-        ("the rate", |r| format!("{:?} {}", r.settings.rate, r.settings.schedule)),
+        ("the rate", |r| {
+            format!("{:?} {}", r.settings.rate, r.settings.schedule)
+        }),
         ("open or closed loop", |r| format!("{:?}", r.settings.mode)),
         ("the length", |r| format!("{:?}", r.settings.duration_s)),
-        ("connections", |r| format!("{:?}", (r.settings.connections, r.settings.pipeline))),
-        ("the generator's threads", |r| format!("{:?}", r.settings.threads)),
+        ("connections", |r| {
+            format!("{:?}", (r.settings.connections, r.settings.pipeline))
+        }),
+        ("the generator's threads", |r| {
+            format!("{:?}", r.settings.threads)
+        }),
         ("the machine", |r| format!("{:?}", r.machine)),
         ("the instrument", |r| format!("{:?}", r.tool)),
     ];
@@ -165,7 +238,11 @@ fn warnings(sides: &[Side]) -> String {
 fn inventory(sides: &[Side]) -> Table {
     let mut table = Table::new(&["side", "runs", "valid", "command of the first"]);
     for side in sides {
-        let valid = side.runs.iter().filter(|run| run.verdict.is_valid()).count();
+        let valid = side
+            .runs
+            .iter()
+            .filter(|run| run.verdict.is_valid())
+            .count();
         table.row([
             side.name.clone(),
             side.runs.len().to_string(),
@@ -178,12 +255,21 @@ fn inventory(sides: &[Side]) -> Table {
 
 fn curves(sides: &[Side]) -> String {
     let mut out = String::new();
-    for (word, is_response) in [("Response time, from the planned instant", true), ("Service time, from the send", false)] {
+    for (word, is_response) in [
+        ("Response time, from the planned instant", true),
+        ("Service time, from the send", false),
+    ] {
         let mut curves = Vec::new();
         for (at, side) in sides.iter().enumerate() {
             let mut name = side.name.clone();
             for phase in side.runs.iter().filter_map(Run::headline) {
-                let histogram = hdr::merged(phase, |op| if is_response { &op.response } else { &op.service });
+                let histogram = hdr::merged(phase, |op| {
+                    if is_response {
+                        &op.response
+                    } else {
+                        &op.service
+                    }
+                });
                 let Some(histogram) = histogram else { continue };
                 curves.push(Curve {
                     // The first repeat names the side in the legend.
@@ -214,31 +300,69 @@ struct Figure {
 }
 
 fn response_us(run: &Run, share: f64) -> Option<f64> {
-    Some(hdr::at_us(&hdr::merged(run.headline()?, |op| &op.response)?, share))
+    Some(hdr::at_us(
+        &hdr::merged(run.headline()?, |op| &op.response)?,
+        share,
+    ))
 }
 
 const FIGURES: [Figure; 9] = [
     Figure {
         name: "done as asked, a second",
-        of: |run| run.headline().map(|p| p.counts.ok as f64 / p.length_s.max(1e-9)),
+        of: |run| {
+            run.headline()
+                .map(|p| p.counts.ok as f64 / p.length_s.max(1e-9))
+        },
         say: short,
         more: "more",
         less: "fewer",
     },
-    Figure { name: "p50, response", of: |run| response_us(run, 0.5), say: duration_us, more: "slower", less: "faster" },
-    Figure { name: "p90, response", of: |run| response_us(run, 0.9), say: duration_us, more: "slower", less: "faster" },
-    Figure { name: "p99, response", of: |run| response_us(run, 0.99), say: duration_us, more: "slower", less: "faster" },
-    Figure { name: "p99.9, response", of: |run| response_us(run, 0.999), say: duration_us, more: "slower", less: "faster" },
+    Figure {
+        name: "p50, response",
+        of: |run| response_us(run, 0.5),
+        say: duration_us,
+        more: "slower",
+        less: "faster",
+    },
+    Figure {
+        name: "p90, response",
+        of: |run| response_us(run, 0.9),
+        say: duration_us,
+        more: "slower",
+        less: "faster",
+    },
+    Figure {
+        name: "p99, response",
+        of: |run| response_us(run, 0.99),
+        say: duration_us,
+        more: "slower",
+        less: "faster",
+    },
+    Figure {
+        name: "p99.9, response",
+        of: |run| response_us(run, 0.999),
+        say: duration_us,
+        more: "slower",
+        less: "faster",
+    },
     Figure {
         name: "p99, service",
-        of: |run| Some(hdr::at_us(&hdr::merged(run.headline()?, |op| &op.service)?, 0.99)),
+        of: |run| {
+            Some(hdr::at_us(
+                &hdr::merged(run.headline()?, |op| &op.service)?,
+                0.99,
+            ))
+        },
         say: duration_us,
         more: "slower",
         less: "faster",
     },
     Figure {
         name: "refused",
-        of: |run| run.headline().map(|p| p.counts.refused as f64 / p.counts.planned.max(1) as f64),
+        of: |run| {
+            run.headline()
+                .map(|p| p.counts.refused as f64 / p.counts.planned.max(1) as f64)
+        },
         say: share,
         more: "more refused",
         less: "fewer refused",
@@ -246,7 +370,9 @@ const FIGURES: [Figure; 9] = [
     Figure {
         name: "failed or lost",
         of: |run| {
-            run.headline().map(|p| (p.counts.errors() - p.counts.refused) as f64 / p.counts.planned.max(1) as f64)
+            run.headline().map(|p| {
+                (p.counts.errors() - p.counts.refused) as f64 / p.counts.planned.max(1) as f64
+            })
         },
         say: share,
         more: "more lost",
@@ -266,7 +392,11 @@ fn share(value: f64) -> String {
 }
 
 fn values(side: &Side, of: fn(&Run) -> Option<f64>) -> Vec<f64> {
-    side.runs.iter().filter(|run| run.verdict.is_valid()).filter_map(of).collect()
+    side.runs
+        .iter()
+        .filter(|run| run.verdict.is_valid())
+        .filter_map(of)
+        .collect()
 }
 
 fn figures(first: &Side, other: &Side) -> String {
@@ -287,16 +417,28 @@ fn figures(first: &Side, other: &Side) -> String {
             let (low, high) = range(values);
             match values.len() {
                 1 => (figure.say)(middle),
-                n => format!("{} ({} … {}, {n} runs)", (figure.say)(middle), (figure.say)(low), (figure.say)(high)),
+                n => format!(
+                    "{} ({} … {}, {n} runs)",
+                    (figure.say)(middle),
+                    (figure.say)(low),
+                    (figure.say)(high)
+                ),
             }
         };
-        let difference = if was > 0.0 { format!("{:+.1} %", 100.0 * (is / was - 1.0)) } else { (figure.say)(is - was) };
+        let difference = if was > 0.0 {
+            format!("{:+.1} %", 100.0 * (is / was - 1.0))
+        } else {
+            (figure.say)(is - was)
+        };
         let word = if is > was { figure.more } else { figure.less };
         let (class, verdict) = match judge(&before, &after) {
             Judgement::Different if is > was => ("more", format!("yes: {word}")),
             Judgement::Different => ("less", format!("yes: {word}")),
             Judgement::Within => ("none", "no: within the noise of the repeats".to_owned()),
-            Judgement::Unknown => ("none", "unknown: fewer than three valid runs a side".to_owned()),
+            Judgement::Unknown => (
+                "none",
+                "unknown: fewer than three valid runs a side".to_owned(),
+            ),
         };
         write!(
             out,
@@ -318,8 +460,12 @@ fn throughputs(sides: &[Side]) -> String {
     for (at, side) in sides.iter().enumerate() {
         let mut name = side.name.clone();
         for run in &side.runs {
-            let Some(mut panel) = timeline::throughput(run) else { continue };
-            let Some(done) = panel.chart.lines.drain(..).next() else { continue };
+            let Some(mut panel) = timeline::throughput(run) else {
+                continue;
+            };
+            let Some(done) = panel.chart.lines.drain(..).next() else {
+                continue;
+            };
             let line = Line {
                 name: std::mem::take(&mut name),
                 class: CLASSES[at % CLASSES.len()],
@@ -341,18 +487,28 @@ fn throughputs(sides: &[Side]) -> String {
             }
         }
     }
-    joined.map_or(String::new(), |panel| figure("Requests done as asked, a second", &panel.chart.svg(), ""))
+    joined.map_or(String::new(), |panel| {
+        figure("Requests done as asked, a second", &panel.chart.svg(), "")
+    })
 }
 
 fn merged_stacks(side: &Side, kind: &str) -> Stacks {
     let profiles = side.runs.iter().flat_map(|run| &run.profiles);
-    let folded: Vec<&str> = profiles.filter(|p| p.kind == kind).map(|p| p.folded.as_str()).collect();
+    let folded: Vec<&str> = profiles
+        .filter(|p| p.kind == kind)
+        .map(|p| p.folded.as_str())
+        .collect();
     Stacks::from_folded(&folded.join("\n"))
 }
 
 fn profiles(first: &Side, other: &Side, at: usize) -> String {
     let mut out = String::new();
-    let mut kinds: Vec<&str> = first.runs.iter().flat_map(|run| &run.profiles).map(|p| p.kind.as_str()).collect();
+    let mut kinds: Vec<&str> = first
+        .runs
+        .iter()
+        .flat_map(|run| &run.profiles)
+        .map(|p| p.kind.as_str())
+        .collect();
     kinds.sort_unstable();
     kinds.dedup();
     for kind in kinds {
@@ -360,10 +516,20 @@ fn profiles(first: &Side, other: &Side, at: usize) -> String {
         if before.samples() == 0 || after.samples() == 0 {
             continue;
         }
-        let caption = format!("{}: {} compared with {}", profile_words(kind), other.name, first.name);
+        let caption = format!(
+            "{}: {} compared with {}",
+            profile_words(kind),
+            other.name,
+            first.name
+        );
         let id: String = kind.chars().filter(char::is_ascii_alphanumeric).collect();
         let draw = |look: dendra_flame::Look<'_>| dendra_flame::difference(&before, &after, look);
-        out.push_str(&flame(&format!("flame-{at}-{id}"), &caption, draw, unit_of(kind)));
+        out.push_str(&flame(
+            &format!("flame-{at}-{id}"),
+            &caption,
+            draw,
+            unit_of(kind),
+        ));
         out.push_str(&moved(&before, &after).html());
     }
     out
@@ -376,10 +542,22 @@ fn moved(before: &Stacks, after: &Stacks) -> Table {
     names.sort_unstable();
     names.dedup();
     let of = |shares: &BTreeMap<&str, f64>, name: &str| shares.get(name).copied().unwrap_or(0.0);
-    let mut rows: Vec<(&str, f64, f64)> = names.into_iter().map(|name| (name, of(&was, name), of(&is, name))).collect();
+    let mut rows: Vec<(&str, f64, f64)> = names
+        .into_iter()
+        .map(|name| (name, of(&was, name), of(&is, name)))
+        .collect();
     rows.sort_by(|a, b| (b.2 - b.1).abs().total_cmp(&(a.2 - a.1).abs()));
-    let mut table = Table::new(&["function, without what it called", "before", "after", "points"]);
-    for (name, was, is) in rows.into_iter().take(12).filter(|row| (row.2 - row.1).abs() >= 0.001) {
+    let mut table = Table::new(&[
+        "function, without what it called",
+        "before",
+        "after",
+        "points",
+    ]);
+    for (name, was, is) in rows
+        .into_iter()
+        .take(12)
+        .filter(|row| (row.2 - row.1).abs() >= 0.001)
+    {
         table.row([
             name.to_owned(),
             format!("{:.1} %", was * 100.0),

@@ -1,5 +1,9 @@
 //! Numbers as people read them.
 //!
+//! Invariants
+//! 1. A number and its unit stay on one line: between them stands a no-break space.
+//! 2. A share is never rounded to nothing or to all.
+//!
 //! Not here: axes (`scale.rs`).
 
 /// A time: `870 ns`, `12.3 µs`, `4.57 ms`, `1.20 s`, `3 min`.
@@ -12,7 +16,7 @@ pub(crate) fn duration_us(us: f64) -> String {
         us if us < 300e6 => (us / 1e6, "s"),
         us => (us / 60e6, "min"),
     };
-    format!("{} {unit}", significant(value))
+    format!("{}\u{a0}{unit}", significant(value))
 }
 
 /// Three digits that count, no more.
@@ -65,21 +69,21 @@ pub(crate) fn bytes(value: f64) -> String {
         s if s >= 1024.0 => (value / 1024.0, "KiB"),
         _ => (value, "B"),
     };
-    format!("{} {unit}", significant(value))
+    format!("{}\u{a0}{unit}", significant(value))
 }
 
 /// A share: `0 %`, `0.012 %`, `3.4 %`. Never rounds something to nothing or to all.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
-        return "0 %".to_owned();
+        return "0\u{a0}%".to_owned();
     }
     let value = 100.0 * part as f64 / whole as f64;
     match value {
-        v if v < 0.000_1 => "< 0.0001 %".to_owned(),
-        v if v < 0.1 => format!("{v:.4} %"),
-        v if v < 10.0 => format!("{v:.2} %"),
-        v if v >= 99.95 && part < whole => format!("{v:.4} %"),
-        v => format!("{v:.1} %"),
+        v if v < 0.000_1 => "<\u{a0}0.0001\u{a0}%".to_owned(),
+        v if v < 0.1 => format!("{v:.4}\u{a0}%"),
+        v if v < 10.0 => format!("{v:.2}\u{a0}%"),
+        v if v >= 99.95 && part < whole => format!("{v:.4}\u{a0}%"),
+        v => format!("{v:.1}\u{a0}%"),
     }
 }
 
@@ -96,7 +100,11 @@ pub(crate) fn utc(unix_ms: u64) -> String {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let month = if shifted < 10 {
+        shifted + 3
+    } else {
+        shifted - 9
+    };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     format!(
         "{year:04}-{month:02}-{day:02} {:02}:{:02} UTC",
@@ -109,22 +117,28 @@ pub(crate) fn utc(unix_ms: u64) -> String {
 mod tests {
     use super::*;
 
+    fn plain(text: &str) -> String {
+        text.replace('\u{a0}', " ")
+    }
+
     #[test]
     fn times_have_the_unit_that_fits() {
-        let said: Vec<_> = [0.5, 12.34, 4_567.0, 1_200_000.0, 600e6, 0.0]
-            .map(duration_us)
-            .into();
-        assert_eq!(said, ["500 ns", "12.3 µs", "4.57 ms", "1.2 s", "10 min", "0 ns"]);
+        let said = [0.5, 12.34, 4_567.0, 1_200_000.0, 600e6, 0.0].map(|us| plain(&duration_us(us)));
+        assert_eq!(
+            said,
+            ["500 ns", "12.3 µs", "4.57 ms", "1.2 s", "10 min", "0 ns"]
+        );
         assert_eq!(duration_us(f64::NAN), "–");
     }
 
     #[test]
     fn a_small_share_is_not_rounded_to_nothing_and_a_large_one_not_to_all() {
-        assert_eq!(percent(1, 1_000_000_000), "< 0.0001 %");
-        assert_eq!(percent(1, 100_000), "0.0010 %");
-        assert_eq!(percent(99_999, 100_000), "99.9990 %");
-        assert_eq!(percent(1, 2), "50.0 %");
-        assert_eq!(percent(1, 0), "0 %");
+        let said = |part, whole| plain(&percent(part, whole));
+        assert_eq!(said(1, 1_000_000_000), "< 0.0001 %");
+        assert_eq!(said(1, 100_000), "0.0010 %");
+        assert_eq!(said(99_999, 100_000), "99.9990 %");
+        assert_eq!(said(1, 2), "50.0 %");
+        assert_eq!(said(1, 0), "0 %");
     }
 
     #[test]

@@ -78,5 +78,8 @@ pub(crate) fn section(id: &str, heading: &str, body: &str) -> String {
     if body.is_empty() {
         return String::new();
     }
-    format!("<section id=\"{id}\"><h2>{}</h2>\n{body}</section>\n", safe(heading))
+    format!(
+        "<section id=\"{id}\"><h2>{}</h2>\n{body}</section>\n",
+        safe(heading)
+    )
 }

@@ -46,13 +46,20 @@ pub(crate) fn curves_of(phase: &Phase) -> Vec<Curve> {
     let share = 1.0 - lost_share(phase);
     let mut curves = Vec::new();
     let kinds: [(&str, &'static str, fn(&OpResult) -> &crate::run::Latency); 2] = [
-        ("response time, from the planned instant", "s0", |op| &op.response),
+        ("response time, from the planned instant", "s0", |op| {
+            &op.response
+        }),
         ("service time, from the send", "s1", |op| &op.service),
     ];
     for (name, class, of) in kinds {
         if let Some(histogram) = hdr::merged(phase, of) {
             let name = name.to_owned();
-            curves.push(Curve { name, class, histogram, share });
+            curves.push(Curve {
+                name,
+                class,
+                histogram,
+                share,
+            });
         }
     }
     curves
@@ -79,14 +86,26 @@ pub(crate) fn curves_by_op(phase: &Phase) -> Vec<Curve> {
 /// Draws curves; `lost` is the tinted share at the right, with its words.
 pub(crate) fn curves_chart(title: &str, curves: &[Curve], lost: Option<(f64, String)>) -> Chart {
     let most = curves.iter().map(|c| c.histogram.len()).max().unwrap_or(1);
-    let nines = (most as f64).log10().clamp(2.0, 6.0);
+    // Behind the share that was lost by every run there is nothing to see.
+    let least_lost = curves.iter().map(|c| 1.0 - c.share).fold(1.0, f64::min);
+    let room = if least_lost > 0.0 {
+        0.35 - least_lost.log10()
+    } else {
+        6.0
+    };
+    let nines = (most as f64).log10().clamp(2.0, 6.0).min(room.max(1.0));
     let low = curves.iter().map(|c| hdr::at_us(&c.histogram, 0.0));
     let high = curves.iter().map(|c| c.histogram.max() as f64 / 1e3);
     let y = Scale::for_latency_us(low.fold(f64::INFINITY, f64::min), high.fold(0.0, f64::max));
-    let x = Axis::new(Scale::Nines { nines }, "percentile of all planned requests", 0, percentile);
+    let x = Axis::new(
+        Scale::Nines { nines },
+        "percentile of all planned requests",
+        0,
+        percentile,
+    );
     let mut chart = Chart::new(title, 320.0, x, Axis::new(y, "", 6, duration_us));
     for curve in curves {
-        let carried = (curve.histogram.len() as f64).log10().min(nines);
+        let carried = (curve.histogram.len() as f64).log10().min(6.0);
         let places = (0..=CURVE_POINTS).map(|i| carried * f64::from(i) / f64::from(CURVE_POINTS));
         let points = places.map(|nine| {
             let share = 1.0 - 10f64.powf(-nine);
@@ -100,7 +119,12 @@ pub(crate) fn curves_chart(title: &str, curves: &[Curve], lost: Option<(f64, Str
         });
     }
     if let Some((share, text)) = lost.filter(|(share, _)| *share > 0.0) {
-        chart.bands.push(Band { from: 1.0 - share, to: 1.0, class: "lost", text });
+        chart.bands.push(Band {
+            from: 1.0 - share,
+            to: 1.0,
+            class: "lost",
+            text,
+        });
     }
     chart.hover = hover(curves, nines);
     chart
@@ -149,7 +173,10 @@ pub(crate) fn heat_chart(title: &str, phases: &[&Phase], length_s: f64) -> Optio
         let seconds = phase.ops.iter().map(|op| op.response.heat.len()).max();
         for second in 0..seconds.unwrap_or(0) {
             let mut column = vec![0; HEAT_BUCKETS];
-            let heats = phase.ops.iter().filter_map(|op| op.response.heat.get(second));
+            let heats = phase
+                .ops
+                .iter()
+                .filter_map(|op| op.response.heat.get(second));
             for (bucket, n) in heats.flat_map(|heat| heat.iter().enumerate().take(HEAT_BUCKETS)) {
                 column[bucket] += n;
             }
@@ -165,27 +192,47 @@ pub(crate) fn heat_chart(title: &str, phases: &[&Phase], length_s: f64) -> Optio
         .iter()
         .filter_map(used)
         .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
-    let most = columns.iter().flat_map(|c| &c.1).max().copied().unwrap_or(1);
+    let most = columns
+        .iter()
+        .flat_map(|c| &c.1)
+        .max()
+        .copied()
+        .unwrap_or(1);
     let scale = Scale::Log {
         low: heat_bound_us(low).max(0.5),
         high: heat_bound_us(high + 1),
     };
-    let x = Axis::new(Scale::exact(0.0, length_s), "seconds since the start of the run", 12, short);
-    let mut chart = Chart::new(title, 250.0, x, Axis::new(scale, "response time", 6, duration_us));
+    let x = Axis::new(
+        Scale::exact(0.0, length_s),
+        "seconds since the start of the run",
+        12,
+        short,
+    );
+    let mut chart = Chart::new(
+        title,
+        250.0,
+        x,
+        Axis::new(scale, "response time", 6, duration_us),
+    );
     for (start, column) in &columns {
         for (bucket, &n) in column.iter().enumerate().filter(|(_, n)| **n > 0) {
             // The logarithm, so that one slow request in a second of thousands is still seen.
             let strength = 0.10 + 0.90 * (n as f64 + 1.0).ln() / (most as f64 + 1.0).ln();
             let (low, high) = (heat_bound_us(bucket), heat_bound_us(bucket + 1));
-            chart.cells.push((*start, start + width_s, low, high, strength));
+            chart
+                .cells
+                .push((*start, start + width_s, low, high, strength));
         }
     }
     for (name, class, share) in [("median", "s7", 0.5), ("99th percentile", "s6", 0.99)] {
-        let points = columns.iter().map(|(start, column)| {
-            Some((start + width_s / 2.0, bucket_at(column, share)?))
-        });
+        let points = columns
+            .iter()
+            .map(|(start, column)| Some((start + width_s / 2.0, bucket_at(column, share)?)));
         chart.lines.push(Line {
-            name: format!("{name} of each {}", if width_s > 1.0 { "stretch" } else { "second" }),
+            name: format!(
+                "{name} of each {}",
+                if width_s > 1.0 { "stretch" } else { "second" }
+            ),
             class,
             points: points.collect(),
             form: Form::Plain,
@@ -198,7 +245,10 @@ pub(crate) fn heat_chart(title: &str, phases: &[&Phase], length_s: f64) -> Optio
             let n = column.iter().sum::<u64>();
             let text = format!(
                 "second {start:.0}\n{} requests\nmedian {}\n99th {}\nslowest {}",
-                short(n as f64), said(0.5), said(0.99), said(1.0)
+                short(n as f64),
+                said(0.5),
+                said(0.99),
+                said(1.0)
             );
             (start + width_s / 2.0, text)
         })
@@ -243,9 +293,8 @@ mod tests {
         let mut column = vec![0; HEAT_BUCKETS];
         column[20] = 98;
         column[40] = 2;
-        let inside = |bucket: usize, us: f64| {
-            heat_bound_us(bucket) < us && us < heat_bound_us(bucket + 1)
-        };
+        let inside =
+            |bucket: usize, us: f64| heat_bound_us(bucket) < us && us < heat_bound_us(bucket + 1);
         assert!(inside(20, bucket_at(&column, 0.5).expect("it has times")));
         assert!(inside(40, bucket_at(&column, 0.99).expect("it has times")));
         assert_eq!(bucket_at(&[0; HEAT_BUCKETS], 0.5), None);
@@ -253,7 +302,9 @@ mod tests {
 
     #[test]
     fn joining_columns_loses_no_request() {
-        let columns: Vec<_> = (0..1000).map(|s| (f64::from(s), vec![1; HEAT_BUCKETS])).collect();
+        let columns: Vec<_> = (0..1000)
+            .map(|s| (f64::from(s), vec![1; HEAT_BUCKETS]))
+            .collect();
         let (joined, width) = thinned(columns);
         assert!(joined.len() <= COLUMNS_MAX);
         assert!(width >= 1000.0 / COLUMNS_MAX as f64);

@@ -48,7 +48,10 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 /// Smallest and largest.
 pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    (low, values.iter().copied().fold(f64::NEG_INFINITY, f64::max))
+    (
+        low,
+        values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+    )
 }
 
 /// Applies [`RULE`].
@@ -79,7 +82,10 @@ mod tests {
 
     #[test]
     fn ranges_that_overlap_are_noise() {
-        assert_eq!(judge(&[1.0, 1.1, 2.05], &[2.0, 2.2, 2.1]), Judgement::Within);
+        assert_eq!(
+            judge(&[1.0, 1.1, 2.05], &[2.0, 2.2, 2.1]),
+            Judgement::Within
+        );
     }
 
     #[test]

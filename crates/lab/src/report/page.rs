@@ -55,13 +55,22 @@ pub fn render_run(run: &Run) -> String {
         body.push_str(&section("latency", "Latency", &latency_part(run, phase)));
     }
     body.push_str(&section("time", "Over time", &time_part(run)));
-    body.push_str(&section("search", "The saturation point", &search_part(run)));
+    body.push_str(&section(
+        "search",
+        "The saturation point",
+        &search_part(run),
+    ));
     body.push_str(&section("overload", "Beyond it", &overload_part(run)));
     body.push_str(&section("stages", "Inside the server", &stages_part(run)));
     body.push_str(&section("profiles", "Profiles", &profiles_part(run)));
-    let generator = "The load generator is part of the measurement: how late it sent, and how busy it was.";
+    let generator =
+        "The load generator is part of the measurement: how late it sent, and how busy it was.";
     let generator = format!("<p>{generator}</p>{}", words::generator(run).html());
-    body.push_str(&section("generator", "The instrument's own error", &generator));
+    body.push_str(&section(
+        "generator",
+        "The instrument's own error",
+        &generator,
+    ));
     body.push_str(&section("facts", "To repeat it", &words::facts(run).html()));
     shell(&title, &body)
 }
@@ -69,7 +78,11 @@ pub fn render_run(run: &Run) -> String {
 /// A name for a run: what, how fast, whom.
 pub(crate) fn title(run: &Run) -> String {
     let targets: Vec<&str> = run.targets.iter().map(|t| t.url.as_str()).collect();
-    let name = if run.workload.name.is_empty() { "run" } else { run.workload.name.as_str() };
+    let name = if run.workload.name.is_empty() {
+        "run"
+    } else {
+        run.workload.name.as_str()
+    };
     match run.settings.rate {
         rate if rate > 0.0 => format!(
             "{name} at {} a second, {} connections, {}",
@@ -77,7 +90,11 @@ pub(crate) fn title(run: &Run) -> String {
             run.settings.connections,
             targets.join(", ")
         ),
-        _ => format!("{name}, {} connections, {}", run.settings.connections, targets.join(", ")),
+        _ => format!(
+            "{name}, {} connections, {}",
+            run.settings.connections,
+            targets.join(", ")
+        ),
     }
 }
 
@@ -120,7 +137,12 @@ fn latency_part(run: &Run, phase: &Phase) -> String {
         ));
     }
     out.push_str(&words::operations(phase).html());
-    write!(out, "<p class=\"below\">{}</p>", safe(words::statuses(phase))).expect("a string takes all text");
+    write!(
+        out,
+        "<p class=\"below\">{}</p>",
+        safe(words::statuses(phase))
+    )
+    .expect("a string takes all text");
     out.push_str(&words::targets(run, phase).html());
     out
 }
@@ -132,9 +154,17 @@ fn time_part(run: &Run) -> String {
     let is_clean = errors.is_none() && !panels.is_empty();
     panels.extend(errors);
     panels.extend(timeline::waiting(run));
-    let counted: Vec<&Phase> = run.phases.iter().filter(|p| p.kind != PhaseKind::Preload).collect();
+    let counted: Vec<&Phase> = run
+        .phases
+        .iter()
+        .filter(|p| p.kind != PhaseKind::Preload)
+        .collect();
     let length_s = timeline::span_s(run);
-    let heat = latency::heat_chart("Response time, by the second in which a request was due", &counted, length_s);
+    let heat = latency::heat_chart(
+        "Response time, by the second in which a request was due",
+        &counted,
+        length_s,
+    );
     for (at, panel) in panels.iter().enumerate() {
         out.push_str(&figure(&panel.caption, &panel.chart.svg(), ""));
         if at == 0 {
@@ -152,14 +182,26 @@ fn time_part(run: &Run) -> String {
         if panels.is_empty() {
             continue;
         }
-        let name = run.targets.get(server.target).map_or("a server", |t| t.url.as_str());
-        write!(out, "<h3>What {} said of itself, on the same axis</h3>", safe(name)).expect("a string takes all text");
+        let name = run
+            .targets
+            .get(server.target)
+            .map_or("a server", |t| t.url.as_str());
+        write!(
+            out,
+            "<h3>What {} said of itself, on the same axis</h3>",
+            safe(name)
+        )
+        .expect("a string takes all text");
         for panel in panels {
             out.push_str(&figure(&panel.caption, &panel.chart.svg(), ""));
         }
         if server.failures > 0 {
-            write!(out, "<p class=\"below\">{} samples could not be taken.</p>", server.failures)
-                .expect("a string takes all text");
+            write!(
+                out,
+                "<p class=\"below\">{} samples could not be taken.</p>",
+                server.failures
+            )
+            .expect("a string takes all text");
         }
     }
     out
@@ -181,7 +223,8 @@ fn overload_part(run: &Run) -> String {
     let Some(overload) = &run.overload else {
         return String::new();
     };
-    let below = "A server that keeps its head goes on level beyond the knee; one that loses it falls.";
+    let below =
+        "A server that keeps its head goes on level beyond the knee; one that loses it falls.";
     let mut out = draw(&courses::overload_chart(run, overload), below);
     out.push_str(&courses::overload_table(overload).html());
     out
@@ -194,7 +237,10 @@ fn stages_part(run: &Run) -> String {
         if stages.is_empty() {
             continue;
         }
-        let name = run.targets.get(server.target).map_or("a server", |t| t.url.as_str());
+        let name = run
+            .targets
+            .get(server.target)
+            .map_or("a server", |t| t.url.as_str());
         let caption = format!("Mean time in each stage of a request, by {name} itself");
         let below = "From the server's own histograms over the whole run, preload included: \
                      percentiles are bounds of buckets.";
@@ -206,23 +252,38 @@ fn stages_part(run: &Run) -> String {
 fn profiles_part(run: &Run) -> String {
     let mut out = String::new();
     for (at, profile) in run.profiles.iter().enumerate() {
-        let name = run.targets.get(profile.target).map_or("a server", |t| t.url.as_str());
+        let name = run
+            .targets
+            .get(profile.target)
+            .map_or("a server", |t| t.url.as_str());
         let caption = format!(
             "{} of {name}, {} s from second {}",
             profile_words(&profile.kind),
             significant(profile.length_s),
             significant(profile.start_s)
         );
-        out.push_str(&flame(&format!("flame-{at}"), &caption, |look| {
-            dendra_flame::graph(&Stacks::from_folded(&profile.folded), look)
-        }, unit_of(&profile.kind)));
+        out.push_str(&flame(
+            &format!("flame-{at}"),
+            &caption,
+            |look| dendra_flame::graph(&Stacks::from_folded(&profile.folded), look),
+            unit_of(&profile.kind),
+        ));
     }
     out
 }
 
 /// A flame graph with its search field.
-pub(crate) fn flame(id: &str, caption: &str, graph: impl FnOnce(Look<'_>) -> String, unit: &str) -> String {
-    let svg = graph(Look { id, title: caption, unit });
+pub(crate) fn flame(
+    id: &str,
+    caption: &str,
+    graph: impl FnOnce(Look<'_>) -> String,
+    unit: &str,
+) -> String {
+    let svg = graph(Look {
+        id,
+        title: caption,
+        unit,
+    });
     format!(
         "<figure class=\"flames\"><figcaption>{}<input type=\"search\" data-flame=\"{id}\" \
          placeholder=\"find a function\" aria-label=\"find a function\"></figcaption>\
@@ -235,7 +296,9 @@ pub(crate) fn flame(id: &str, caption: &str, graph: impl FnOnce(Look<'_>) -> Str
 pub(crate) fn profile_words(kind: &str) -> String {
     match kind {
         "cpu" => "CPU time".to_owned(),
-        "wall" => "All threads, sampled on wall time: where they work and where they wait".to_owned(),
+        "wall" => {
+            "All threads, sampled on wall time: where they work and where they wait".to_owned()
+        }
         "alloc" => "Allocated bytes".to_owned(),
         "lock" => "Time spent waiting for locks".to_owned(),
         other => format!("Profile “{other}”"),
@@ -257,9 +320,23 @@ mod tests {
 
     #[test]
     fn a_command_can_be_typed_again() {
-        let words = ["dendra", "bench", "http://a:1", "--slo", "p99<10ms", "--note", "it's"];
-        let run = Run { command: words.map(str::to_owned).to_vec(), ..sample() };
-        assert_eq!(command(&run), "dendra bench http://a:1 --slo 'p99<10ms' --note 'it'\\''s'");
+        let words = [
+            "dendra",
+            "bench",
+            "http://a:1",
+            "--slo",
+            "p99<10ms",
+            "--note",
+            "it's",
+        ];
+        let run = Run {
+            command: words.map(str::to_owned).to_vec(),
+            ..sample()
+        };
+        assert_eq!(
+            command(&run),
+            "dendra bench http://a:1 --slo 'p99<10ms' --note 'it'\\''s'"
+        );
     }
 
     fn sample() -> Run {

@@ -15,16 +15,28 @@
 /// How values become places.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scale {
-    Linear { low: f64, high: f64 },
-    Log { low: f64, high: f64 },
+    Linear {
+        low: f64,
+        high: f64,
+    },
+    Log {
+        low: f64,
+        high: f64,
+    },
     /// Shares from zero up to `nines` nines.
-    Nines { nines: f64 },
+    Nines {
+        nines: f64,
+    },
 }
 
 impl Scale {
     /// From zero to a round number not below `high`.
     pub(crate) fn from_zero(high: f64) -> Scale {
-        let high = if high.is_finite() && high > 0.0 { high } else { 1.0 };
+        let high = if high.is_finite() && high > 0.0 {
+            high
+        } else {
+            1.0
+        };
         let step = step(high, 5);
         Scale::Linear {
             low: 0.0,
@@ -40,7 +52,11 @@ impl Scale {
 
     /// For latencies between `low` and `high`: linear from zero when they are close, else by decades.
     pub(crate) fn for_latency_us(low: f64, high: f64) -> Scale {
-        let high = if high.is_finite() && high > 0.0 { high } else { 1.0 };
+        let high = if high.is_finite() && high > 0.0 {
+            high
+        } else {
+            1.0
+        };
         let low = low.max(0.1).min(high);
         if high / low < 8.0 {
             return Scale::from_zero(high * 1.05);
@@ -51,13 +67,19 @@ impl Scale {
         }
     }
 
+    /// The largest value inside.
+    pub(crate) fn high(self) -> f64 {
+        match self {
+            Scale::Linear { high, .. } | Scale::Log { high, .. } => high,
+            Scale::Nines { .. } => 1.0,
+        }
+    }
+
     /// Where `value` stands, zero to one.
     pub(crate) fn at(self, value: f64) -> f64 {
         let place = match self {
             Scale::Linear { low, high } => (value - low) / (high - low),
-            Scale::Log { low, high } => {
-                (value.max(low).ln() - low.ln()) / (high.ln() - low.ln())
-            }
+            Scale::Log { low, high } => (value.max(low).ln() - low.ln()) / (high.ln() - low.ln()),
             Scale::Nines { nines } => {
                 let left = (1.0 - value).max(10f64.powf(-nines));
                 -left.log10() / nines
@@ -143,7 +165,13 @@ mod tests {
     #[test]
     fn every_nine_takes_the_same_room() {
         let scale = Scale::Nines { nines: 4.0 };
-        for (share, place) in [(0.0, 0.0), (0.9, 0.25), (0.99, 0.5), (0.999, 0.75), (1.0, 1.0)] {
+        for (share, place) in [
+            (0.0, 0.0),
+            (0.9, 0.25),
+            (0.99, 0.5),
+            (0.999, 0.75),
+            (1.0, 1.0),
+        ] {
             assert!((scale.at(share) - place).abs() < 1e-9, "{share}");
         }
         let labels: Vec<_> = scale.ticks(0).into_iter().map(percentile).collect();
@@ -152,11 +180,29 @@ mod tests {
 
     #[test]
     fn round_numbers_stand_at_the_ticks() {
-        assert_eq!(Scale::from_zero(47.0), Scale::Linear { low: 0.0, high: 50.0 });
-        assert_eq!(Scale::exact(0.0, 30.0).ticks(6), [0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0]);
+        assert_eq!(
+            Scale::from_zero(47.0),
+            Scale::Linear {
+                low: 0.0,
+                high: 50.0
+            }
+        );
+        assert_eq!(
+            Scale::exact(0.0, 30.0).ticks(6),
+            [0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0]
+        );
         let log = Scale::for_latency_us(120.0, 9_000.0);
-        assert_eq!(log, Scale::Log { low: 100.0, high: 10_000.0 });
-        assert_eq!(log.ticks(0), [100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0]);
+        assert_eq!(
+            log,
+            Scale::Log {
+                low: 100.0,
+                high: 10_000.0
+            }
+        );
+        assert_eq!(
+            log.ticks(0),
+            [100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0]
+        );
     }
 
     #[test]

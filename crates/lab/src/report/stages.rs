@@ -18,7 +18,14 @@ use std::collections::BTreeMap;
 
 /// The order in which a request meets them.
 const ORDER: [&str; 8] = [
-    "parse", "queue", "engine", "wal_wait", "replica_wait", "peers", "form", "write",
+    "parse",
+    "queue",
+    "engine",
+    "wal_wait",
+    "replica_wait",
+    "peers",
+    "form",
+    "write",
 ];
 
 /// One histogram's growth.
@@ -34,9 +41,15 @@ pub(crate) struct Stage {
 
 /// The labels of `name{a="b",c="d"}`.
 fn labels(name: &str) -> BTreeMap<&str, &str> {
-    let inside = name.split_once('{').map_or("", |(_, rest)| rest.trim_end_matches('}'));
-    let pairs = inside.split("\",").filter_map(|pair| pair.split_once("=\""));
-    pairs.map(|(key, value)| (key, value.trim_end_matches('"'))).collect()
+    let inside = name
+        .split_once('{')
+        .map_or("", |(_, rest)| rest.trim_end_matches('}'));
+    let pairs = inside
+        .split("\",")
+        .filter_map(|pair| pair.split_once("=\""));
+    pairs
+        .map(|(key, value)| (key, value.trim_end_matches('"')))
+        .collect()
 }
 
 /// All stages of a server that were walked through, in the order of a request's life.
@@ -50,9 +63,16 @@ pub(crate) fn stages(server: &Server) -> Vec<Stage> {
             None => continue,
         };
         let Some(le) = labels.get("le") else { continue };
-        let le = if *le == "+Inf" { f64::INFINITY } else { le.parse().unwrap_or(f64::INFINITY) };
+        let le = if *le == "+Inf" {
+            f64::INFINITY
+        } else {
+            le.parse().unwrap_or(f64::INFINITY)
+        };
         let op = labels.get("op").copied().unwrap_or("all").to_owned();
-        let place = ORDER.iter().position(|known| *known == stage).unwrap_or(ORDER.len());
+        let place = ORDER
+            .iter()
+            .position(|known| *known == stage)
+            .unwrap_or(ORDER.len());
         let key = (op, place, stage.to_owned());
         found.entry(key).or_default().push((le, last - first));
     }
@@ -73,7 +93,11 @@ pub(crate) fn stages(server: &Server) -> Vec<Stage> {
             stage,
         }
     };
-    found.into_iter().map(read).filter(|stage| stage.count > 0.0).collect()
+    found
+        .into_iter()
+        .map(read)
+        .filter(|stage| stage.count > 0.0)
+        .collect()
 }
 
 fn growth_of_sum(server: &Server, op: &str, stage: &str) -> Option<f64> {
@@ -94,7 +118,11 @@ fn growth_of_sum(server: &Server, op: &str, stage: &str) -> Option<f64> {
 /// Bars, one a stage, grouped by operation.
 pub(crate) fn svg(stages: &[Stage]) -> String {
     const ROW: f64 = 24.0;
-    let most = stages.iter().map(|s| s.mean_us).filter(|us| us.is_finite()).fold(1.0, f64::max);
+    let most = stages
+        .iter()
+        .map(|s| s.mean_us)
+        .filter(|us| us.is_finite())
+        .fold(1.0, f64::max);
     let height = stages.len() as f64 * ROW + 8.0;
     let mut svg = Svg::default();
     svg.raw(format_args!(
@@ -104,17 +132,27 @@ pub(crate) fn svg(stages: &[Stage]) -> String {
     for (row, stage) in stages.iter().enumerate() {
         let y = row as f64 * ROW + 4.0;
         let is_whole = stage.stage == "whole request";
-        svg.raw(format_args!("<text class=\"tick\" x=\"190\" y=\"{}\" text-anchor=\"end\">", y + 14.0));
+        svg.raw(format_args!(
+            "<text class=\"tick\" x=\"190\" y=\"{}\" text-anchor=\"end\">",
+            y + 14.0
+        ));
         svg.text(&format!("{}: {}", stage.op, stage.stage.replace('_', " ")));
         svg.raw("</text>");
-        let mean = if stage.mean_us.is_finite() { stage.mean_us } else { 0.0 };
+        let mean = if stage.mean_us.is_finite() {
+            stage.mean_us
+        } else {
+            0.0
+        };
         svg.raw(format_args!(
             "<rect class=\"bar {}\" x=\"200\" y=\"{y}\" width=\"{:.1}\" height=\"{}\" rx=\"2\"/>",
             if is_whole { "s5" } else { "s0" },
             (mean / most * 480.0).max(1.0),
             ROW - 6.0
         ));
-        svg.raw(format_args!("<text class=\"tick\" x=\"690\" y=\"{}\">", y + 14.0));
+        svg.raw(format_args!(
+            "<text class=\"tick\" x=\"690\" y=\"{}\">",
+            y + 14.0
+        ));
         svg.text(&format!(
             "mean {} · half ≤ {} · 99 % ≤ {} · {} times",
             duration_us(stage.mean_us),
@@ -134,23 +172,37 @@ mod tests {
 
     fn server() -> Server {
         let mut server = Server::default();
-        for (stage, counts) in [("wal_wait", [[0.0, 10.0], [0.0, 99.0], [5.0, 105.0]]), ("parse", [[0.0, 100.0]; 3])] {
+        for (stage, counts) in [
+            ("wal_wait", [[0.0, 10.0], [0.0, 99.0], [5.0, 105.0]]),
+            ("parse", [[0.0, 100.0]; 3]),
+        ] {
             for (le, ends) in ["0.001", "0.01", "+Inf"].into_iter().zip(counts) {
-                let name = format!("dendra_stage_seconds_bucket{{op=\"put\",stage=\"{stage}\",le=\"{le}\"}}");
+                let name = format!(
+                    "dendra_stage_seconds_bucket{{op=\"put\",stage=\"{stage}\",le=\"{le}\"}}"
+                );
                 server.buckets.insert(name, ends);
             }
         }
         let sum = vec![Some(1.0), None, Some(1.5)];
-        server.series.insert("dendra_stage_seconds_sum{op=\"put\",stage=\"wal_wait\"}".to_owned(), sum);
+        server.series.insert(
+            "dendra_stage_seconds_sum{op=\"put\",stage=\"wal_wait\"}".to_owned(),
+            sum,
+        );
         server
     }
 
     #[test]
     fn stages_come_in_the_order_of_a_requests_life_with_bounds() {
         let stages = stages(&server());
-        assert_eq!(stages.iter().map(|s| s.stage.as_str()).collect::<Vec<_>>(), ["parse", "wal_wait"]);
+        assert_eq!(
+            stages.iter().map(|s| s.stage.as_str()).collect::<Vec<_>>(),
+            ["parse", "wal_wait"]
+        );
         let wal = &stages[1];
-        assert_eq!((wal.count, wal.p50_us, wal.p99_us), (100.0, 10_000.0, 10_000.0));
+        assert_eq!(
+            (wal.count, wal.p50_us, wal.p99_us),
+            (100.0, 10_000.0, 10_000.0)
+        );
         assert!((wal.mean_us - 5_000.0).abs() < 1e-6);
     }
 

@@ -28,13 +28,25 @@ pub(crate) struct Panel {
     pub(crate) chart: Chart,
 }
 
+/// How values of a panel are written.
+#[derive(Clone, Copy)]
+enum Unit {
+    Count,
+    Bytes,
+}
+
 type Points = Vec<(f64, f64)>;
 type Series = (&'static str, &'static str, Form, Points);
 
 /// The seconds that a panel spans.
 pub(crate) fn span_s(run: &Run) -> f64 {
     let ends = run.phases.iter().map(|phase| {
-        let seconds = phase.ops.iter().map(|op| op.seconds.len()).max().unwrap_or(0);
+        let seconds = phase
+            .ops
+            .iter()
+            .map(|op| op.seconds.len())
+            .max()
+            .unwrap_or(0);
         phase.start_s + phase.length_s.max(seconds as f64)
     });
     ends.fold(run.length_s, f64::max).max(1.0)
@@ -63,9 +75,15 @@ pub(crate) fn phase_bands(run: &Run) -> Vec<Band> {
 fn per_second(run: &Run, of: impl Fn(&Second) -> u64) -> Points {
     let mut sums: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
     for phase in &run.phases {
-        for (second, numbers) in phase.ops.iter().flat_map(|op| op.seconds.iter().enumerate()) {
+        for (second, numbers) in phase
+            .ops
+            .iter()
+            .flat_map(|op| op.seconds.iter().enumerate())
+        {
             let at = phase.start_s + second as f64;
-            let entry = sums.entry((at * 1e3).max(0.0) as u64).or_insert((at + 0.5, 0.0));
+            let entry = sums
+                .entry((at * 1e3).max(0.0) as u64)
+                .or_insert((at + 0.5, 0.0));
             entry.1 += of(numbers) as f64;
         }
     }
@@ -77,30 +95,39 @@ fn thinned(points: Points) -> Points {
     let group = points.len().div_ceil(POINTS_MAX).max(1);
     let mean = |part: &[(f64, f64)]| {
         let n = part.len() as f64;
-        let sum = part.iter().fold((0.0, 0.0), |sum, p| (sum.0 + p.0, sum.1 + p.1));
+        let sum = part
+            .iter()
+            .fold((0.0, 0.0), |sum, p| (sum.0 + p.0, sum.1 + p.1));
         (sum.0 / n, sum.1 / n)
     };
     points.chunks(group).map(mean).collect()
 }
 
-fn panel(run: &Run, caption: &str, series: Vec<Series>, say: fn(f64) -> String) -> Option<Panel> {
-    let named = series.into_iter().map(|(name, class, form, points)| {
-        (name.to_owned(), class, form, points)
-    });
-    panel_of(run, caption, named.collect(), say)
+fn panel(run: &Run, caption: &str, series: Vec<Series>, unit: Unit) -> Option<Panel> {
+    let named = series
+        .into_iter()
+        .map(|(name, class, form, points)| (name.to_owned(), class, form, points));
+    panel_of(run, caption, named.collect(), unit)
 }
 
 fn panel_of(
     run: &Run,
     caption: &str,
     series: Vec<(String, &'static str, Form, Points)>,
-    say: fn(f64) -> String,
+    unit: Unit,
 ) -> Option<Panel> {
     let values = series.iter().flat_map(|s| &s.3);
     let high = values.clone().map(|p| p.1).fold(0.0, f64::max);
     values.clone().next()?;
     let x = Axis::new(Scale::exact(0.0, span_s(run)), "", 12, short);
-    let y = Axis::new(Scale::from_zero(high * 1.02), "", 4, say);
+    let y = match unit {
+        Unit::Count => Axis::new(Scale::from_zero(high * 1.02), "", 4, short),
+        Unit::Bytes => Axis::for_bytes(high * 1.02),
+    };
+    let say = match unit {
+        Unit::Count => short,
+        Unit::Bytes => bytes,
+    };
     let mut chart = Chart::new(caption, 120.0, x, y);
     chart.bands = phase_bands(run);
     let mut texts: BTreeMap<u64, (f64, String)> = BTreeMap::new();
@@ -114,7 +141,11 @@ fn panel_of(
         let mut joined = Vec::with_capacity(points.len());
         let mut before: Option<f64> = None;
         // A pause between phases is a gap, not a slope.
-        let widest = points.windows(2).map(|w| w[1].0 - w[0].0).fold(f64::INFINITY, f64::min) * 2.5;
+        let widest = points
+            .windows(2)
+            .map(|w| w[1].0 - w[0].0)
+            .fold(f64::INFINITY, f64::min)
+            * 2.5;
         for (x, y) in points {
             if before.is_some_and(|before| x - before > widest) {
                 joined.push(None);
@@ -122,10 +153,18 @@ fn panel_of(
             joined.push(Some((x, y)));
             before = Some(x);
         }
-        chart.lines.push(Line { name, class, points: joined, form });
+        chart.lines.push(Line {
+            name,
+            class,
+            points: joined,
+            form,
+        });
     }
     chart.hover = texts.into_values().collect();
-    Some(Panel { caption: caption.to_owned(), chart })
+    Some(Panel {
+        caption: caption.to_owned(),
+        chart,
+    })
 }
 
 /// Throughput against the plan.
@@ -134,11 +173,21 @@ pub(crate) fn throughput(run: &Run) -> Option<Panel> {
         run,
         "Requests a second",
         vec![
-            ("done as asked", "s0", Form::Filled, per_second(run, |s| s.ok)),
-            ("planned", "plan", Form::Steps, per_second(run, |s| s.planned)),
-            ("sent", "s5", Form::Plain, per_second(run, |s| s.sent)),
+            (
+                "done as asked",
+                "s0",
+                Form::FilledSteps,
+                per_second(run, |s| s.ok),
+            ),
+            (
+                "planned",
+                "plan",
+                Form::Steps,
+                per_second(run, |s| s.planned),
+            ),
+            ("sent", "s5", Form::Steps, per_second(run, |s| s.sent)),
         ],
-        short,
+        Unit::Count,
     )
 }
 
@@ -155,7 +204,12 @@ pub(crate) fn errors(run: &Run) -> Option<Panel> {
         .map(|(name, class, of)| (name, class, Form::Steps, per_second(run, of)))
         .filter(|(_, _, _, points)| points.iter().any(|p| p.1 > 0.0))
         .collect();
-    panel(run, "Requests a second that were not done as asked", series, short)
+    panel(
+        run,
+        "Requests a second that were not done as asked",
+        series,
+        Unit::Count,
+    )
 }
 
 /// Requests between plan and answer.
@@ -177,27 +231,44 @@ pub(crate) fn waiting(run: &Run) -> Option<Panel> {
             ("sent and not answered", "s1", Form::Plain, in_flight),
             ("due without a free connection", "s3", Form::Plain, backlog),
         ],
-        short,
+        Unit::Count,
     )
 }
 
 /// The panels of one server, in the order of its target.
 pub(crate) fn server(run: &Run, server: &Server) -> Vec<Panel> {
     let panels = [
-        panel_of(run, "Bytes of tables, by level", levels(server), bytes),
+        panel_of(
+            run,
+            "Bytes of tables, by level",
+            levels(server),
+            Unit::Bytes,
+        ),
         panel(
             run,
             "Flushes and compactions, bytes written a second",
             rates(
                 server,
                 [
-                    ("flushed to level 0", "s2", "dendra_engine_flush_bytes_total"),
-                    ("written by compactions", "s4", "dendra_engine_compaction_write_bytes_total"),
-                    ("read by compactions", "s5", "dendra_engine_compaction_read_bytes_total"),
+                    (
+                        "flushed to level 0",
+                        "s2",
+                        "dendra_engine_flush_bytes_total",
+                    ),
+                    (
+                        "written by compactions",
+                        "s4",
+                        "dendra_engine_compaction_write_bytes_total",
+                    ),
+                    (
+                        "read by compactions",
+                        "s5",
+                        "dendra_engine_compaction_read_bytes_total",
+                    ),
                     ("written to the log", "s1", "dendra_engine_log_bytes_total"),
                 ],
             ),
-            bytes,
+            Unit::Bytes,
         ),
         panel(
             run,
@@ -207,10 +278,14 @@ pub(crate) fn server(run: &Run, server: &Server) -> Vec<Panel> {
                 [
                     ("commits", "s0", "dendra_engine_commits_total"),
                     ("syncs", "s3", "dendra_engine_log_syncs_total"),
-                    ("blocks read from the disk", "s4", "dendra_engine_cache_misses_total"),
+                    (
+                        "blocks read from the disk",
+                        "s4",
+                        "dendra_engine_cache_misses_total",
+                    ),
                 ],
             ),
-            short,
+            Unit::Count,
         ),
         panel(
             run,
@@ -222,13 +297,13 @@ pub(crate) fn server(run: &Run, server: &Server) -> Vec<Panel> {
                     ("cached blocks", "s2", "dendra_engine_cache_bytes"),
                 ],
             ),
-            bytes,
+            Unit::Bytes,
         ),
         panel(
             run,
             "Pressure of the engine (1: new values are refused)",
             gauges(server, [("pressure", "s6", "dendra_engine_pressure")]),
-            short,
+            Unit::Count,
         ),
     ];
     panels.into_iter().flatten().collect()
@@ -239,7 +314,9 @@ fn samples(server: &Server, name: &str) -> Points {
         return Vec::new();
     };
     let pairs = server.at_s.iter().zip(values);
-    pairs.filter_map(|(at, value)| Some((*at, (*value)?))).collect()
+    pairs
+        .filter_map(|(at, value)| Some((*at, (*value)?)))
+        .collect()
 }
 
 fn levels(server: &Server) -> Vec<(String, &'static str, Form, Points)> {
@@ -248,13 +325,21 @@ fn levels(server: &Server) -> Vec<(String, &'static str, Form, Points)> {
         .map(|level| {
             let name = format!("dendra_engine_table_bytes{{level=\"{level}\"}}");
             let points = thinned(samples(server, &name));
-            (format!("level {level}"), CLASSES[level], Form::Steps, points)
+            (
+                format!("level {level}"),
+                CLASSES[level],
+                Form::Steps,
+                points,
+            )
         })
         .filter(|(_, _, _, points)| points.iter().any(|p| p.1 > 0.0))
         .collect()
 }
 
-fn gauges<const N: usize>(server: &Server, of: [(&'static str, &'static str, &str); N]) -> Vec<Series> {
+fn gauges<const N: usize>(
+    server: &Server,
+    of: [(&'static str, &'static str, &str); N],
+) -> Vec<Series> {
     of.into_iter()
         .map(|(word, class, name)| (word, class, Form::Plain, thinned(samples(server, name))))
         .filter(|series| !series.3.is_empty())
@@ -262,7 +347,10 @@ fn gauges<const N: usize>(server: &Server, of: [(&'static str, &'static str, &st
 }
 
 /// Growth of counters by the second. A counter that went back belongs to a new process: a gap.
-fn rates<const N: usize>(server: &Server, of: [(&'static str, &'static str, &str); N]) -> Vec<Series> {
+fn rates<const N: usize>(
+    server: &Server,
+    of: [(&'static str, &'static str, &str); N],
+) -> Vec<Series> {
     of.into_iter()
         .map(|(word, class, name)| {
             let samples = samples(server, name);
@@ -284,7 +372,10 @@ mod tests {
 
     #[test]
     fn a_counter_becomes_a_rate_and_a_restart_a_gap() {
-        let mut server = Server { at_s: vec![0.0, 2.0, 3.0, 4.0], ..Server::default() };
+        let mut server = Server {
+            at_s: vec![0.0, 2.0, 3.0, 4.0],
+            ..Server::default()
+        };
         let values = vec![Some(10.0), Some(30.0), Some(5.0), Some(6.0)];
         server.series.insert("x_total".to_owned(), values);
         let rates = rates(&server, [("x", "s0", "x_total")]);
@@ -293,7 +384,9 @@ mod tests {
 
     #[test]
     fn thinning_keeps_the_mean() {
-        let points: Points = (0..10_000).map(|i| (f64::from(i), f64::from(i % 2))).collect();
+        let points: Points = (0..10_000)
+            .map(|i| (f64::from(i), f64::from(i % 2)))
+            .collect();
         let thin = thinned(points);
         assert!(thin.len() <= POINTS_MAX);
         let mean = thin.iter().map(|p| p.1).sum::<f64>() / thin.len() as f64;

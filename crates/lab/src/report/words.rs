@@ -31,11 +31,17 @@ pub(crate) fn banners(run: &Run) -> String {
         .expect("a string takes all text");
     };
     if let Verdict::Invalid { reason } = &run.verdict {
-        let text = format!("{reason}. The figures below describe the attempt, not the server: do not quote them.");
+        let text = format!(
+            "{reason}. The figures below describe the attempt, not the server: do not quote them."
+        );
         banner("bad", "INVALID RUN.", &text);
     }
     if run.is_cut {
-        banner("warn", "CUT SHORT.", "The run ended before its plan did; what is shown was measured until then.");
+        banner(
+            "warn",
+            "CUT SHORT.",
+            "The run ended before its plan did; what is shown was measured until then.",
+        );
     }
     if run.settings.mode == Mode::Closed {
         banner(
@@ -46,7 +52,11 @@ pub(crate) fn banners(run: &Run) -> String {
         );
     }
     match run.headline() {
-        None => banner("bad", "NOTHING WAS MEASURED.", "The run ended before its first measured request."),
+        None => banner(
+            "bad",
+            "NOTHING WAS MEASURED.",
+            "The run ended before its first measured request.",
+        ),
         Some(phase) if run.verdict.is_valid() => banner("good", "Valid.", &sentence(run, phase)),
         Some(_) => {}
     }
@@ -60,13 +70,18 @@ fn sentence(run: &Run, phase: &Phase) -> String {
     let counts = &phase.counts;
     let done = counts.ok as f64 / phase.length_s.max(1e-9);
     let mut text = if run.settings.mode == Mode::Open {
-        format!("Of {} planned requests a second, {} were done as asked", short(phase.rate), short(done))
+        format!(
+            "Of {} planned requests a second, {} were done as asked",
+            short(phase.rate),
+            short(done)
+        )
     } else {
         format!("{} requests a second were done as asked", short(done))
     };
     if let Some(histogram) = hdr::merged(phase, |op| &op.response) {
         let said = |share| duration_us(hdr::at_us(&histogram, share));
-        write!(text, "; 99 % of their answers took at most {}", said(0.99)).expect("a string takes all text");
+        write!(text, "; 99 % of their answers took at most {}", said(0.99))
+            .expect("a string takes all text");
         if histogram.len() >= 1000 {
             write!(text, ", 99.9 % at most {}", said(0.999)).expect("a string takes all text");
         }
@@ -107,7 +122,7 @@ pub(crate) fn tiles(run: &Run) -> String {
     let counts = &phase.counts;
     let done = counts.ok as f64 / phase.length_s.max(1e-9);
     let mut tiles = vec![(
-        "done as asked, a second".to_owned(),
+        "done, a second".to_owned(),
         short(done),
         match run.settings.mode {
             Mode::Open => format!("of {} planned", short(phase.rate)),
@@ -122,11 +137,19 @@ pub(crate) fn tiles(run: &Run) -> String {
                 continue;
             }
             let below = service.as_ref().map_or(String::new(), |service| {
-                format!("service time {}", duration_us(hdr::at_us(service, share)))
+                format!("service {}", duration_us(hdr::at_us(service, share)))
             });
-            tiles.push((format!("{name}, response time"), duration_us(hdr::at_us(&response, share)), below));
+            tiles.push((
+                format!("{name} response"),
+                duration_us(hdr::at_us(&response, share)),
+                below,
+            ));
         }
-        tiles.push(("slowest".to_owned(), duration_us(response.max() as f64 / 1e3), String::new()));
+        tiles.push((
+            "slowest".to_owned(),
+            duration_us(response.max() as f64 / 1e3),
+            String::new(),
+        ));
     }
     tiles.push((
         "refused".to_owned(),
@@ -157,11 +180,26 @@ pub(crate) fn tiles(run: &Run) -> String {
 /// Counts by operation, and for the whole phase when there are several.
 pub(crate) fn operations(phase: &Phase) -> Table {
     let mut table = Table::new(&[
-        "operation", "planned", "done", "missed keys", "refused", "failed", "timed out", "broken", "unsent",
-        "p50", "p99", "p99.9", "service p99", "refused in (p50)",
+        "operation",
+        "planned",
+        "done",
+        "missed keys",
+        "refused",
+        "failed",
+        "timed out",
+        "broken",
+        "unsent",
+        "p50",
+        "p99",
+        "p99.9",
+        "service p99",
+        "refused in (p50)",
     ]);
     let at = |latency: &crate::run::Latency, name: &str| {
-        latency.percentiles_us.get(name).map_or("–".to_owned(), |us| duration_us(*us))
+        latency
+            .percentiles_us
+            .get(name)
+            .map_or("–".to_owned(), |us| duration_us(*us))
     };
     for op in &phase.ops {
         let counts = &op.counts;
@@ -179,7 +217,11 @@ pub(crate) fn operations(phase: &Phase) -> Table {
             at(&op.response, "p99"),
             at(&op.response, "p99.9"),
             at(&op.service, "p99"),
-            if op.refused.count > 0 { at(&op.refused, "p50") } else { "–".to_owned() },
+            if op.refused.count > 0 {
+                at(&op.refused, "p50")
+            } else {
+                "–".to_owned()
+            },
         ]);
     }
     table
@@ -193,7 +235,11 @@ pub(crate) fn statuses(phase: &Phase) -> String {
         .iter()
         .map(|(status, n)| format!("{status}: {} ({})", count(*n), percent(*n, counts.answered)))
         .collect();
-    let mix = if mix.is_empty() { "no answer at all".to_owned() } else { mix.join(" · ") };
+    let mix = if mix.is_empty() {
+        "no answer at all".to_owned()
+    } else {
+        mix.join(" · ")
+    };
     format!(
         "Answers by status: {mix}. Sent {}, received {}, of which bodies {}.",
         bytes(counts.sent_bytes as f64),
@@ -204,21 +250,37 @@ pub(crate) fn statuses(phase: &Phase) -> String {
 
 /// Targets side by side, when there are several.
 pub(crate) fn targets(run: &Run, phase: &Phase) -> Table {
-    let mut table = Table::new(&["target", "planned", "done", "refused", "failed or lost", "p50", "p99", "p99.9"]);
+    let mut table = Table::new(&[
+        "target",
+        "planned",
+        "done",
+        "refused",
+        "failed or lost",
+        "p50",
+        "p99",
+        "p99.9",
+    ]);
     if phase.targets.len() < 2 {
         return table;
     }
     for (target, result) in run.targets.iter().zip(&phase.targets) {
         let counts = &result.counts;
         let at = |name: &str| {
-            result.response.percentiles_us.get(name).map_or("–".to_owned(), |us| duration_us(*us))
+            result
+                .response
+                .percentiles_us
+                .get(name)
+                .map_or("–".to_owned(), |us| duration_us(*us))
         };
         table.row([
             target.url.clone(),
             count(counts.planned),
             count(counts.ok),
             percent(counts.refused, counts.planned),
-            percent(counts.failed + counts.timeouts + counts.broken + counts.unsent, counts.planned),
+            percent(
+                counts.failed + counts.timeouts + counts.broken + counts.unsent,
+                counts.planned,
+            ),
             at("p50"),
             at("p99"),
             at("p99.9"),
@@ -230,8 +292,15 @@ pub(crate) fn targets(run: &Run, phase: &Phase) -> Table {
 /// The instrument's own error, phase by phase.
 pub(crate) fn generator(run: &Run) -> Table {
     let mut table = Table::new(&[
-        "phase", "verdict", "planned a second", "send lag p99", "sent late", "late means", "CPU a request",
-        "busiest thread", "connections opened",
+        "phase",
+        "verdict",
+        "planned a second",
+        "send lag p99",
+        "sent late",
+        "late means",
+        "CPU a request",
+        "busiest thread",
+        "connections opened",
     ]);
     for phase in &run.phases {
         let generator = &phase.generator;
@@ -241,7 +310,11 @@ pub(crate) fn generator(run: &Run) -> Table {
             phase.verdict.to_string(),
             short(phase.rate),
             lag.get("p99").map_or("–".to_owned(), |us| duration_us(*us)),
-            format!("{} ({})", count(generator.missed), percent(generator.missed, phase.counts.sent)),
+            format!(
+                "{} ({})",
+                count(generator.missed),
+                percent(generator.missed, phase.counts.sent)
+            ),
             format!("> {}", duration_us(generator.send_lag_limit_us)),
             duration_us(generator.cpu_us_per_request),
             format!("{:.0} %", generator.busiest_share * 100.0),
@@ -262,31 +335,62 @@ pub(crate) fn facts(run: &Run) -> Table {
     };
     row("started", utc(run.started_unix_ms));
     row("took", format!("{} s", significant(run.length_s)));
-    let commit = run.tool.commit.as_deref().map_or(String::new(), |c| format!(", commit {c}"));
-    row("instrument", format!("{} {}{commit}", run.tool.name, run.tool.version));
+    let commit = run
+        .tool
+        .commit
+        .as_deref()
+        .map_or(String::new(), |c| format!(", commit {c}"));
+    row(
+        "instrument",
+        format!("{} {}{commit}", run.tool.name, run.tool.version),
+    );
     for target in &run.targets {
         row("target", format!("{}  {}", target.url, target.template));
     }
     for server in &run.servers {
-        let version = server.status[1].get("version").or_else(|| server.status[0].get("version"));
+        let version = server.status[1]
+            .get("version")
+            .or_else(|| server.status[0].get("version"));
         if let Some(version) = version.and_then(|v| v.as_str()) {
             row("server says", format!("version {version}"));
         }
     }
-    row("schedule", format!("{}, {} requests a second", settings.schedule, short(settings.rate)));
+    row(
+        "schedule",
+        format!(
+            "{}, {} requests a second",
+            settings.schedule,
+            short(settings.rate)
+        ),
+    );
     row(
         "length",
-        format!("{} s after {} s of warm-up", significant(settings.duration_s), significant(settings.warmup_s)),
+        format!(
+            "{} s after {} s of warm-up",
+            significant(settings.duration_s),
+            significant(settings.warmup_s)
+        ),
     );
     row(
         "generator",
         format!(
             "{} connections, {} threads, at most {} in flight on each, given up after {} ms, seed {}",
-            settings.connections, settings.threads, settings.pipeline, settings.timeout_ms, settings.seed
+            settings.connections,
+            settings.threads,
+            settings.pipeline,
+            settings.timeout_ms,
+            settings.seed
         ),
     );
-    let mix: Vec<String> = workload.mix.iter().map(|(op, share)| format!("{op} {:.0} %", share * 100.0)).collect();
-    row("workload", format!("{} ({})", workload.name, mix.join(", ")));
+    let mix: Vec<String> = workload
+        .mix
+        .iter()
+        .map(|(op, share)| format!("{op} {:.0} %", share * 100.0))
+        .collect();
+    row(
+        "workload",
+        format!("{} ({})", workload.name, mix.join(", ")),
+    );
     row(
         "records",
         format!(
@@ -298,7 +402,18 @@ pub(crate) fn facts(run: &Run) -> Table {
         ),
     );
     row("requests from", workload.file.clone().unwrap_or_default());
-    row("machine", format!("{} × {}, {}", machine.cpus, machine.cpu_model, bytes(machine.memory_bytes as f64)));
-    row("system", format!("{}, kernel {}", machine.system, machine.kernel));
+    row(
+        "machine",
+        format!(
+            "{} × {}, {}",
+            machine.cpus,
+            machine.cpu_model,
+            bytes(machine.memory_bytes as f64)
+        ),
+    );
+    row(
+        "system",
+        format!("{}, kernel {}", machine.system, machine.kernel),
+    );
     table
 }

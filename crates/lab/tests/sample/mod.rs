@@ -2,7 +2,10 @@
 //!
 //! Not here: real runs (`dendra bench`).
 
-#![allow(dead_code, reason = "each of the programs that include this file uses a part of it")]
+#![allow(
+    dead_code,
+    reason = "each of the programs that include this file uses a part of it"
+)]
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -26,7 +29,12 @@ pub struct Taste {
 
 impl Default for Taste {
     fn default() -> Taste {
-        Taste { seed: 7, median_us: 420.0, refused: 0.004, frozen: Some(31) }
+        Taste {
+            seed: 7,
+            median_us: 420.0,
+            refused: 0.004,
+            frozen: Some(31),
+        }
     }
 }
 
@@ -35,21 +43,36 @@ pub fn latency(times_us: &[f64], heat: Vec<Vec<u64>>) -> Latency {
     if times_us.is_empty() {
         return Latency::default();
     }
-    let mut histogram = Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3).expect("three digits fit");
+    let mut histogram =
+        Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3).expect("three digits fit");
     for us in times_us {
-        histogram.record((us * 1e3).max(1.0) as u64).expect("it is below the bound");
+        histogram
+            .record((us * 1e3).max(1.0) as u64)
+            .expect("it is below the bound");
     }
     let mut bytes = Vec::new();
-    V2DeflateSerializer::new().serialize(&histogram, &mut bytes).expect("memory takes it");
+    V2DeflateSerializer::new()
+        .serialize(&histogram, &mut bytes)
+        .expect("memory takes it");
     let at = |q: f64| histogram.value_at_quantile(q) as f64 / 1e3;
-    let names = [("p50", 0.5), ("p75", 0.75), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
+    let names = [
+        ("p50", 0.5),
+        ("p75", 0.75),
+        ("p90", 0.9),
+        ("p99", 0.99),
+        ("p99.9", 0.999),
+        ("p99.99", 0.9999),
+    ];
     Latency {
         count: histogram.len(),
         min_us: at(0.0),
         mean_us: histogram.mean() / 1e3,
         stdev_us: histogram.stdev() / 1e3,
         max_us: histogram.max() as f64 / 1e3,
-        percentiles_us: names.iter().map(|(name, q)| ((*name).to_owned(), at(*q))).collect(),
+        percentiles_us: names
+            .iter()
+            .map(|(name, q)| ((*name).to_owned(), at(*q)))
+            .collect(),
         hdr: STANDARD.encode(bytes),
         heat,
     }
@@ -77,9 +100,17 @@ fn operation(op: &str, rate: f64, length_s: u64, taste: Taste) -> OpResult {
                 continue;
             }
             let spread = (random.unit() + random.unit() + random.unit() - 1.5) * 1.4;
-            let tail = if random.unit() < 0.01 { 4.0 + 30.0 * random.unit() } else { 1.0 };
+            let tail = if random.unit() < 0.01 {
+                4.0 + 30.0 * random.unit()
+            } else {
+                1.0
+            };
             let own = taste.median_us * spread.exp() * tail;
-            let stall = if taste.frozen == Some(second) { 1e6 - 1e6 * n as f64 / per_second as f64 } else { 0.0 };
+            let stall = if taste.frozen == Some(second) {
+                1e6 - 1e6 * n as f64 / per_second as f64
+            } else {
+                0.0
+            };
             slot.ok += 1;
             service.push(own * 0.9);
             response.push(own + stall);
@@ -119,8 +150,18 @@ fn operation(op: &str, rate: f64, length_s: u64, taste: Taste) -> OpResult {
 }
 
 /// A phase with these operations and rates.
-pub fn phase(name: &str, kind: PhaseKind, start_s: f64, length_s: u64, ops: &[(&str, f64)], taste: Taste) -> Phase {
-    let ops: Vec<OpResult> = ops.iter().map(|(op, rate)| operation(op, *rate, length_s, taste)).collect();
+pub fn phase(
+    name: &str,
+    kind: PhaseKind,
+    start_s: f64,
+    length_s: u64,
+    ops: &[(&str, f64)],
+    taste: Taste,
+) -> Phase {
+    let ops: Vec<OpResult> = ops
+        .iter()
+        .map(|(op, rate)| operation(op, *rate, length_s, taste))
+        .collect();
     let mut counts = Counts::default();
     for op in &ops {
         counts.add(&op.counts);
@@ -128,7 +169,11 @@ pub fn phase(name: &str, kind: PhaseKind, start_s: f64, length_s: u64, ops: &[(&
     let lag: Vec<f64> = (0..1000).map(|i| 3.0 + f64::from(i % 40)).collect();
     let waiting = |second: u64| GeneratorSecond {
         in_flight: 9 + second % 7,
-        backlog: if taste.frozen == Some(second) { 2_900 } else { 0 },
+        backlog: if taste.frozen == Some(second) {
+            2_900
+        } else {
+            0
+        },
         cpu_s: 0.21,
         send_lag_us_max: 80.0,
     };
@@ -162,17 +207,30 @@ pub fn phase(name: &str, kind: PhaseKind, start_s: f64, length_s: u64, ops: &[(&
 }
 
 fn server(length_s: u64) -> Server {
-    let mut server = Server { at_s: (0..=length_s).map(|s| s as f64).collect(), ..Server::default() };
+    let mut server = Server {
+        at_s: (0..=length_s).map(|s| s as f64).collect(),
+        ..Server::default()
+    };
     let mut series = |name: &str, of: &dyn Fn(f64) -> f64| {
         let values = (0..=length_s).map(|s| Some(of(s as f64))).collect();
         server.series.insert(name.to_owned(), values);
     };
     let mib = f64::from(1 << 20);
-    series("dendra_engine_table_bytes{level=\"0\"}", &|s| (s % 16.0 / 4.0).floor() * 8.0 * mib);
-    series("dendra_engine_table_bytes{level=\"1\"}", &|s| (s / 16.0).floor() * 26.0 * mib);
-    series("dendra_engine_table_bytes{level=\"2\"}", &|s| if s > 60.0 { 90.0 * mib } else { 0.0 });
-    series("dendra_engine_flush_bytes_total", &|s| (s / 4.0).floor() * 8.0 * mib);
-    series("dendra_engine_compaction_write_bytes_total", &|s| (s / 16.0).floor() * 16.0 * mib + (s % 16.0 - 12.0).max(0.0) * 4.0 * mib);
+    series("dendra_engine_table_bytes{level=\"0\"}", &|s| {
+        (s % 16.0 / 4.0).floor() * 8.0 * mib
+    });
+    series("dendra_engine_table_bytes{level=\"1\"}", &|s| {
+        (s / 16.0).floor() * 26.0 * mib
+    });
+    series("dendra_engine_table_bytes{level=\"2\"}", &|s| {
+        if s > 60.0 { 90.0 * mib } else { 0.0 }
+    });
+    series("dendra_engine_flush_bytes_total", &|s| {
+        (s / 4.0).floor() * 8.0 * mib
+    });
+    series("dendra_engine_compaction_write_bytes_total", &|s| {
+        (s / 16.0).floor() * 16.0 * mib + (s % 16.0 - 12.0).max(0.0) * 4.0 * mib
+    });
     series("dendra_engine_log_bytes_total", &|s| s * 2.6 * mib);
     series("dendra_engine_commits_total", &|s| s * 820.0);
     series("dendra_engine_log_syncs_total", &|s| s * 790.0);
@@ -180,23 +238,40 @@ fn server(length_s: u64) -> Server {
     series("dendra_engine_cache_bytes", &|s| s.min(40.0) * mib);
     series("dendra_engine_pressure", &|s| (s % 16.0) / 40.0);
     for (op, stage, mean_us) in [
-        ("put", "parse", 2.1), ("put", "queue", 31.0), ("put", "engine", 4.0), ("put", "wal_wait", 390.0), ("put", "write", 7.0),
-        ("get", "parse", 1.9), ("get", "engine", 3.2), ("get", "write", 6.0),
+        ("put", "parse", 2.1),
+        ("put", "queue", 31.0),
+        ("put", "engine", 4.0),
+        ("put", "wal_wait", 390.0),
+        ("put", "write", 7.0),
+        ("get", "parse", 1.9),
+        ("get", "engine", 3.2),
+        ("get", "write", 6.0),
     ] {
         let labels = format!("op=\"{op}\",stage=\"{stage}\"");
-        series(&format!("dendra_stage_seconds_sum{{{labels}}}"), &|s| s * 1e4 * mean_us / 1e6);
+        series(&format!("dendra_stage_seconds_sum{{{labels}}}"), &|s| {
+            s * 1e4 * mean_us / 1e6
+        });
     }
     let mut buckets = BTreeMap::new();
-    for name in server.series.keys().filter(|name| name.starts_with("dendra_stage")) {
+    for name in server
+        .series
+        .keys()
+        .filter(|name| name.starts_with("dendra_stage"))
+    {
         let mean = if name.contains("wal_wait") { 3 } else { 0 };
-        for (at, le) in ["0.00005", "0.0001", "0.00025", "0.0005", "0.001", "+Inf"].into_iter().enumerate() {
+        for (at, le) in ["0.00005", "0.0001", "0.00025", "0.0005", "0.001", "+Inf"]
+            .into_iter()
+            .enumerate()
+        {
             let full = 1e4 * length_s as f64;
             let count = match at {
                 at if at < mean => full * 0.1,
                 at if at == mean => full * 0.9,
                 _ => full,
             };
-            let name = name.replace("_sum", "_bucket").replace('}', &format!(",le=\"{le}\"}}"));
+            let name = name
+                .replace("_sum", "_bucket")
+                .replace('}', &format!(",le=\"{le}\"}}"));
             buckets.insert(name, [0.0, count]);
         }
     }
@@ -208,55 +283,154 @@ fn server(length_s: u64) -> Server {
 
 fn folded(random: &mut Prng, tilt: u64) -> String {
     let paths = [
-        ("loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_wire::http::request::parse;httparse::parse_headers", 180),
-        ("loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_server::requests::put;dendra_engine::batch::Batch::put;memcpy", 90),
-        ("loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_server::requests::get;dendra_engine::engine::Engine::get;dendra_engine::memtable::list::List::seek", 260),
-        ("loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_server::requests::get;dendra_engine::engine::Engine::get;dendra_engine::table::reader::Reader::get;dendra_engine::table::block::Block::find", 210),
-        ("loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_server::requests::get;dendra_engine::engine::Engine::get;quick_cache::sync::Cache::get", 70 + 160 * tilt),
-        ("loop;tokio::runtime::local::run;mio::poll::Poll::poll;epoll_wait", 150),
-        ("loop;tokio::runtime::local::run;dendra_server::connection::serve;std::net::tcp::TcpStream::write;__send", 240),
-        ("wal;dendra_server::wal_thread::commit_until_closed;dendra_engine::engine::Engine::commit;dendra_engine::wal::writer::Writer::append;pwrite64", 120),
-        ("wal;dendra_server::wal_thread::commit_until_closed;dendra_engine::engine::Engine::commit;dendra_engine::wal::writer::Writer::sync;fdatasync", 60),
-        ("wal;dendra_server::wal_thread::commit_until_closed;dendra_engine::engine::Engine::commit;dendra_engine::memtable::list::List::insert", 140),
-        ("compact;dendra_engine::background::compact;dendra_engine::merge::Merge::next", 80),
-        ("compact;dendra_engine::background::compact;dendra_engine::table::writer::Writer::add;lz4_flex::block::compress", 70),
-        ("worker;dendra_server::store_pool::work;dendra_engine::engine::Engine::get;preadv2", 30),
-        ("flush;dendra_engine::background::flush;dendra_engine::table::writer::Writer::add;crc32fast::Hasher::update", 40),
+        (
+            "loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_wire::http::request::parse;httparse::parse_headers",
+            180,
+        ),
+        (
+            "loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_server::requests::put;dendra_engine::batch::Batch::put;memcpy",
+            90,
+        ),
+        (
+            "loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_server::requests::get;dendra_engine::engine::Engine::get;dendra_engine::memtable::list::List::seek",
+            260,
+        ),
+        (
+            "loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_server::requests::get;dendra_engine::engine::Engine::get;dendra_engine::table::reader::Reader::get;dendra_engine::table::block::Block::find",
+            210,
+        ),
+        (
+            "loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_server::requests::get;dendra_engine::engine::Engine::get;quick_cache::sync::Cache::get",
+            70 + 160 * tilt,
+        ),
+        (
+            "loop;tokio::runtime::local::run;mio::poll::Poll::poll;epoll_wait",
+            150,
+        ),
+        (
+            "loop;tokio::runtime::local::run;dendra_server::connection::serve;std::net::tcp::TcpStream::write;__send",
+            240,
+        ),
+        (
+            "wal;dendra_server::wal_thread::commit_until_closed;dendra_engine::engine::Engine::commit;dendra_engine::wal::writer::Writer::append;pwrite64",
+            120,
+        ),
+        (
+            "wal;dendra_server::wal_thread::commit_until_closed;dendra_engine::engine::Engine::commit;dendra_engine::wal::writer::Writer::sync;fdatasync",
+            60,
+        ),
+        (
+            "wal;dendra_server::wal_thread::commit_until_closed;dendra_engine::engine::Engine::commit;dendra_engine::memtable::list::List::insert",
+            140,
+        ),
+        (
+            "compact;dendra_engine::background::compact;dendra_engine::merge::Merge::next",
+            80,
+        ),
+        (
+            "compact;dendra_engine::background::compact;dendra_engine::table::writer::Writer::add;lz4_flex::block::compress",
+            70,
+        ),
+        (
+            "worker;dendra_server::store_pool::work;dendra_engine::engine::Engine::get;preadv2",
+            30,
+        ),
+        (
+            "flush;dendra_engine::background::flush;dendra_engine::table::writer::Writer::add;crc32fast::Hasher::update",
+            40,
+        ),
     ];
-    paths.iter().map(|(path, n)| format!("{path} {}\n", n + random.below(9))).collect()
+    paths
+        .iter()
+        .map(|(path, n)| format!("{path} {}\n", n + random.below(9)))
+        .collect()
 }
 
 /// A whole run.
 pub fn run(taste: Taste) -> Run {
     let ops: &[(&str, f64)] = &[("get", 1900.0), ("put", 1000.0)];
-    let warmup = phase("warm-up", PhaseKind::Warmup, 0.0, 10, ops, Taste { frozen: None, ..taste });
+    let warmup = phase(
+        "warm-up",
+        PhaseKind::Warmup,
+        0.0,
+        10,
+        ops,
+        Taste {
+            frozen: None,
+            ..taste
+        },
+    );
     let measure = phase("measure", PhaseKind::Measure, 10.0, 60, ops, taste);
     let mut phases = vec![warmup, measure];
     let mut steps = Vec::new();
     let mut overload = Vec::new();
     for (at, (rate, why, p99_us)) in [
-        (4_000.0, SearchWhy::Double, 1_900.0), (8_000.0, SearchWhy::Double, 2_400.0), (16_000.0, SearchWhy::Double, 5_200.0),
-        (32_000.0, SearchWhy::Double, 480_000.0), (24_000.0, SearchWhy::Bisect, 8_100.0), (28_000.0, SearchWhy::Bisect, 31_000.0),
-        (26_000.0, SearchWhy::Bisect, 9_400.0), (26_000.0, SearchWhy::Repeat, 8_800.0), (27_000.0, SearchWhy::Repeat, 12_300.0),
-    ].into_iter().enumerate() {
+        (4_000.0, SearchWhy::Double, 1_900.0),
+        (8_000.0, SearchWhy::Double, 2_400.0),
+        (16_000.0, SearchWhy::Double, 5_200.0),
+        (32_000.0, SearchWhy::Double, 480_000.0),
+        (24_000.0, SearchWhy::Bisect, 8_100.0),
+        (28_000.0, SearchWhy::Bisect, 31_000.0),
+        (26_000.0, SearchWhy::Bisect, 9_400.0),
+        (26_000.0, SearchWhy::Repeat, 8_800.0),
+        (27_000.0, SearchWhy::Repeat, 12_300.0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let is_met = p99_us < 10_000.0;
         steps.push(SearchStep {
-            rate, why, phase: 1, is_met, p99_us,
-            reason: if is_met { String::new() } else { format!("p99 {:.1} ms > 10 ms", p99_us / 1e3) },
+            rate,
+            why,
+            phase: 1,
+            is_met,
+            p99_us,
+            reason: if is_met {
+                String::new()
+            } else {
+                format!("p99 {:.1} ms > 10 ms", p99_us / 1e3)
+            },
             goodput: if rate > 28_000.0 { 27_400.0 } else { rate },
         });
         let start = 70.0 + 4.0 * at as f64;
-        let quiet = Taste { frozen: None, seed: at as u64, ..taste };
-        phases.push(phase(&format!("search {}", at + 1), PhaseKind::Search, start, 4, &[("get", rate / 10.0)], quiet));
+        let quiet = Taste {
+            frozen: None,
+            seed: at as u64,
+            ..taste
+        };
+        phases.push(phase(
+            &format!("search {}", at + 1),
+            PhaseKind::Search,
+            start,
+            4,
+            &[("get", rate / 10.0)],
+            quiet,
+        ));
     }
-    for (factor, goodput, refused, normal) in [(2.0, 27_100.0, 0.46, Some(1.0)), (5.0, 25_900.0, 0.78, Some(2.0))] {
+    for (factor, goodput, refused, normal) in [
+        (2.0, 27_100.0, 0.46, Some(1.0)),
+        (5.0, 25_900.0, 0.78, Some(2.0)),
+    ] {
         overload.push(OverloadStep {
-            factor, rate: 26_000.0 * factor, phase: 2, recovery_phase: 1, goodput,
-            refused_share: refused, lost_share: 0.0, accepted_p99_us: 14_000.0, normal_after_s: normal,
+            factor,
+            rate: 26_000.0 * factor,
+            phase: 2,
+            recovery_phase: 1,
+            goodput,
+            refused_share: refused,
+            lost_share: 0.0,
+            accepted_p99_us: 14_000.0,
+            normal_after_s: normal,
         });
     }
     let mut random = Prng::named(taste.seed, "profile");
-    let profile = |kind: &str, folded| Profile { target: 0, kind: kind.to_owned(), start_s: 20.0, length_s: 10.0, folded };
+    let profile = |kind: &str, folded| Profile {
+        target: 0,
+        kind: kind.to_owned(),
+        start_s: 20.0,
+        length_s: 10.0,
+        folded,
+    };
     let tilt = u64::from(taste.median_us > 500.0);
     Run {
         format: FORMAT,
