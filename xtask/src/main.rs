@@ -3,6 +3,7 @@
 //! ```text
 //! ci      everything that must hold before a change is merged      what `make test` runs
 //! tidy    the rules of the house that no compiler knows            seconds
+//! demo    a real tree, a real node, a real kill                    what `make demo` runs
 //! ```
 //!
 //! Invariants
@@ -13,6 +14,7 @@
 //! See: CONTRIBUTING.md.
 
 mod ci;
+mod demo;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +25,7 @@ usage: cargo xtask <task>
 
   ci      format, lints, tidy, documents, tests, release build
   tidy    import table, module headers, file lengths, banned calls, links
+  demo    load a real file tree, kill the node, prove that nothing is lost
 ";
 
 fn main() -> ExitCode {
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     {
         ["ci"] => ci::run(&root),
         ["tidy"] => tidy::run(&root),
+        ["demo"] => demo::run(&root),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             true

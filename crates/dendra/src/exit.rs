@@ -42,6 +42,13 @@ impl Exit {
     pub(crate) const INTERRUPTED: Exit = Exit(130);
 }
 
+impl Exit {
+    /// As the system takes it.
+    pub(crate) fn code(self) -> i32 {
+        i32::from(self.0)
+    }
+}
+
 impl From<&dendra_server::ExitReason> for Exit {
     fn from(reason: &dendra_server::ExitReason) -> Exit {
         Exit(reason.exit_code())

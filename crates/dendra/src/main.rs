@@ -34,6 +34,7 @@ use cli::{Cli, Command, ConfigVerb};
 use console::Console;
 use exit::{Exit, Failure, Outcome};
 use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -126,14 +127,23 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|e| Failure::new(Exit::FAILURE, format!("the runtime cannot start ({e})")))
 }
 
-/// One request: SIGINT ends it with 130.
+/// One request: SIGINT ends the process with 130, also while stdin or stdout make it wait.
 fn client_command(command: impl Future<Output = Outcome>) -> Outcome {
-    runtime()?.block_on(async {
-        tokio::select! {
-            outcome = command => outcome,
-            Ok(()) = tokio::signal::ctrl_c() => Ok(Exit::INTERRUPTED),
-        }
-    })
+    let no_signals = |e| Failure::new(Exit::FAILURE, format!("signals cannot be caught ({e})"));
+    let signals = runtime()?;
+    let mut interrupt = {
+        let _inside = signals.enter();
+        signal(SignalKind::interrupt()).map_err(no_signals)?
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            if signals.block_on(interrupt.recv()).is_some() {
+                std::process::exit(Exit::INTERRUPTED.code());
+            }
+        })
+        .map_err(no_signals)?;
+    runtime()?.block_on(command)
 }
 
 fn print_config(is_json: bool, settings: &cli::SettingsFlags) -> Outcome {

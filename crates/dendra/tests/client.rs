@@ -526,6 +526,31 @@ fn an_interrupted_load_waits_for_what_is_in_flight() {
 }
 
 #[test]
+fn a_command_that_waits_is_interrupted_with_130() {
+    let (arrived, arrivals) = mpsc::channel();
+    let arrived = Mutex::new(arrived);
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let node = ScriptedNode::start(move |_, _| {
+        let told = arrived.lock().expect("no holder panics").send(());
+        told.expect("the test listens");
+        // The test releases nobody: it drops its end when it is over.
+        let waited = gate.lock().expect("no holder panics").recv();
+        waited.expect("the test is over");
+        created()
+    });
+    let child = dendra(["put", "k", "v", "--url", &node.url()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary was built");
+    arrivals.recv().expect("the request is in flight");
+    signal(&child, "INT");
+    assert_eq!(finish(child).code, Some(130));
+    drop(release);
+}
+
+#[test]
 fn lines_from_stdin_are_loaded() {
     let node = ScriptedNode::start(|_, _| created());
     let mut command = dendra(["load", "-", "--format", "ndjson", "--url", &node.url()]);

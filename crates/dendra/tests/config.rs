@@ -9,7 +9,7 @@ fn an_unknown_key_ends_with_2_and_its_line() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("d.toml");
     std::fs::write(&file, "queue = 5\nmemmory = \"1GiB\"\n").expect("a file");
-    for verb in [&["config", "print"][..]] {
+    for verb in [&["config", "print"][..], &["serve"]] {
         let got = run(dendra(verb).arg("--config").arg(&file));
         assert_eq!(got.code, Some(2));
         assert!(

@@ -122,7 +122,7 @@ pub struct Engine {
     pub(crate) garbage: Garbage,
     next_file: AtomicU64,
     hlc_floor: u64,
-    hlc_ceiling: AtomicU64,
+    pub(crate) hlc_ceiling: AtomicU64,
     purge_horizon: Mutex<Version>,
     pub(crate) is_disk_full: AtomicBool,
     pub(crate) disk_free_bytes: AtomicU64,
@@ -131,6 +131,10 @@ pub struct Engine {
     /// Held until the engine is dropped: one process per folder.
     _lock: Box<dyn Send + Sync>,
 }
+
+/// Bytes of log per byte of memtable at which a memtable is sealed although it is not full: small
+/// writes one by one, each with a batch head of its own, stay below it.
+const LOG_PER_MEMTABLE_MAX: u64 = 8;
 
 /// Takes a lock whose holders never panic between changes.
 pub(crate) fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -283,7 +287,7 @@ impl Engine {
     /// error (no room for a log segment) nothing was written, and every token was handed back as
     /// `NotApplied` or `NoRoom`.
     pub fn commit(&self, done: &mut Vec<(u64, Outcome)>) -> Result<()> {
-        self.commit_held(&mut hold(&self.log), Wait::Block, done)
+        self.commit_all(&mut hold(&self.log), Wait::Block, done)
             .map(|_| ())
     }
 
@@ -297,10 +301,27 @@ impl Engine {
             "a sync would block the event loop"
         );
         match self.log.try_lock() {
-            Ok(mut log) => self.commit_held(&mut log, Wait::Never, done),
+            Ok(mut log) => self.commit_all(&mut log, Wait::Never, done),
             Err(TryLockError::WouldBlock) => Ok(false),
             Err(TryLockError::Poisoned(_)) => panic!("a thread panicked inside a commit"),
         }
+    }
+
+    /// A batch that an inline commit could not finish goes first and alone: together with what
+    /// queued up behind it, it may not fit a segment. The queue follows, so that nobody who was
+    /// told `First` is left waiting.
+    fn commit_all(
+        &self,
+        log: &mut Log,
+        wait: Wait,
+        done: &mut Vec<(u64, Outcome)>,
+    ) -> Result<bool> {
+        let has_left_over = !log.pending.is_empty();
+        let first = self.commit_held(log, wait, done);
+        if !has_left_over || matches!(first, Ok(false)) {
+            return first;
+        }
+        first.and(self.commit_held(log, wait, done))
     }
 
     fn commit_held(
@@ -340,6 +361,8 @@ impl Engine {
 
     fn write(&self, log: &mut Log, count: u32) -> Result<()> {
         let ceiling = self.hlc_ceiling.load(Ordering::Acquire);
+        self.segments
+            .note_written(log.writer.segment(), log.version_min());
         let Log {
             writer, pending, ..
         } = log;
@@ -391,7 +414,13 @@ impl Engine {
 
     fn seal_when_full(&self, log: &mut Log) {
         let view = self.view.load();
-        if view.active.bytes() >= self.options.memtable_bytes && view.sealed.len() < SEALED_MAX {
+        // Older writes that change nothing lengthen the log and not the memtable.
+        let log_bytes =
+            (log.writer.segment() - log.active_since) * self.options.segment_bytes as u64;
+        let log_bytes_max = LOG_PER_MEMTABLE_MAX * self.options.memtable_bytes as u64;
+        let is_full = view.active.bytes() >= self.options.memtable_bytes;
+        let is_long = log_bytes > log_bytes_max + self.options.segment_bytes as u64;
+        if (is_full || is_long) && view.sealed.len() < SEALED_MAX {
             self.seal_memtable(log);
         }
     }
@@ -400,6 +429,7 @@ impl Engine {
         let (memtable, inserter) = Memtable::new(self.options.memtable_bytes);
         log.inserter = inserter;
         let log_floor_after = log.writer.segment();
+        log.active_since = log_floor_after;
         self.change_view(|view| {
             let full = std::mem::replace(&mut view.active, memtable);
             view.sealed.insert(

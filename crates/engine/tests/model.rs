@@ -166,3 +166,83 @@ fn a_late_older_write_never_hides_or_revives() {
         world.check_all_keys();
     }
 }
+
+#[test]
+fn a_tombstone_stays_while_a_memtable_holds_something_older() {
+    let mut options = dendra_engine::Options::for_tests();
+    options.level0_tables_trigger = 1;
+    let mut world = World::new(Arc::new(MemVfs::new()), options, 5);
+    let key = b"\x10key".to_vec();
+    let put = |world: &World, cell: &dendra_base::CellRef<'_>| {
+        let mut batch = dendra_engine::Batch::new();
+        batch.push(0, &key, cell, dendra_engine::Guard::None, world.now_ms);
+        world.engine.submit(&mut batch).expect("the queue is empty");
+        world
+            .engine
+            .commit(&mut Vec::new())
+            .expect("memory does not fail");
+    };
+    let version = |hlc| Version {
+        hlc,
+        origin: 7,
+        rmw: 0,
+    };
+    put(&world, &dendra_base::CellRef::tombstone(&key, version(20)));
+    world
+        .engine
+        .close(world.now_ms)
+        .expect("a flush of everything");
+    // Late and older: it was confirmed before the horizon rose, and is still in memory only.
+    put(
+        &world,
+        &dendra_base::CellRef::value(&key, version(10), b"late"),
+    );
+    settle(&mut world);
+    world.check_key(&key);
+    world
+        .engine
+        .close(world.now_ms)
+        .expect("a flush of everything");
+    settle(&mut world);
+    world.check_key(&key);
+}
+
+#[test]
+fn an_open_folder_keeps_no_file_that_nothing_needs() {
+    let vfs = MemVfs::new();
+    let mut world = World::new(
+        Arc::new(vfs.clone()),
+        dendra_engine::Options::for_tests(),
+        6,
+    );
+    for _ in 0..200 {
+        world.step_writes(6).expect("memory does not fail");
+        world
+            .maintain(Lane::Flush, 1 << 20)
+            .expect("memory does not fail");
+        world
+            .maintain(Lane::Compact, 3000)
+            .expect("memory does not fail");
+    }
+    // The process ends in the middle of a compaction: its outputs are nobody's.
+    let left = vfs.process_crash_image();
+    let before = left.names().len();
+    world.vfs = Arc::new(left.clone());
+    let mut world = world.reopen();
+    settle(&mut world);
+    let tables: usize = world
+        .engine
+        .stats()
+        .levels
+        .iter()
+        .map(|(tables, _)| tables)
+        .sum();
+    let segments = world.engine.stats().log_segments;
+    // Beside tables and segments: CURRENT, its manifest, LOCK.
+    let after = left.names();
+    assert!(
+        after.len() <= tables + segments + 3,
+        "{before} files before, now {after:?}"
+    );
+    world.check_all_keys();
+}

@@ -20,9 +20,9 @@ pub const CEILING_LEFT_MS_MIN: u64 = CEILING_STEP_MS / 2;
 /// Pressure below this delays nobody: the engine's buffers are there to be used.
 pub const DELAY_LEVEL_MIN: f64 = 0.5;
 
-/// The longest delay, just below the stop. Fifty writes a second from each connection give
+/// The longest delay, just below the stop. Ten writes a second from each connection give
 /// compaction room, and a write still ends far inside its default deadline of a second.
-pub const DELAY_US_MAX: u64 = 20_000;
+pub const DELAY_US_MAX: u64 = 100_000;
 
 /// Each event loop takes room from a node's gate in pieces of `limit / (loops * this)`, and keeps at
 /// most two pieces unused: at most a quarter of the limit is ever idle in the wrong place.

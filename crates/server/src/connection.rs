@@ -117,6 +117,7 @@ pub(crate) async fn serve(lane: Rc<Lane>, seat: Rc<Seat>, stream: TcpStream) {
         head_deadline_us: None,
     };
     let end = connection.run().await;
+    connection.lingers |= connection.input.len() > 0;
     connection.input.consume(connection.input.len());
     connection.input.settle(&connection.lane);
     match end {
@@ -220,7 +221,7 @@ impl Connection {
     async fn pause(&mut self, us: u64) -> Result<(), End> {
         self.flush().await?;
         self.input.settle(&self.lane);
-        // Only under pressure, and then at most 20 ms: a timer here costs less than the request
+        // Only under pressure, and then at most 100 ms: a timer here costs less than the request
         // that it holds back.
         tokio::time::sleep(Duration::from_micros(us)).await;
         self.lane.refresh();

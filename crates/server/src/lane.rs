@@ -74,6 +74,7 @@ pub(crate) struct Lane {
     /// The key of the request that is looked at: one buffer for all connections of the loop.
     pub(crate) key: RefCell<KeyBuf>,
     is_draining: Cell<bool>,
+    is_poisoned: Cell<bool>,
     /// Rung when the loop should end.
     ended: LocalBell,
 }
@@ -182,6 +183,7 @@ impl Lane {
             spare_inputs: RefCell::default(),
             spare_outputs: RefCell::default(),
             is_draining: Cell::new(false),
+            is_poisoned: Cell::new(false),
             ended: LocalBell::default(),
             shared,
         }
@@ -217,6 +219,11 @@ impl Lane {
         self.is_draining.get()
     }
 
+    /// Did the log fail? Then no write is taken any more.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.is_poisoned.get()
+    }
+
     fn handle_event(self: &Rc<Lane>, event: LaneEvent) {
         match event {
             LaneEvent::Connection(stream) => self.welcome(stream),
@@ -229,7 +236,10 @@ impl Lane {
                 self.is_draining.set(true);
                 self.tell_all(Due::Drain);
             }
-            LaneEvent::Poisoned => self.tell_all(Due::Poisoned),
+            LaneEvent::Poisoned => {
+                self.is_poisoned.set(true);
+                self.tell_all(Due::Poisoned);
+            }
             LaneEvent::Stop => {
                 self.ended.ring();
             }
@@ -350,14 +360,14 @@ impl Lane {
         if batch.is_empty() {
             return;
         }
-        let bytes = batch.bytes().len() as u64;
+        let (count, bytes) = (batch.len(), batch.bytes().len() as u64);
         let submitted = self.shared.engine.submit(&mut batch);
         drop(batch);
         match submitted {
             Ok(submitted) => {
                 self.shared.poke.note_bytes(bytes);
                 match (self.shared.settings.durability, submitted) {
-                    (Durability::Os, Submitted::First) => self.commit_inline(),
+                    (Durability::Os, Submitted::First) => self.commit_inline(count),
                     (Durability::Sync, Submitted::First) => self.shared.bell.ring(),
                     (_, Submitted::Behind) => {}
                 }
@@ -371,11 +381,12 @@ impl Lane {
         self.pressure.set(pressure(&self.shared.engine));
     }
 
-    fn commit_inline(&self) {
+    fn commit_inline(&self, count: usize) {
         let mut done = self.done.borrow_mut();
         match self.shared.engine.try_commit(&mut done) {
-            Ok(true) => self.shared.bell.note_commit(),
-            Ok(false) => self.shared.bell.ring(),
+            Ok(true) if done.len() >= count => self.shared.bell.note_commit(),
+            // Something older went first, or the log is busy: its own thread does the rest.
+            Ok(true | false) => self.shared.bell.ring(),
             Err(error @ Error::Poisoned { .. }) => {
                 wal_thread::poison(&self.shared, &error.to_string());
             }

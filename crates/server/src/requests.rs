@@ -87,8 +87,12 @@ impl Connection {
                 ..
             }))
         );
-        if !self.pending.is_empty() && !is_write {
+        if !self.pending.is_empty() && (!is_write || lane.is_poisoned()) {
             return WRITES_FIRST;
+        }
+        if is_write && lane.is_poisoned() {
+            let reason = "the log failed and the node stops: send it again in a moment";
+            return self.refuse(head, &Refusal::not_serving(reason, limits::RETRY_AFTER_S));
         }
         let style = self.style(head);
         match routed {

@@ -232,11 +232,13 @@ impl Connection {
                     response::scan_end(&mut self.out, scan.framing, ScanEnd::Complete);
                     return Ok(());
                 }
-                Stand::Cut(next) | Stand::Damaged(next) => {
-                    if matches!(scan.stand, Stand::Damaged(_)) {
-                        self.lane.metrics().damaged.add(1);
-                        tracing::error!("a scan met a record that does not match its checksum");
-                    }
+                Stand::Cut(next) => {
+                    response::scan_end(&mut self.out, scan.framing, ScanEnd::Limited { next });
+                    return Ok(());
+                }
+                Stand::Damaged(next) => {
+                    self.lane.metrics().damaged.add(1);
+                    tracing::error!("a scan met a record that does not match its checksum");
                     response::scan_end(&mut self.out, scan.framing, ScanEnd::Stopped { next });
                     return Ok(());
                 }

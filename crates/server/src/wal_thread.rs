@@ -150,9 +150,7 @@ fn commit_until_closed(shared: &Shared) {
             wait = QUIET;
             continue;
         }
-        let result = shared.engine.commit(&mut done);
-        deliver(shared, &mut done, &mut groups, None);
-        wait = match result {
+        wait = match commit_all(shared, &mut done, &mut groups) {
             Ok(()) => {
                 shared.bell.note_commit();
                 limits::SEAL_AFTER
@@ -169,6 +167,23 @@ fn commit_until_closed(shared: &Shared) {
         if matches!(woken, Woken::Closed) {
             seal(shared);
             return;
+        }
+    }
+}
+
+/// Commits until nothing is left. Once is not always enough with durability `os`: a commit that an
+/// event loop began and could not finish goes first, and alone, while others queue behind it.
+fn commit_all(
+    shared: &Shared,
+    done: &mut Vec<(u64, Outcome)>,
+    groups: &mut [Vec<LaneEvent>],
+) -> Result<(), Error> {
+    loop {
+        let result = shared.engine.commit(done);
+        let was_empty = done.is_empty();
+        deliver(shared, done, groups, None);
+        if result.is_err() || was_empty {
+            return result;
         }
     }
 }

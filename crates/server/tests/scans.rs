@@ -127,6 +127,11 @@ fn each_framing_holds_the_same_records() {
         decode_record(&records.body[consumed + more..]),
         Decoded::End { .. }
     ));
+    let limited = ask(&mut client, "application/vnd.dendra.records", "&limit=1");
+    assert!(matches!(
+        decode_record(&limited.body[consumed..]),
+        Decoded::End { .. }
+    ));
     let keys_only = ask(&mut client, "text/plain", "&keys-only=true");
     assert_eq!(keys_only.chunks, [&b"k\n"[..], b"\xfe\n"]);
 }

@@ -102,8 +102,8 @@ fn paths(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
             let end = rest.find(|c: char| !is_part(c)).unwrap_or(rest.len());
             let after = rest[end..].chars().next();
             let named = rest[..end].trim_end_matches('.');
-            if matches!(after, Some('{' | '<')) || named.contains("NNNN") {
-                continue; // A pattern for people.
+            if matches!(after, Some('{' | '<')) || named.contains("NNNN") || is_made(named) {
+                continue; // A pattern for people, or what a tool makes.
             }
             if !exists(tree, named) {
                 let message = format!("`{named}` does not exist");
@@ -179,6 +179,12 @@ fn bounds(source: &Source, overload: &str) -> Vec<Finding> {
 fn is_document_somewhere(tree: &Tree, name: &str) -> bool {
     let ending = format!("/{name}");
     tree.paths.iter().any(|path| path.ends_with(&ending))
+}
+
+/// Is it below a folder that a tool makes and git ignores?
+fn is_made(named: &str) -> bool {
+    let mut parts = named.split('/');
+    parts.any(|part| super::SKIPPED.contains(&part))
 }
 
 fn exists(tree: &Tree, named: &str) -> bool {
@@ -292,7 +298,7 @@ mod tests {
     #[test]
     fn paths_that_do_not_exist_are_found() {
         let good = "`crates/engine/src/lib.rs`, docs/decisions/*.md, docs/decisions/NNNN-x.md, \
-                    `crates/{a,b}/x`, `docs/`, mydocs/none.md\n";
+                    `crates/{a,b}/x`, `docs/`, mydocs/none.md, fuzz/corpus/x\n";
         assert_eq!(lines(&paths(&tree(), "README.md", good)), [0; 0]);
         let bad = "`crates/engine/src/gone.rs`\ndocs/format/*.md\n";
         assert_eq!(lines(&paths(&tree(), "README.md", bad)), [1, 2]);

@@ -324,6 +324,19 @@ mod tests {
     }
 
     #[test]
+    fn the_document_has_every_option_with_its_variable_and_default() {
+        let document = include_str!("../../../../docs/cli.md");
+        for spec in &OPTIONS {
+            let default = match spec.fallback {
+                Fallback::Fixed(text) => format!("`{text}`"),
+                Fallback::Derived { rule, .. } => rule.replace("1MiB to 64MiB", "1 MiB to 64 MiB"),
+            };
+            let row = format!("| `--{}` | `{}` | {default} |", spec.key, spec.variable());
+            assert!(document.contains(&row), "docs/cli.md lacks: {row}");
+        }
+    }
+
+    #[test]
     fn a_misspelt_key_finds_its_neighbour() {
         let keys = || OPTIONS.iter().map(|spec| spec.key);
         assert_eq!(closest("memmory", keys()), Some("memory"));

@@ -15,7 +15,7 @@
 //!    after the other for the same time each.
 //!
 //! Not here: the source (`source.rs`), counting (`tally.rs`).
-//! See: docs/overload.md.
+//! See: docs/cli.md, "Loading".
 
 use super::source::{Item, Items};
 use super::tally::{Subject, Tally};

@@ -93,6 +93,15 @@ pub(crate) fn signal(child: &Child, name: &str) {
     assert!(status.success(), "the child is gone already");
 }
 
+/// Ends a process at once, as the kernel would.
+pub(crate) fn kill_process(pid: u32) {
+    let status = Command::new("kill")
+        .args(["-KILL".to_owned(), pid.to_string()])
+        .status()
+        .expect("kill is installed");
+    assert!(status.success(), "the process is gone already");
+}
+
 /// One request as the scripted node saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
@@ -274,6 +283,17 @@ impl Node {
             status.code(),
             log.join().expect("the reader does not panic"),
         )
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the end of a node that was killed.
+    pub(crate) fn reap(mut self) {
+        let status = self.child.wait().expect("the child is ours");
+        assert_eq!(status.code(), None, "it was killed, it did not exit");
     }
 
     /// A client command against this node.

@@ -19,7 +19,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 /// Entries between two restarts of a data block.
-pub(super) const RESTART_INTERVAL: usize = 16;
+pub(super) const RESTART_INTERVAL: usize = 4;
 
 /// Bytes that cannot be a block, or an entry that cannot be one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

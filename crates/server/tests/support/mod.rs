@@ -11,9 +11,13 @@
     reason = "each test binary uses its own part of this module"
 )]
 
+pub(crate) mod valve;
+
+use dendra_engine::vfs::Vfs;
 use dendra_server::{Running, Server, Settings};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A node that serves from a folder which goes away with it.
@@ -42,6 +46,18 @@ impl Node {
         let mut settings = settings(&folder);
         change(&mut settings);
         let running = Server::start(settings).expect("the node starts");
+        Node {
+            running: Some(running),
+            folder,
+        }
+    }
+
+    /// A node on a given folder.
+    pub(crate) fn on(vfs: Arc<dyn Vfs>, change: impl FnOnce(&mut Settings)) -> Node {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let mut settings = settings(&folder);
+        change(&mut settings);
+        let running = Server::start_on(settings, vfs).expect("the node starts");
         Node {
             running: Some(running),
             folder,

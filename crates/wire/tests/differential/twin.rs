@@ -88,7 +88,8 @@ pub(crate) const STRICTER: [(&str, &str); 14] = [
 const LENIENT: &str = "\"<>\\^`{|}";
 
 /// The same for bounds that no drawn stream reaches, and a fuzzer may.
-const BOUNDS: [&str; 5] = [
+const BOUNDS: [&str; 6] = [
+    "bad-framing: the trailer section is too long",
     "target-too-long: ",
     "head-too-long: ",
     "value-too-large: ",

@@ -16,9 +16,9 @@ fn fixtures() -> [(&'static str, Compression, u64); 3] {
     ]
 }
 
-const LZ4_DIGEST: u64 = 0xf8b8_ba14_4343_07ff;
-const ZSTD_DIGEST: u64 = 0x562b_65ad_d510_c9b7;
-const RAW_DIGEST: u64 = 0x6568_b888_fa4a_2a8f;
+const LZ4_DIGEST: u64 = 0xce14_15bb_edc5_8785;
+const ZSTD_DIGEST: u64 = 0xfd14_242b_dfb3_6400;
+const RAW_DIGEST: u64 = 0x04bf_bb2a_4ff1_d2bc;
 
 fn options(compression: Compression) -> TableOptions {
     TableOptions {

@@ -1,0 +1,401 @@
+//! What happens when something is full, slow or late: refusals with their reason, never a wait
+//! without end, never a lost or a half-done write.
+//!
+//! Invariants
+//! 1. Slowness is made by a valve in front of the disk or by a client that stops, never by sleeping.
+//!
+//! Not here: a reader that stops inside a scan (`scans.rs`).
+//! See: docs/overload.md.
+
+mod support;
+
+use dendra_engine::Durability;
+use dendra_engine::vfs::Vfs;
+use dendra_engine::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
+use dendra_engine::vfs::mem::MemVfs;
+use dendra_server::{Phase, Settings};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support::valve::Valve;
+use support::{Answer, Node};
+
+/// A node whose values are in tables and in no cache, with a valve in front of its disk.
+fn cold_node(change: impl Fn(&mut Settings)) -> (Node, Valve) {
+    let disk = MemVfs::new();
+    let node = Node::on(Arc::new(disk.clone()), |_| {});
+    let mut client = node.client();
+    for n in 0..20 {
+        assert_eq!(
+            client.put(&format!("k{n:02}"), &vec![b'v'; 10_000]).status,
+            201
+        );
+    }
+    node.stop();
+    let valve = Valve::new(Arc::new(disk));
+    let node = Node::on(Arc::new(valve.clone()), change);
+    (node, valve)
+}
+
+fn assert_refused(answer: &Answer, code: &str) {
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(answer.text().starts_with(code), "{}", answer.text());
+    assert_eq!(answer.header("Retry-After"), Some("1"));
+    assert_eq!(answer.header("Dendra-Receipt"), Some("outcome=not-applied"));
+}
+
+#[test]
+fn a_read_that_would_block_goes_to_the_pool_and_does_not_hold_up_the_loop() {
+    let (node, valve) = cold_node(|settings| settings.loops = Some(1));
+    valve.hold_reads();
+    let mut waiting = node.client();
+    waiting.send(b"GET /v0/entity?id=k00 HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 20000\r\n\r\n");
+    valve.wait_for(1);
+    let mut other = node.client();
+    assert_eq!(other.put("fresh", b"v").status, 201);
+    assert_eq!(other.value("fresh").body, b"v");
+    valve.let_go();
+    assert_eq!(waiting.read("GET").body, vec![b'v'; 10_000]);
+    assert!(node.metric("dendra_pooled_reads_total") >= 1.0);
+}
+
+#[test]
+fn a_read_that_panics_is_an_error_and_the_next_one_is_served() {
+    let (node, valve) = cold_node(|settings| settings.workers = 1);
+    let mut client = node.client();
+    valve.panic_reads();
+    for _ in 0..3 {
+        let answer = client.value("k00");
+        assert_eq!(answer.status, 500, "{answer:?}");
+        assert!(answer.text().starts_with("failed: "), "{}", answer.text());
+    }
+    let mut scanning = node.client();
+    let answer = scanning.get("/v0/entities?start=k");
+    assert_eq!(answer.status, 500, "{answer:?}");
+    valve.let_go();
+    assert_eq!(client.value("k00").status, 200);
+}
+
+#[test]
+fn new_connections_go_to_the_least_loaded_loop() {
+    let node = Node::with(|settings| settings.loops = Some(2));
+    let mut clients: Vec<_> = (0..10).map(|_| node.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/v0/status").status, 200);
+    }
+    for name in [
+        "dendra_loop_connections{loop=\"0\"}",
+        "dendra_loop_connections{loop=\"1\"}",
+    ] {
+        assert_eq!(node.metric(name), 5.0, "{name}");
+    }
+}
+
+#[test]
+fn a_full_store_queue_refuses_and_keeps_the_connection() {
+    let (node, valve) = cold_node(|settings| {
+        settings.loops = Some(1);
+        settings.workers = 1;
+        settings.queue = 1;
+    });
+    valve.hold_reads();
+    let ask = b"GET /v0/entity?id=k00 HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 20000\r\n\r\n";
+    let mut working = node.client();
+    working.send(ask);
+    valve.wait_for(1);
+    let mut queued = node.client();
+    queued.send(ask);
+    node.wait_for_metric("dendra_store_queue_points ", 1.0);
+    let mut refused = node.client();
+    assert_refused(
+        &refused.value("k00"),
+        "overloaded: the queue of the store pool",
+    );
+    valve.let_go();
+    assert_eq!(working.read("GET").status, 200);
+    assert_eq!(queued.read("GET").status, 200);
+    assert_eq!(
+        refused.value("k00").status,
+        200,
+        "the connection stays open"
+    );
+    assert_eq!(node.metric("dendra_refused_total{by=\"store_queue\"}"), 1.0);
+}
+
+#[test]
+fn a_read_past_its_deadline_is_not_started() {
+    let (node, valve) = cold_node(|settings| {
+        settings.loops = Some(1);
+        settings.workers = 1;
+    });
+    valve.hold_reads();
+    let mut working = node.client();
+    working.send(b"GET /v0/entity?id=k00 HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 20000\r\n\r\n");
+    valve.wait_for(1);
+    let mut late = node.client();
+    let answer = late.ask("GET", "/v0/entity?id=k01", "Dendra-Timeout-Ms: 1\r\n", b"");
+    assert_eq!(answer.status, 504, "{answer:?}");
+    assert_eq!(
+        answer.header("Dendra-Receipt"),
+        Some("acks=0/1; outcome=not-applied")
+    );
+    valve.let_go();
+    assert_eq!(working.read("GET").status, 200);
+    assert_eq!(
+        late.value("k01").status,
+        200,
+        "the answer that came late is not mixed up"
+    );
+}
+
+#[test]
+fn a_write_whose_sync_takes_too_long_is_unknown_and_may_still_happen() {
+    let (node, valve) = cold_node(|settings| settings.loops = Some(1));
+    valve.hold_syncs();
+    let mut client = node.client();
+    let answer = client.ask("PUT", "/v0/entity?id=w", "Dendra-Timeout-Ms: 1\r\n", b"v");
+    assert_eq!(answer.status, 504, "{answer:?}");
+    assert_eq!(
+        answer.header("Dendra-Receipt"),
+        Some("acks=0/1; outcome=unknown")
+    );
+    assert_eq!(
+        client.value("w").status,
+        404,
+        "not visible before it is durable"
+    );
+    valve.let_go();
+    assert_eq!(client.put("x", b"v").status, 201);
+    assert_eq!(client.value("w").status, 200);
+}
+
+#[test]
+fn writes_whose_conditions_need_the_disk_are_all_decided() {
+    const CLIENTS: usize = 4;
+    const EACH: usize = 100;
+    let disk = MemVfs::new();
+    let node = Node::on(Arc::new(disk.clone()), |_| {});
+    let mut client = node.client();
+    for n in 0..CLIENTS * EACH {
+        let id = format!("k{n:04}");
+        assert_eq!(client.put(&id, &[b'v'; 3_000]).status, 201);
+    }
+    node.stop();
+    disk.set_would_block(900, 1);
+    let node = Node::on(Arc::new(disk), |settings| {
+        settings.durability = Durability::Os;
+        settings.loops = Some(2);
+    });
+    std::thread::scope(|threads| {
+        for n in 0..CLIENTS {
+            let mut client = node.client();
+            threads.spawn(move || {
+                for k in 0..EACH {
+                    let target = format!("/v0/entity?id=k{:04}", k * CLIENTS + n);
+                    let answer = client.ask("PUT", &target, "If-Match: *\r\n", b"w");
+                    assert_eq!(answer.status, 201, "{target}: {answer:?}");
+                    assert_eq!(client.put(&format!("plain{n}"), b"v").status, 201);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_full_request_gate_refuses_before_the_body() {
+    let (node, valve) = cold_node(|settings| {
+        settings.loops = Some(1);
+        settings.requests_inflight_max = 1;
+    });
+    valve.hold_syncs();
+    let mut waiting = node.client();
+    waiting.send(
+        b"PUT /v0/entity?id=a HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 20000\r\nContent-Length: 1\r\n\r\na",
+    );
+    valve.wait_for(1);
+    let mut refused = node.client();
+    assert_refused(&refused.put("b", b"b"), "overloaded: too many requests");
+    refused.send(b"PUT /v0/entity?id=c HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\n");
+    assert_refused(&refused.read("PUT"), "overloaded");
+    refused.send(b"12345");
+    assert_eq!(
+        refused.value("b").status,
+        404,
+        "reads in memory need no permit"
+    );
+    valve.let_go();
+    assert_eq!(waiting.read("PUT").status, 201);
+    assert_eq!(refused.put("b", b"b").status, 201);
+}
+
+#[test]
+fn a_full_bytes_gate_refuses_before_the_body() {
+    const MIB: usize = 1 << 20;
+    let node = Node::with(|settings| {
+        settings.loops = Some(1);
+        settings.body_bytes_inflight_max = 2 * MIB;
+    });
+    let head = format!("PUT /v0/entity?id=a HTTP/1.1\r\nHost: t\r\nContent-Length: {MIB}\r\n");
+    let mut first = node.client();
+    first.send(format!("{head}\r\n12345").as_bytes());
+    let mut second = node.client();
+    second.send(format!("{head}\r\n12345").as_bytes());
+    node.wait_for_metric("dendra_bytes_inflight ", (2 * MIB) as f64);
+    let mut third = node.client();
+    third.send(format!("{head}\r\n").as_bytes());
+    assert_refused(&third.read("PUT"), "overloaded: too many bytes");
+    third.send(&vec![b'x'; MIB]);
+    assert_eq!(
+        third.put("small", b"v").status,
+        201,
+        "the connection is in step"
+    );
+    let mut polite = node.client();
+    polite.send(format!("{head}Expect: 100-continue\r\n\r\n").as_bytes());
+    let answer = polite.read("PUT");
+    assert_refused(&answer, "overloaded");
+    assert_eq!(answer.header("Connection"), Some("close"));
+    assert!(polite.is_closed());
+    first.send(&vec![b'x'; MIB - 5]);
+    assert_eq!(first.read("PUT").status, 201);
+}
+
+#[test]
+fn slow_clients_are_ended_by_the_deadline_of_what_they_are_slow_at() {
+    let short = Duration::from_millis(100);
+    let node = Node::with(|settings| {
+        settings.timeouts.head = short;
+        settings.timeouts.body = short;
+        settings.timeouts.idle = short;
+    });
+    let mut head = node.client();
+    head.send(b"GET /v0/sta");
+    assert_eq!(head.read("GET").status, 408);
+    assert!(head.is_closed());
+    let mut body = node.client();
+    body.send(b"PUT /v0/entity?id=a HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\n12");
+    assert_eq!(body.read("PUT").status, 408);
+    assert!(body.is_closed());
+    let mut idle = node.client();
+    assert_eq!(idle.value("a").status, 404);
+    assert!(idle.is_closed(), "without a word");
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_ended_and_its_room_comes_back() {
+    let node = Node::with(|settings| {
+        settings.loops = Some(1);
+        settings.timeouts.write = Duration::from_millis(200);
+    });
+    let mut client = node.client();
+    client.put("large", &vec![b'v'; 1 << 20]);
+    let mut deaf = node.client();
+    let burst = "GET /v0/entity?id=large HTTP/1.1\r\nHost: t\r\n\r\n".repeat(50);
+    deaf.send(burst.as_bytes());
+    node.wait_for_metric("dendra_timed_out_total", 1.0);
+    node.wait_for_metric("dendra_bytes_inflight ", 0.0);
+    assert_eq!(client.value("large").status, 200);
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_in_the_backlog_until_one_closes() {
+    let node = Node::with(|settings| settings.connections_max = 2);
+    let first = node.client();
+    let mut second = node.client();
+    assert_eq!(second.get("/v0/status").status, 200);
+    let mut third = node.client();
+    third.send(b"GET /v0/status HTTP/1.1\r\nHost: t\r\n\r\n");
+    third
+        .stream
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .expect("a timeout can be set");
+    let early = third.stream.peek(&mut [0; 1]);
+    assert!(early.is_err(), "it is not served yet");
+    drop(first);
+    third
+        .stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("a timeout can be set");
+    assert_eq!(third.read("GET").status, 200);
+}
+
+#[test]
+fn a_full_disk_stops_values_and_lets_deletes_and_reads_go_on() {
+    let disk = MemVfs::new();
+    let node = Node::on(Arc::new(disk.clone()), |settings| {
+        settings.memory_bytes = 16 << 20;
+    });
+    let mut client = node.client();
+    assert_eq!(client.put("before", b"v").status, 201);
+    disk.set_capacity(1);
+    let value = vec![b'v'; 100_000];
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut stored = 0;
+    let refused = loop {
+        let answer = client.put(&format!("k{stored}"), &value);
+        match answer.status {
+            201 => stored += 1,
+            // The flush that finds out is under way.
+            503 => {}
+            _ => break answer,
+        }
+        assert!(Instant::now() < deadline, "the disk never was full");
+    };
+    assert_eq!(refused.status, 507, "{refused:?}");
+    assert_eq!(
+        refused.header("Dendra-Receipt"),
+        Some("outcome=not-applied")
+    );
+    assert_eq!(client.value("before").body, b"v");
+    assert_eq!(client.delete("before").status, 202);
+    for n in 0..stored {
+        assert_eq!(client.value(&format!("k{n}")).body.len(), value.len());
+    }
+    disk.set_capacity(u64::MAX);
+    while client.put("after", b"v").status != 201 {
+        assert!(Instant::now() < deadline, "writes did not come back");
+    }
+}
+
+#[test]
+fn a_failed_sync_leaves_the_write_unknown_and_poisons_the_node() {
+    let disk: Arc<dyn Vfs> = Arc::new(MemVfs::new());
+    let faulty = FaultyVfs::new(disk);
+    let node = Node::on(Arc::new(faulty.clone()), |_| {});
+    let mut client = node.client();
+    assert_eq!(client.put("k", b"v").status, 201);
+    let next = faulty.calls().of(Call::Sync);
+    faulty.fail(Call::Sync, next, Failure::Io, Repeat::Onwards);
+    let answer = client.put("k", b"w");
+    assert_eq!(answer.status, 504, "{answer:?}");
+    assert_eq!(
+        answer.header("Dendra-Receipt"),
+        Some("acks=0/1; outcome=unknown")
+    );
+    assert_eq!(node.running().phase(), Phase::Poisoned);
+    assert_eq!(node.admin().get("/readyz").status, 503);
+    let refused = node.client().put("k", b"x");
+    assert_refused(&refused, "not-serving: the log failed");
+    assert_eq!(node.client().get("/v0/status").text(), "poisoned\n");
+}
+
+#[test]
+fn a_damaged_value_is_an_error_and_never_absent() {
+    let disk = MemVfs::new();
+    let node = Node::on(Arc::new(disk.clone()), |_| {});
+    node.client().put("k", b"precious");
+    node.stop();
+    let tables: Vec<String> = disk
+        .names()
+        .into_iter()
+        .filter(|name| name.ends_with(".tbl"))
+        .collect();
+    assert_eq!(tables.len(), 1, "one flush made one table");
+    // Somewhere in the first block, where the only record is.
+    disk.flip_bit(&tables[0], 8 * 20);
+    let node = Node::on(Arc::new(disk), |_| {});
+    let answer = node.client().value("k");
+    assert_eq!(answer.status, 500, "{answer:?}");
+    assert!(answer.text().starts_with("damaged: "), "{}", answer.text());
+    let scan = node.client().get("/v0/entities?start=a");
+    assert_eq!(scan.status, 500, "{scan:?}");
+}
