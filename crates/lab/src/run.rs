@@ -244,9 +244,9 @@ pub struct Counts {
     pub failed: u64,
     /// No whole answer in time.
     pub timeouts: u64,
-    /// The connection broke, could not be made, or carried something that is no answer.
+    /// The connection broke under it, or carried something that is no answer.
     pub broken: u64,
-    /// Due, but there was no connection free until the phase had to end.
+    /// Due, but no connection was free before it was given up: the target took no more, or was gone.
     pub unsent: u64,
     /// Bytes of requests, heads included.
     pub sent_bytes: u64,
@@ -272,6 +272,9 @@ pub struct OpResult {
     /// From the planned instant to the last byte of the answer: `ok` answers, and what was given up
     /// (`timeouts`, `unsent`) with the time it had waited by then. In a closed loop this is `service`.
     pub response: Latency,
+    /// Of `response`, those that were given up: subtracted from it, what did as asked is left.
+    #[serde(default)]
+    pub given_up: Latency,
     /// From the first byte sent to the last byte of the answer: `ok` answers.
     pub service: Latency,
     /// Response time of refused requests.
@@ -365,9 +368,12 @@ pub struct Generator {
     pub cpu_s: f64,
     /// Time spun away while waiting for the next instant.
     pub spun_s: f64,
+    /// Time in which its threads were ready to run and others had the processor.
+    #[serde(default)]
+    pub starved_s: f64,
     /// Wall time times threads: what it could have used.
     pub available_s: f64,
-    /// Of the busiest thread: `cpu_s` as a share of its wall time.
+    /// Of the busiest thread: `cpu_s` and `starved_s` as a share of its wall time.
     pub busiest_share: f64,
     /// `cpu_s` for one sent request.
     pub cpu_us_per_request: f64,
