@@ -11,7 +11,7 @@
 //!
 //! Invariants
 //! 1. Off costs nothing: no timer, no handler, no memory; a registered thread holds a few words.
-//! 2. One capture at a time in a process; a second one is refused with a sentence.
+//! 2. One capture of each clock at a time in a process; a second one is refused with a sentence.
 //! 3. The handler touches the stack of its own thread and preallocated slots, nothing else: it does not
 //!    allocate, lock, unwind or call into the C library.
 //!
@@ -43,6 +43,7 @@ const STACKS_MAX: usize = 1 << 16;
 
 /// What a capture follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
 pub(crate) enum Clock {
     /// CPU time of each thread: where it works.
     Cpu,
@@ -63,7 +64,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refused::Busy => f.write_str(
-                "Another profile of this process is being taken; ask again when it has ended.",
+                "Another profile of this kind is being taken from this process; ask again when it has ended.",
             ),
             Refused::System(error) => write!(f, "The profile could not be started: {error}."),
         }
@@ -79,20 +80,22 @@ pub(crate) struct Profile {
     pub(crate) lost: u64,
 }
 
-static IS_BUSY: AtomicBool = AtomicBool::new(false);
+static IS_BUSY: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
-/// Only one at a time: freed when dropped, also by a panic.
-struct Turn;
+/// Only one at a time of each clock: freed when dropped, also by a panic.
+#[derive(Debug)]
+struct Turn(Clock);
 
 impl Turn {
-    fn take() -> Option<Turn> {
-        (!IS_BUSY.swap(true, Ordering::AcqRel)).then_some(Turn)
+    fn take(clock: Clock) -> Option<Turn> {
+        let was_busy = IS_BUSY[clock as usize].swap(true, Ordering::AcqRel);
+        (!was_busy).then_some(Turn(clock))
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        IS_BUSY.store(false, Ordering::Release);
+        IS_BUSY[self.0 as usize].store(false, Ordering::Release);
     }
 }
 
@@ -101,7 +104,7 @@ impl Drop for Turn {
 /// # Errors
 /// See [`Refused`].
 pub(crate) fn capture(clock: Clock, length: Duration) -> Result<Profile, Refused> {
-    let _turn = Turn::take().ok_or(Refused::Busy)?;
+    let _turn = Turn::take(clock).ok_or(Refused::Busy)?;
     let mut counts: HashMap<Vec<usize>, u64> = HashMap::new();
     let mut lost = 0;
     let sampler = Sampler::start(clock, SAMPLES_PER_SECOND).map_err(Refused::System)?;

@@ -8,7 +8,10 @@
 //!
 //! Not here: signals (`sampler.rs`).
 
-#![expect(unsafe_code, reason = "asks the C library for the bounds of the own stack")]
+#![expect(
+    unsafe_code,
+    reason = "asks the C library for the bounds of the own stack"
+)]
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -115,7 +118,8 @@ fn stack_end() -> Option<usize> {
     let mut low = std::ptr::null_mut();
     let mut size = 0;
     // SAFETY: the attributes were initialised by the call above; both results have room.
-    let code = unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut low, &raw mut size) };
+    let code =
+        unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut low, &raw mut size) };
     // SAFETY: initialised above, destroyed once.
     unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
     (code == 0).then_some(low as usize + size)

@@ -42,12 +42,18 @@ fn parameters(query: &HashMap<String, String>) -> Result<(u64, Format), String> 
                 let given = value.parse().ok();
                 seconds = given
                     .filter(|seconds| (1..=PROFILE_SECONDS_MAX).contains(seconds))
-                    .ok_or(format!("seconds is a whole number from 1 to {PROFILE_SECONDS_MAX}."))?;
+                    .ok_or(format!(
+                        "seconds is a whole number from 1 to {PROFILE_SECONDS_MAX}."
+                    ))?;
             }
             ("format", "folded") => format = Format::Folded,
             ("format", "svg") => format = Format::Svg,
             ("format", _) => return Err("format is folded or svg.".to_owned()),
-            _ => return Err("A profile has the parameters seconds and format, and no other.".to_owned()),
+            _ => {
+                return Err(
+                    "A profile has the parameters seconds and format, and no other.".to_owned(),
+                );
+            }
         }
     }
     Ok((seconds, format))
@@ -61,7 +67,12 @@ pub(crate) async fn profile(
     let clock = match kind.as_str() {
         "cpu" => Clock::Cpu,
         "wall" => Clock::Wall,
-        _ => return refusal(StatusCode::NOT_FOUND, "This node has the profiles cpu and wall."),
+        _ => {
+            return refusal(
+                StatusCode::NOT_FOUND,
+                "This node has the profiles cpu and wall.",
+            );
+        }
     };
     let (seconds, format) = match parameters(&query) {
         Ok(parameters) => parameters,
@@ -86,7 +97,10 @@ pub(crate) async fn profile(
         Ok(Err(refused)) => refusal(StatusCode::INTERNAL_SERVER_ERROR, refused.to_string()),
         Err(error) => {
             tracing::error!(%error, "a profile ended by a panic");
-            refusal(StatusCode::INTERNAL_SERVER_ERROR, "The profile failed; the log says why.")
+            refusal(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "The profile failed; the log says why.",
+            )
         }
     }
 }
@@ -120,7 +134,13 @@ mod tests {
         assert_eq!(parameters(&query(&[])), Ok((10, Format::Folded)));
         let asked = query(&[("seconds", "60"), ("format", "svg")]);
         assert_eq!(parameters(&asked), Ok((60, Format::Svg)));
-        for bad in [("seconds", "0"), ("seconds", "61"), ("seconds", "x"), ("format", "png"), ("hz", "9")] {
+        for bad in [
+            ("seconds", "0"),
+            ("seconds", "61"),
+            ("seconds", "x"),
+            ("format", "png"),
+            ("hz", "9"),
+        ] {
             assert!(parameters(&query(&[bad])).is_err(), "{bad:?}");
         }
     }

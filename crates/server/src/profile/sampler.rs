@@ -29,27 +29,32 @@ use super::slots::{FRAMES_MAX, Slots};
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// The slots of the capture that runs; null when none does.
-static SLOTS: AtomicPtr<Slots> = AtomicPtr::new(std::ptr::null_mut());
+/// The slots of the capture that runs, by its clock; null when none does.
+static SLOTS: [AtomicPtr<Slots>; 2] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
 /// Handlers between their first and their last look at the slots.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
 /// A running capture: stops when dropped.
 pub(crate) struct Sampler {
     timers: Vec<libc::timer_t>,
+    clock: Clock,
     /// Owned: made by `Box::into_raw`, given back in `close`.
     slots: *mut Slots,
 }
 
 impl Sampler {
-    /// Samples every thread on the roster from now on. Requires: no other sampler lives.
+    /// Samples every thread on the roster from now on. Requires: no other sampler of this clock lives.
     pub(crate) fn start(clock: Clock, per_second: u32) -> io::Result<Sampler> {
         install()?;
         let slots = Box::into_raw(Box::new(Slots::new()));
-        let before = SLOTS.swap(slots, Ordering::SeqCst);
-        assert!(before.is_null(), "there is one capture at a time");
+        let before = SLOTS[clock as usize].swap(slots, Ordering::SeqCst);
+        assert!(
+            before.is_null(),
+            "there is one capture of a clock at a time"
+        );
         let mut sampler = Sampler {
             timers: Vec::new(),
+            clock,
             slots,
         };
         if clock == Clock::Cpu {
@@ -94,7 +99,7 @@ impl Sampler {
         if self.slots.is_null() {
             return None;
         }
-        SLOTS.store(std::ptr::null_mut(), Ordering::SeqCst);
+        SLOTS[self.clock as usize].store(std::ptr::null_mut(), Ordering::SeqCst);
         while INSIDE.load(Ordering::SeqCst) != 0 {
             std::thread::yield_now();
         }
@@ -170,13 +175,20 @@ fn registers(context: &libc::ucontext_t) -> (usize, usize, usize) {
 #[cfg(target_arch = "aarch64")]
 fn registers(context: &libc::ucontext_t) -> (usize, usize, usize) {
     let machine = &context.uc_mcontext;
-    (machine.pc as usize, machine.regs[29] as usize, machine.sp as usize)
+    (
+        machine.pc as usize,
+        machine.regs[29] as usize,
+        machine.sp as usize,
+    )
 }
 
 /// Runs in the sampled thread, between any two of its instructions.
-extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     INSIDE.fetch_add(1, Ordering::SeqCst);
-    let slots = SLOTS.load(Ordering::SeqCst);
+    // SAFETY: with SA_SIGINFO the second argument describes the signal, valid until we return.
+    let is_timer = !info.is_null() && unsafe { (*info).si_code } == libc::SI_TIMER;
+    let clock = if is_timer { Clock::Cpu } else { Clock::Wall };
+    let slots = SLOTS[clock as usize].load(Ordering::SeqCst);
     let own = roster::own();
     if !slots.is_null() && !context.is_null() && own.stack_end != 0 {
         // SAFETY: with SA_SIGINFO the third argument is the interrupted context, valid until we return.
@@ -202,7 +214,10 @@ fn walk(
     frames[1] = pc;
     let mut length = 2;
     while length < FRAMES_MAX {
-        let is_inside = fp >= floor && fp.checked_add(2 * WORD).is_some_and(|end| end <= own.stack_end);
+        let is_inside = fp >= floor
+            && fp
+                .checked_add(2 * WORD)
+                .is_some_and(|end| end <= own.stack_end);
         if !is_inside || !fp.is_multiple_of(WORD) {
             break;
         }

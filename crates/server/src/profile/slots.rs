@@ -111,7 +111,11 @@ mod tests {
         slots.drain(|frames| seen.push(frames.to_vec()));
         seen.sort_unstable();
         assert_eq!(seen.len(), SLOTS);
-        assert!(seen.iter().enumerate().all(|(n, frames)| *frames == [n, n + 1]));
+        assert!(
+            seen.iter()
+                .enumerate()
+                .all(|(n, frames)| *frames == [n, n + 1])
+        );
         slots.leave(&[7; FRAMES_MAX + 5]);
         slots.drain(|frames| assert_eq!(frames.len(), FRAMES_MAX));
         assert_eq!(slots.lost(), 1);

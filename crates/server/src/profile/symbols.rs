@@ -29,7 +29,13 @@ pub(crate) fn name(counts: &HashMap<Vec<usize>, u64>) -> Stacks {
         }
         for (at, address) in addresses.iter().enumerate() {
             let looked_up = address - usize::from(at > 0);
-            names.extend(known.get(&looked_up).into_iter().flatten().map(String::as_str));
+            names.extend(
+                known
+                    .get(&looked_up)
+                    .into_iter()
+                    .flatten()
+                    .map(String::as_str),
+            );
         }
         if let Some(floor) = names.iter().position(|name| name.contains(FLOOR)) {
             names.truncate(floor);

@@ -53,8 +53,13 @@ fn beside_both<T>(work: impl FnOnce() -> T) -> T {
 fn samples_of(profile: &Profile, kind: &str, function: &str) -> u64 {
     let folded = profile.stacks.to_folded();
     let of = |line: &&str| line.starts_with(&format!("{kind};")) && line.contains(function);
-    let counts = folded.lines().filter(of).filter_map(|line| line.rsplit_once(' '));
-    counts.filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
+    let counts = folded
+        .lines()
+        .filter(of)
+        .filter_map(|line| line.rsplit_once(' '));
+    counts
+        .filter_map(|(_, count)| count.parse::<u64>().ok())
+        .sum()
 }
 
 #[test]
@@ -81,7 +86,8 @@ fn timers_are_there_during_a_capture_and_gone_after_it() {
         let Some(before) = sampler::timers_of_this_process() else {
             return;
         };
-        let sampler = Sampler::start(Clock::Cpu, SAMPLES_PER_SECOND).expect("the system has timers");
+        let sampler =
+            Sampler::start(Clock::Cpu, SAMPLES_PER_SECOND).expect("the system has timers");
         let during = sampler::timers_of_this_process().expect("it was there a moment ago");
         sampler.stop(|_| {});
         let after = sampler::timers_of_this_process().expect("it was there a moment ago");
@@ -94,18 +100,24 @@ fn timers_are_there_during_a_capture_and_gone_after_it() {
 #[test]
 fn a_second_capture_at_once_is_refused_with_a_sentence() {
     let _turn = ORDER.lock().expect("no test of these panics inside");
-    let first = Turn::take().expect("nobody else captures");
+    let first = Turn::take(Clock::Cpu).expect("nobody else captures");
     let refused = capture(Clock::Cpu, Duration::from_millis(10)).expect_err("the turn is taken");
     assert!(matches!(refused, Refused::Busy));
     assert!(refused.to_string().contains("ask again when it has ended"));
+    capture(Clock::Wall, Duration::from_millis(10)).expect("the other clock is free");
     drop(first);
-    assert!(Turn::take().is_some(), "a turn that ended can be taken again");
+    assert!(
+        Turn::take(Clock::Cpu).is_some(),
+        "a turn that ended can be taken again"
+    );
 }
 
 #[test]
 fn a_thread_that_left_is_not_signalled() {
     let _turn = ORDER.lock().expect("no test of these panics inside");
-    std::thread::spawn(|| drop(register(Kind::Flush))).join().expect("it only registers");
+    std::thread::spawn(|| drop(register(Kind::Flush)))
+        .join()
+        .expect("it only registers");
     let profile = capture(Clock::Wall, Duration::from_millis(60)).expect("nobody else captures");
     assert_eq!(samples_of(&profile, "flush", ""), 0);
 }
