@@ -27,14 +27,21 @@ const NAMING_MS: u64 = 20_000;
 pub(crate) async fn profile(args: &Profile, console: Console) -> Outcome {
     let base = Base::parse(&args.url).map_err(Failure::usage)?;
     let client = Client::new(base, args.seconds * 1000 + NAMING_MS, console);
-    let kind = if args.wall { "wall" } else { "cpu" };
+    let kind = match (args.cpu, args.wall) {
+        (_, true) => "wall",
+        (true | false, false) => "cpu",
+    };
     let ask = Ask {
         method: Method::GET,
         path: path(kind, args.seconds, args.out.as_deref()),
         headers: Vec::new(),
         body: Bytes::new(),
     };
-    console.note(&format!("sampling {} for {} s", client.place(), args.seconds));
+    console.note(&format!(
+        "sampling {} for {} s",
+        client.place(),
+        args.seconds
+    ));
     let answer = client
         .send(&ask)
         .await
@@ -80,8 +87,14 @@ mod tests {
     #[test]
     fn a_file_called_svg_gets_a_drawing_and_all_others_text() {
         let ask = |out: Option<&str>| path("cpu", 3, out.map(Path::new));
-        assert_eq!(ask(Some("a/cpu.svg")), "/debug/profile/cpu?seconds=3&format=svg");
-        assert_eq!(ask(Some("cpu.folded")), "/debug/profile/cpu?seconds=3&format=folded");
+        assert_eq!(
+            ask(Some("a/cpu.svg")),
+            "/debug/profile/cpu?seconds=3&format=svg"
+        );
+        assert_eq!(
+            ask(Some("cpu.folded")),
+            "/debug/profile/cpu?seconds=3&format=folded"
+        );
         assert_eq!(ask(None), "/debug/profile/cpu?seconds=3&format=folded");
     }
 }

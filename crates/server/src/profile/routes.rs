@@ -39,7 +39,7 @@ fn parameters(query: &HashMap<String, String>) -> Result<(u64, Format), String> 
     for (name, value) in query {
         match (name.as_str(), value.as_str()) {
             ("seconds", value) => {
-                let given = value.parse().ok();
+                let given = value.parse::<u64>().ok();
                 seconds = given
                     .filter(|seconds| (1..=PROFILE_SECONDS_MAX).contains(seconds))
                     .ok_or(format!(
@@ -80,7 +80,7 @@ pub(crate) async fn profile(
     };
     let taken = tokio::task::spawn_blocking(move || {
         let profile = capture(clock, Duration::from_secs(seconds))?;
-        Ok((written(&profile, &kind, seconds, format), profile.lost))
+        Ok::<_, Refused>((written(&profile, &kind, seconds, format), profile.lost))
     });
     match taken.await {
         Ok(Ok((text, lost))) => {
