@@ -20,11 +20,9 @@ mod tail;
 use crate::Result;
 use crate::keys::Keys;
 use crate::load::{Load, Stored, Workload};
-use crate::protocol::Protocol;
 use crate::server::Server;
 use crate::stats::{self, Spread};
 use crate::window::{self, Pace, Window};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -287,7 +285,13 @@ impl Row {
 
 /// Stores `count` keys, many requests in flight, and says how it went.
 fn preload(server: &Server, count: u64) -> Result<Preloaded> {
-    preload_at(server.address, server.protocol, count)
+    each_once(server, count, 100).map_err(|error| server.failure(&error.to_string()))
+}
+
+/// Reads every key once, so that nothing is read for the first time in a window.
+fn read_all(server: &Server, count: u64) -> Result<()> {
+    let read = each_once(server, count, 0);
+    read.map(|_| ())
         .map_err(|error| server.failure(&error.to_string()))
 }
 
@@ -297,12 +301,12 @@ struct Preloaded {
     refused: u64,
 }
 
-fn preload_at(address: SocketAddr, protocol: Protocol, count: u64) -> Result<Preloaded> {
+fn each_once(server: &Server, count: u64, put_percent: u64) -> Result<Preloaded> {
     let mut load = Load::connect(Workload {
-        address,
-        protocol,
+        address: server.address,
+        protocol: server.protocol,
         keys: Keys::EachOnce { count },
-        put_percent: 100,
+        put_percent,
         values: Stored::Yes,
         connections: 16,
         depth: 16,
@@ -311,7 +315,7 @@ fn preload_at(address: SocketAddr, protocol: Protocol, count: u64) -> Result<Pre
     let mut told = Instant::now();
     let tally = load.until_done(&mut |done| {
         if told.elapsed() > Duration::from_secs(5) {
-            eprintln!("  loaded {done} of {count}");
+            eprintln!("  {done} of {count} keys");
             told = Instant::now();
         }
     })?;

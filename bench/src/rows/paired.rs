@@ -12,7 +12,7 @@
 //! Not here: rounds and ratios (`mod.rs`), how servers are started (`server.rs`).
 //! See: docs/lab/README.md.
 
-use super::{Bound, Plan, Row, Variant, preload};
+use super::{Bound, Plan, Row, Variant, preload, read_all};
 use crate::Result;
 use crate::keys::{Keys, VALUE_BYTES};
 use crate::load::Stored;
@@ -63,6 +63,9 @@ pub(crate) fn get(plan: &Plan) -> Result<Row> {
         }
         None => None,
     };
+    for server in [memtable.as_ref(), cache.as_ref()].into_iter().flatten() {
+        read_all(server, plan.keys)?;
+    }
     let keys = Keys::Uniform { count: plan.keys };
     let same = [Some(&echo), nginx.as_ref()].map(|server| (server, Stored::No));
     let kept = [Some(&hyper), memtable.as_ref(), cache.as_ref()].map(|s| (s, Stored::Yes));

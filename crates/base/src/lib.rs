@@ -5,6 +5,7 @@
 //! version.rs  Version           the one order in which two copies of a record are compared
 //! cell.rs     Cell, CellRef     what a key holds: version, kind, copies, expiry, checksum, value
 //! prng.rs     Prng              seeded randomness for tests, simulation and workloads
+//! workload.rs Workload          what clients do, as a seeded value
 //! limits.rs                     sizes that all crates agree on
 //! ```
 //!
@@ -21,8 +22,10 @@ pub mod key;
 pub mod limits;
 pub mod prng;
 pub mod version;
+pub mod workload;
 
 pub use cell::{Cell, CellRef, Kind};
 pub use key::{Key, Space};
 pub use prng::Prng;
 pub use version::Version;
+pub use workload::Workload;

@@ -6,6 +6,7 @@
 //! 2    unusable options             5    unavailable, or no answer in time
 //! 130  interrupted
 //! serve:  3 the data folder cannot be opened   4 the address is taken
+//! bench:  6 invalid: the generator was the bottleneck    (the run is written all the same)
 //! check:  1 damage found                       3 a node runs on the folder
 //! ```
 //!
@@ -38,6 +39,8 @@ impl Exit {
     pub(crate) const CONDITION: Exit = Exit(4);
     /// No node, or no answer in time.
     pub(crate) const UNAVAILABLE: Exit = Exit(5);
+    /// A measurement that must not be used.
+    pub(crate) const INVALID: Exit = Exit(6);
     /// SIGINT.
     pub(crate) const INTERRUPTED: Exit = Exit(130);
 }

@@ -5,6 +5,7 @@
 //! config/      options of a node: flag > environment > file > default
 //! serve.rs     options -> crate `server`
 //! client/      HTTP -> ops.rs (get, put, delete), scan.rs, load/
+//! bench.rs     crate `lab`: load, and the record of a run
 //! check.rs     a stopped node's folder -> crate `engine`
 //! exit.rs      exit codes         console.rs   stderr         encoding.rs   hex, base64, JSON
 //! ```
@@ -16,6 +17,7 @@
 //! Not here: anything that decides about data; this crate parses, prints and calls.
 //! See: docs/cli.md.
 
+mod bench;
 mod check;
 mod cli;
 mod client;
@@ -85,6 +87,7 @@ fn run(cli: &Cli, console: Console) -> Outcome {
         Command::Delete(args) => client_command(ops::delete(args, console)),
         Command::Scan(args) => client_command(scan::scan(args, console)),
         Command::Load(args) => runtime()?.block_on(load::load(args, console)),
+        Command::Bench(args) => bench::bench(args, console),
         Command::Check(args) => check::check(args, console),
         Command::Dump(args) => check::dump(args),
         Command::Config {

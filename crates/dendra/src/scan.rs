@@ -190,9 +190,11 @@ async fn copy<W: Write>(
         }
         printer.out.flush().map_err(stdout)?;
     }
+    // The end marker stands behind all that was asked for; a limit that was reached has one too,
+    // and then the trailer says where the rest begins.
     match stopped {
+        _ if is_ended && waiting.is_empty() => Ok(printed),
         Some(verdict) => Err(cut(printed, &format!("the node {verdict}"))),
-        None if is_ended && waiting.is_empty() => Ok(printed),
         None => Err(cut(printed, "the answer has no end marker")),
     }
 }

@@ -77,6 +77,20 @@ fn any_bytes_are_a_key_and_a_value() {
 }
 
 #[test]
+fn a_scan_with_a_limit_shows_that_many_and_succeeds() {
+    let data = folder();
+    let node = Node::start(data.path(), &[]);
+    for key in ["a", "b", "c", "d"] {
+        assert_eq!(node.run(["put", key, "v"]).code, Some(0));
+    }
+    let scan = node.run(["scan", "--limit", "2", "--keys-only"]);
+    assert_eq!(scan.stdout, b"a\nb\n", "{}", scan.stderr);
+    assert_eq!(scan.code, Some(0), "{}", scan.stderr);
+    let last = node.run(["scan", "--limit", "1", "--reverse", "--keys-only"]);
+    assert_eq!((last.stdout.as_slice(), last.code), (&b"d\n"[..], Some(0)));
+}
+
+#[test]
 fn a_folder_is_loaded_and_scanned_back() {
     let data = folder();
     let tree = folder();

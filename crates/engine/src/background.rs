@@ -13,7 +13,7 @@
 //! Not here: when slices run, and how far apart (the server's maintenance threads).
 //! See: docs/overload.md.
 
-use crate::compact::pick::{Plan, pick};
+use crate::compact::pick::{Plan, pick, pick_purge};
 use crate::compact::run::{Job, Purge};
 use crate::engine::{Engine, Maintained, hold};
 use crate::options::Durability;
@@ -62,15 +62,15 @@ impl Garbage {
             is_held
         });
         let found = !names.is_empty();
-        while let Some(name) = names.last() {
-            match vfs.remove(name) {
-                Ok(()) => {}
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-                Err(e) => return Err(Error::io(format!("removing {name}"), e)),
+        let mut failure = None;
+        names.retain(|name| match vfs.remove(name) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                failure.get_or_insert(Error::io(format!("removing {name}"), e));
+                true
             }
-            names.pop();
-        }
-        Ok(found)
+            _ => false,
+        });
+        failure.map_or(Ok(found), Err)
     }
 }
 
@@ -80,15 +80,16 @@ impl Engine {
         // A flush frees memory and, soon after, log segments: it goes before making new ones.
         let did_flush = self.step_flush(now_ms, budget_bytes)?;
         let floor = hold(&self.ledger).folder.log_floor;
-        let did_remove = self.segments.remove_below(&*self.vfs, floor)?;
-        if did_remove {
+        let removed = self.segments.remove_below(&*self.vfs, floor);
+        if matches!(removed, Ok(true)) {
             self.forget_log_below(floor);
         }
         if self.options.durability == Durability::Os {
             self.sync_log_behind()?;
         }
         let did_prepare = self.segments.prepare(&*self.vfs, &self.options)?;
-        let more = did_flush || did_remove || did_prepare;
+        // Only now: a file that stays must not keep the log from going on.
+        let more = removed? || did_flush || did_prepare;
         Ok(if more {
             Maintained::More
         } else {
@@ -142,6 +143,13 @@ impl Engine {
         facts.push(Fact::LogFloor {
             segment: flushed.log_floor_after,
         });
+        // The segments below the floor take their promise about the clock with them, and a purge
+        // takes the newest version that says how far it was used.
+        let used = added.iter().map(|t| t.meta().version_max.hlc).max();
+        let ceiling = self.hlc_ceiling.load(Ordering::Acquire);
+        facts.push(Fact::HlcCeiling {
+            hlc: ceiling.max(used.unwrap_or(0)),
+        });
         let bytes: u64 = added.iter().map(|t| t.meta().bytes).sum();
         self.install(Edit { facts }, |view| {
             view.sealed.pop();
@@ -156,8 +164,11 @@ impl Engine {
     /// Ends a job: its files stay when it was installed, and go when it was not.
     fn end_job(&self, job: Job, result: Result<()>) -> Result<bool> {
         if let Err(error) = result {
-            for name in job.abandon() {
-                self.garbage.add(name);
+            // After `Poisoned` the manifest on disk may name them: the next start decides.
+            if !matches!(error, Error::Poisoned { .. }) {
+                for name in job.abandon() {
+                    self.garbage.add(name);
+                }
             }
             if error.is_no_space() {
                 self.is_disk_full.store(true, Ordering::Relaxed);
@@ -168,9 +179,12 @@ impl Engine {
     }
 
     pub(crate) fn maintain_compact(&self, now_ms: u64, budget_bytes: usize) -> Result<Maintained> {
-        let did_collect = self.garbage.collect(&*self.vfs)?;
-        let did_compact = self.step_compact(now_ms, budget_bytes)?;
-        let more = did_collect || did_compact;
+        let collected = self.garbage.collect(&*self.vfs);
+        if self.step_compact(now_ms, budget_bytes)? {
+            // A file that cannot be removed is reported when there is nothing better to do.
+            return Ok(Maintained::More);
+        }
+        let more = collected?;
         Ok(if more {
             Maintained::More
         } else {
@@ -201,6 +215,8 @@ impl Engine {
     }
 
     fn next_compaction(&self, now_ms: u64) -> Result<Option<Job>> {
+        // Asked for before the view is taken: what is flushed in between is in its tables.
+        let horizon = self.purge_horizon().min(self.segments.version_min());
         let view = self.view();
         let levels: Vec<Vec<_>> = view
             .tree
@@ -208,10 +224,10 @@ impl Engine {
             .iter()
             .map(|level| level.tables.iter().map(|t| t.meta()).collect())
             .collect();
-        let Some(plan) = pick(&levels, &self.options) else {
+        let plan = pick(&levels, &self.options).or_else(|| pick_purge(&levels, horizon));
+        let Some(plan) = plan else {
             return Ok(None);
         };
-        let horizon = self.purge_horizon().min(view.version_min_in_memory());
         let purge = Purge { horizon, now_ms };
         Job::compact(plan, view.tree.clone(), &self.options, purge).map(Some)
     }
@@ -258,10 +274,9 @@ impl Engine {
         })
     }
 
-    /// Commits nothing new, but brings everything committed into tables.
+    /// Commits nothing, since the outcomes belong to whoever calls `commit`, but brings everything
+    /// committed into tables.
     pub(crate) fn flush_all(&self, now_ms: u64) -> Result<()> {
-        let mut ignored = Vec::new();
-        self.commit(&mut ignored)?;
         // At most two memtables may wait: make room for the one to be sealed.
         while self.step_flush(now_ms, usize::MAX)? {}
         self.seal_and_roll()?;
@@ -283,8 +298,64 @@ impl Engine {
             linked.map_err(|e| Error::io(format!("linking {name} into {}", path.display()), e))?;
         }
         folder.log_floor = 1;
+        let ceiling = self.hlc_ceiling.load(Ordering::Acquire);
+        folder.hlc_ceiling = folder.hlc_ceiling.max(ceiling);
         wal::prepare(target, folder.log_floor, self.options.segment_bytes)?;
         Manifest::create(target, self.next_file_id(), &folder.snapshot())?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use crate::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
+    use crate::vfs::mem::MemVfs;
+    use crate::{Batch, Guard, Identity};
+    use dendra_base::{CellRef, Version};
+
+    fn with_one_record(vfs: &FaultyVfs) -> Engine {
+        let identity = Identity { node: 1, origin: 1 };
+        let vfs = Arc::new(vfs.clone());
+        let engine = Engine::open(vfs, Options::for_tests(), identity, 1).expect("a new folder");
+        let version = Version {
+            hlc: 1,
+            origin: 1,
+            rmw: 0,
+        };
+        let mut batch = Batch::new();
+        let cell = CellRef::value(b"\x10k", version, b"v");
+        batch.push(0, b"\x10k", &cell, Guard::None, 1);
+        engine.submit(&mut batch).expect("the queue is empty");
+        engine.commit(&mut Vec::new()).expect("the disk works");
+        engine
+    }
+
+    #[test]
+    fn files_that_a_manifest_of_unknown_state_may_name_stay() {
+        let (mut kept, mut dropped) = (0, 0);
+        for nth in 0.. {
+            let below = MemVfs::new();
+            let vfs = FaultyVfs::new(Arc::new(below.clone()));
+            let engine = with_one_record(&vfs);
+            let sync = vfs.calls().of(Call::Sync) + nth;
+            vfs.fail(Call::Sync, sync, Failure::Io, Repeat::Once);
+            let tables = || below.names().iter().filter(|n| n.ends_with(".tbl")).count();
+            match engine.close(1) {
+                Ok(()) => break,
+                Err(Error::Poisoned { .. }) => {
+                    engine.garbage.collect(&vfs).expect("removing works");
+                    assert_eq!(tables(), 1, "sync {nth} is the manifest's");
+                    kept += 1;
+                }
+                Err(_) => {
+                    engine.garbage.collect(&vfs).expect("removing works");
+                    assert_eq!(tables(), 0, "sync {nth} leaves nothing behind");
+                    dropped += 1;
+                }
+            }
+        }
+        assert!(kept > 0 && dropped > 0, "{kept} kept, {dropped} dropped");
     }
 }

@@ -35,6 +35,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Log {
     pub(crate) writer: LogWriter,
     pub(crate) inserter: Inserter,
+    /// Segment that was in use when the active memtable was made.
+    pub(crate) active_since: u64,
     /// Taken from the queue and not yet written.
     pub(crate) pending: Batch,
     /// One per op of `pending`, while a commit runs.
@@ -71,6 +73,7 @@ impl Current {
 impl Log {
     pub(crate) fn new(writer: LogWriter, inserter: Inserter) -> Log {
         Log {
+            active_since: writer.segment(),
             writer,
             inserter,
             pending: Batch::new(),
@@ -174,6 +177,18 @@ impl Log {
             self.pending.bytes = kept;
         }
         u32::try_from(applied).expect("the commit queue holds fewer than 2^32 writes")
+    }
+
+    /// Oldest version among the records to write.
+    pub(crate) fn version_min(&self) -> Version {
+        let mut oldest = Version::MAX;
+        let mut rest: &[u8] = &self.pending.bytes;
+        while let Some((record, behind)) = Record::split(rest) {
+            let cell = record.cell().expect("a batch holds encoded cells");
+            oldest = oldest.min(cell.version);
+            rest = behind;
+        }
+        oldest
     }
 
     /// Makes the written records visible.
@@ -320,5 +335,9 @@ mod tests {
             }
         );
         assert!(version > base);
+        // The same version twice names one write: a second one must differ.
+        let mut version = base;
+        judge(Guard::Absent, current(9, false), &mut version);
+        assert_eq!(version, base.successor());
     }
 }

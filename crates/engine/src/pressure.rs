@@ -57,16 +57,17 @@ pub(crate) fn of(counts: Counts, options: &Options) -> Pressure {
         .level0_tables
         .saturating_sub(options.level0_tables_trigger) as f64
         / (options.level0_tables_stop - options.level0_tables_trigger) as f64;
-    let stop = if counts.is_disk_full {
-        Some(Stop::DiskFull)
-    } else if counts.memtables_sealed >= SEALED_MAX && counts.active_bytes >= options.memtable_bytes
-    {
-        Some(Stop::MemtablesFull)
-    } else if counts.level0_tables >= options.level0_tables_stop {
-        Some(Stop::CompactionBehind)
-    } else {
-        None
-    };
+    // Memory first: deletes go on when the disk is full, and nothing goes on when memory is.
+    let stop =
+        if counts.memtables_sealed >= SEALED_MAX && counts.active_bytes >= options.memtable_bytes {
+            Some(Stop::MemtablesFull)
+        } else if counts.is_disk_full {
+            Some(Stop::DiskFull)
+        } else if counts.level0_tables >= options.level0_tables_stop {
+            Some(Stop::CompactionBehind)
+        } else {
+            None
+        };
     Pressure {
         level: memory.max(behind).clamp(0.0, 1.0),
         stop,
@@ -106,5 +107,20 @@ mod tests {
         assert_eq!(pressure(3.0, 2, 0).stop, Some(Stop::MemtablesFull));
         assert_eq!(pressure(0.0, 0, 12).stop, Some(Stop::CompactionBehind));
         assert!(pressure(0.0, 0, 7).level > 0.3);
+    }
+
+    #[test]
+    fn a_full_disk_lets_deletes_go_on_only_while_memory_lasts() {
+        let options = Options::for_tests();
+        let counts = |active_bytes| Counts {
+            memtable_bytes: 2 * options.memtable_bytes + active_bytes,
+            memtables_sealed: SEALED_MAX,
+            active_bytes,
+            level0_tables: 0,
+            is_disk_full: true,
+        };
+        assert_eq!(of(counts(0), &options).stop, Some(Stop::DiskFull));
+        let full = counts(options.memtable_bytes);
+        assert_eq!(of(full, &options).stop, Some(Stop::MemtablesFull));
     }
 }

@@ -72,7 +72,7 @@ pub(crate) fn open(
     let identity = folder.identity.expect("replay and new_folder set it");
     let mut tree = open_tables(vfs, &folder, &names)?;
     check_log_start(&folder, &names)?;
-    let mut next_file = first_unused_id(&names);
+    let mut next_file = first_unused_id(&names)?;
     let first_needed = first_needed_segment(&folder, &names);
     let replayed = replay_log(vfs, options, identity, first_needed, now_ms, &mut next_file)?;
     let segment = replayed.next_segment;
@@ -202,11 +202,16 @@ pub(crate) fn check_disjoint(opened: &[(usize, Arc<Table>)]) -> Result<()> {
     Ok(())
 }
 
-fn first_unused_id(names: &[String]) -> u64 {
-    let ids = names
-        .iter()
-        .filter_map(|n| table::id_of_file_name(n).or(manifest::id_of(n)));
-    ids.max().map_or(1, |id| id + 1)
+fn first_unused_id(names: &[String]) -> Result<u64> {
+    let id_of = |n: &String| table::id_of_file_name(n).or(manifest::id_of(n));
+    let last = names.iter().filter_map(|n| Some((id_of(n)?, n))).max();
+    // Half of all ids are out of reach of any engine, and leave the next ones room to count.
+    match last {
+        Some((id, name)) if id > u64::MAX / 2 => Err(Error::Unusable {
+            reason: format!("{name} is not a file that this folder made: move it away"),
+        }),
+        last => Ok(last.map_or(1, |(id, _)| id + 1)),
+    }
 }
 
 fn newest_hlc(tree: &Tree) -> u64 {

@@ -15,7 +15,8 @@ use crate::options::Options;
 use crate::vfs::Vfs;
 use crate::wal::{self, Spare};
 use crate::{Error, Result};
-use std::collections::VecDeque;
+use dendra_base::Version;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 
 /// Segments made ahead of use. Two: one is taken while the next is being made.
@@ -27,6 +28,8 @@ pub(crate) struct Segments {
     spares: Mutex<VecDeque<Spare>>,
     /// Oldest segment that may still be on disk.
     oldest: Mutex<u64>,
+    /// Oldest version in each segment that a restart would replay.
+    versions_min: Mutex<BTreeMap<u64, Version>>,
 }
 
 impl Segments {
@@ -36,6 +39,7 @@ impl Segments {
             newest: Mutex::new(in_use),
             spares: Mutex::new(VecDeque::new()),
             oldest: Mutex::new(in_use),
+            versions_min: Mutex::default(),
         }
     }
 
@@ -71,14 +75,33 @@ impl Segments {
         Ok(true)
     }
 
-    /// Removes segments below `floor`, oldest first; true when there was one.
+    /// Says that `segment` is about to hold records of `version_min` and newer.
+    pub(crate) fn note_written(&self, segment: u64, version_min: Version) {
+        let mut versions = hold(&self.versions_min);
+        let oldest = versions.entry(segment).or_insert(version_min);
+        *oldest = version_min.min(*oldest);
+    }
+
+    /// Oldest version that a restart would replay, whether a memtable holds it, a table, or neither
+    /// because it came late: a delete above it must stay, or the replay would undo it.
+    pub(crate) fn version_min(&self) -> Version {
+        let versions = hold(&self.versions_min);
+        versions.values().min().copied().unwrap_or(Version::MAX)
+    }
+
+    /// Removes segments below `floor`, oldest first; true when there was one. Requires: the floor
+    /// is durable, and every view made from now on holds what those segments held.
     pub(crate) fn remove_below(&self, vfs: &dyn Vfs, floor: u64) -> Result<bool> {
+        hold(&self.versions_min).retain(|segment, _| *segment >= floor);
         let mut oldest = hold(&self.oldest);
         let before = *oldest;
         while *oldest < floor {
             let name = wal::segment_name(*oldest);
-            vfs.remove(&name)
-                .map_err(|e| Error::io(format!("removing {name}"), e))?;
+            match vfs.remove(&name) {
+                Ok(()) => {}
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) => return Err(Error::io(format!("removing {name}"), e)),
+            }
             *oldest += 1;
         }
         Ok(*oldest > before)

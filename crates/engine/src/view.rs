@@ -63,14 +63,6 @@ impl View {
         std::iter::once(&self.active).chain(self.sealed.iter().map(|s| &s.memtable))
     }
 
-    /// Oldest version in any memtable; `MAX` when they are empty.
-    pub fn version_min_in_memory(&self) -> Version {
-        self.memtables()
-            .filter_map(|m| m.version_min())
-            .min()
-            .unwrap_or(Version::MAX)
-    }
-
     /// Bytes held by all memtables.
     pub fn memtable_bytes(&self) -> usize {
         self.memtables().map(|m| m.bytes()).sum()

@@ -182,3 +182,34 @@ fn a_second_power_loss_during_recovery_loses_nothing() {
         check_image(&mut world, &image, &options);
     }
 }
+
+#[test]
+fn a_machine_that_loses_power_unsynced_still_opens_and_makes_nothing_up() {
+    let mut options = options();
+    options.durability = Durability::Os;
+    let total = total_operations(&options);
+    for operation in (20..total).step_by(3) {
+        let vfs = MemVfs::new();
+        vfs.crash_at(operation);
+        let Ok(mut world) = World::try_new(Arc::new(vfs.clone()), options.clone(), 1) else {
+            continue;
+        };
+        workload(&mut world).expect_err("the power fails before the end");
+        for number in 0..DRAWS {
+            println!("operation {operation}, draw {number}");
+            let image = vfs.crash_image(&mut Prng::new(operation * DRAWS + number));
+            let engine = Engine::open(Arc::new(image), options.clone(), IDENTITY, world.now_ms)
+                .expect("what was never promised may be lost, the folder may not");
+            for key in world.twin.keys() {
+                let found = world.seen(&engine, key);
+                let newest = world.in_flight.iter().filter(|w| w.key == *key);
+                let newest = newest.map(|w| w.known.version).max();
+                let newest = newest.unwrap_or_default().max(world.twin[key].version);
+                assert!(
+                    found.is_none_or(|(v, _)| v.hlc <= newest.hlc),
+                    "a made-up version"
+                );
+            }
+        }
+    }
+}

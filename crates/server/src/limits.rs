@@ -42,8 +42,6 @@ pub const READ_BYTES_MAX: usize = 64 << 10;
 /// Answers are written out once this much waits: a pipelined burst is one write, and a burst of
 /// large values does not pile up.
 pub const ANSWER_BYTES_FLUSH: usize = 64 << 10;
-/// A connection's own buffers are given back to the allocator above this when they run empty.
-pub const IDLE_BUFFER_BYTES_MAX: usize = 4 << 10;
 /// Writes of one connection that may wait for one commit: keeps a single pipelining client from
 /// taking the whole gate.
 pub const PIPELINED_WRITES_MAX: usize = 256;

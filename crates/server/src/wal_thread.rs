@@ -216,7 +216,8 @@ pub(crate) fn poison(shared: &Shared, reason: &str) {
         for lane in &shared.lanes {
             lane.mailbox.post(LaneEvent::Poisoned);
         }
-        shared.phase.ended.notify_waiters();
+        // Kept for a watcher that is not there yet.
+        shared.phase.ended.notify_one();
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod support;
 
+use dendra_engine::Durability;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
 use dendra_engine::vfs::mem::MemVfs;
@@ -55,6 +56,38 @@ fn a_read_that_would_block_goes_to_the_pool_and_does_not_hold_up_the_loop() {
     valve.let_go();
     assert_eq!(waiting.read("GET").body, vec![b'v'; 10_000]);
     assert!(node.metric("dendra_pooled_reads_total") >= 1.0);
+}
+
+#[test]
+fn a_read_that_panics_is_an_error_and_the_next_one_is_served() {
+    let (node, valve) = cold_node(|settings| settings.workers = 1);
+    let mut client = node.client();
+    valve.panic_reads();
+    for _ in 0..3 {
+        let answer = client.value("k00");
+        assert_eq!(answer.status, 500, "{answer:?}");
+        assert!(answer.text().starts_with("failed: "), "{}", answer.text());
+    }
+    let mut scanning = node.client();
+    let answer = scanning.get("/v0/entities?start=k");
+    assert_eq!(answer.status, 500, "{answer:?}");
+    valve.let_go();
+    assert_eq!(client.value("k00").status, 200);
+}
+
+#[test]
+fn new_connections_go_to_the_least_loaded_loop() {
+    let node = Node::with(|settings| settings.loops = Some(2));
+    let mut clients: Vec<_> = (0..10).map(|_| node.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/v0/status").status, 200);
+    }
+    for name in [
+        "dendra_loop_connections{loop=\"0\"}",
+        "dendra_loop_connections{loop=\"1\"}",
+    ] {
+        assert_eq!(node.metric(name), 5.0, "{name}");
+    }
 }
 
 #[test]
@@ -133,6 +166,38 @@ fn a_write_whose_sync_takes_too_long_is_unknown_and_may_still_happen() {
     valve.let_go();
     assert_eq!(client.put("x", b"v").status, 201);
     assert_eq!(client.value("w").status, 200);
+}
+
+#[test]
+fn writes_whose_conditions_need_the_disk_are_all_decided() {
+    const CLIENTS: usize = 4;
+    const EACH: usize = 100;
+    let disk = MemVfs::new();
+    let node = Node::on(Arc::new(disk.clone()), |_| {});
+    let mut client = node.client();
+    for n in 0..CLIENTS * EACH {
+        let id = format!("k{n:04}");
+        assert_eq!(client.put(&id, &[b'v'; 3_000]).status, 201);
+    }
+    node.stop();
+    disk.set_would_block(900, 1);
+    let node = Node::on(Arc::new(disk), |settings| {
+        settings.durability = Durability::Os;
+        settings.loops = Some(2);
+    });
+    std::thread::scope(|threads| {
+        for n in 0..CLIENTS {
+            let mut client = node.client();
+            threads.spawn(move || {
+                for k in 0..EACH {
+                    let target = format!("/v0/entity?id=k{:04}", k * CLIENTS + n);
+                    let answer = client.ask("PUT", &target, "If-Match: *\r\n", b"w");
+                    assert_eq!(answer.status, 201, "{target}: {answer:?}");
+                    assert_eq!(client.put(&format!("plain{n}"), b"v").status, 201);
+                }
+            });
+        }
+    });
 }
 
 #[test]
@@ -295,7 +360,7 @@ fn a_full_disk_stops_values_and_lets_deletes_and_reads_go_on() {
 fn a_failed_sync_leaves_the_write_unknown_and_poisons_the_node() {
     let disk: Arc<dyn Vfs> = Arc::new(MemVfs::new());
     let faulty = FaultyVfs::new(disk);
-    let node = Node::on(Arc::new(faulty.clone()), |_| {});
+    let mut node = Node::on(Arc::new(faulty.clone()), |_| {});
     let mut client = node.client();
     assert_eq!(client.put("k", b"v").status, 201);
     let next = faulty.calls().of(Call::Sync);
@@ -311,6 +376,9 @@ fn a_failed_sync_leaves_the_write_unknown_and_poisons_the_node() {
     let refused = node.client().put("k", b"x");
     assert_refused(&refused, "not-serving: the log failed");
     assert_eq!(node.client().get("/v0/status").text(), "poisoned\n");
+    let running = node.running.take().expect("the node runs");
+    let error = running.stop().expect_err("its log is not to be trusted");
+    assert!(error.to_string().contains("restart the process"), "{error}");
 }
 
 #[test]

@@ -15,6 +15,7 @@
 
 use crate::options::Options;
 use crate::table::TableMeta;
+use dendra_base::Version;
 
 /// Most level-0 tables merged at once: bounds the number of open sources of one merge.
 const LEVEL0_INPUTS_MAX: usize = 12;
@@ -179,6 +180,30 @@ fn pick_garbage(levels: &[Vec<&TableMeta>]) -> Option<Plan> {
         }
     }
     None
+}
+
+/// When there is nothing else to do: a table of the deepest level that is at least half tombstones,
+/// all of which may go now, is rewritten where it is. Nothing above may hold older cells: the
+/// rewrite would change nothing, and would be chosen for ever.
+pub fn pick_purge(levels: &[Vec<&TableMeta>], horizon: Version) -> Option<Plan> {
+    let deepest = levels.iter().rposition(|tables| !tables.is_empty())?;
+    let is_purgeable = |table: &&&TableMeta| {
+        let is_newer = |above: &&TableMeta| above.version_min > table.version_max;
+        table.tombstones * 2 > table.records
+            && table.version_max <= horizon
+            && levels[..deepest].iter().all(|above| {
+                let overlapping = overlapping(above, &table.smallest, &table.largest);
+                overlapping.iter().all(is_newer)
+            })
+    };
+    let sorted = levels[deepest].iter().filter(|_| deepest > 0);
+    let table = sorted.into_iter().find(is_purgeable)?;
+    Some(Plan {
+        inputs: vec![table.id],
+        level: deepest,
+        is_move: false,
+        reason: Reason::Garbage { level: deepest },
+    })
 }
 
 #[cfg(test)]

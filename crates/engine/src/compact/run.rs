@@ -30,8 +30,8 @@ use std::sync::Arc;
 /// What may be dropped, fixed when the job starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Purge {
-    /// Tombstones and expired cells at or below this version are confirmed by all replicas, and no
-    /// memtable holds anything older than them.
+    /// Tombstones and expired cells at or below this version are confirmed by all replicas, and
+    /// neither a memtable nor the log holds anything older than them.
     pub horizon: Version,
     /// Wall milliseconds for expiry.
     pub now_ms: u64,
@@ -45,8 +45,10 @@ pub struct Job {
     purge: Purge,
     options: TableOptions,
     table_bytes: u64,
-    /// The table being written, with its id.
-    writer: Option<(u64, TableWriter)>,
+    /// The table being written.
+    writer: Option<TableWriter>,
+    /// Ids of all files made, whatever became of them.
+    made: Vec<u64>,
     metas: Vec<TableMeta>,
     read_bytes: u64,
 }
@@ -78,6 +80,7 @@ impl Job {
                 now_ms,
             },
             writer: None,
+            made: Vec::new(),
             metas: Vec::new(),
             read_bytes: 0,
         })
@@ -114,6 +117,7 @@ impl Job {
             merge,
             purge,
             writer: None,
+            made: Vec::new(),
             metas: Vec::new(),
             read_bytes: 0,
         })
@@ -149,9 +153,10 @@ impl Job {
             if !self.is_droppable(key, &cell) {
                 if self.writer.is_none() {
                     let id = next_id();
-                    self.writer = Some((id, TableWriter::create(vfs, id, &self.options)?));
+                    self.writer = Some(TableWriter::create(vfs, id, &self.options)?);
+                    self.made.push(id);
                 }
-                let (_, writer) = self.writer.as_mut().expect("made above");
+                let writer = self.writer.as_mut().expect("made above");
                 match expired_as_tombstone(&cell, self.purge.now_ms, key) {
                     Some(tombstone) => writer.add(key, &tombstone)?,
                     None => writer.add(key, &cell)?,
@@ -174,7 +179,7 @@ impl Job {
     }
 
     fn close_table(&mut self) -> Result<()> {
-        if let Some((_, writer)) = self.writer.take() {
+        if let Some(writer) = self.writer.take() {
             self.metas.push(writer.finish()?);
         }
         Ok(())
@@ -191,9 +196,7 @@ impl Job {
 
     /// Names of the files made so far, for a job that is given up.
     pub fn abandon(self) -> Vec<String> {
-        let open = self.writer.as_ref().map(|(id, _)| *id);
-        let ids = self.metas.iter().map(|m| m.id).chain(open);
-        ids.map(table::file_name).collect()
+        self.made.into_iter().map(table::file_name).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! A folder whose reads and syncs a test can hold back: the slow disk on command.
 //!
 //! ```text
-//! reads held   Wait::Never ─► WouldBlock     Wait::Block ─► waits until they are let go
+//! reads held   Wait::Never ─► WouldBlock     Wait::Block ─► waits until they are let go, or panics
 //! syncs held                                 sync        ─► waits until they are let go
 //! ```
 //!
@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex};
 struct State {
     holds_reads: bool,
     holds_syncs: bool,
+    panics_reads: bool,
     waiting: usize,
 }
 
@@ -65,6 +66,14 @@ impl Valve {
         self.set(|state| state.holds_reads = true);
     }
 
+    /// Reads that may wait panic from now on: the bug that nobody has written yet.
+    pub(crate) fn panic_reads(&self) {
+        self.set(|state| {
+            state.holds_reads = true;
+            state.panics_reads = true;
+        });
+    }
+
     pub(crate) fn hold_syncs(&self) {
         self.set(|state| state.holds_syncs = true);
     }
@@ -72,6 +81,7 @@ impl Valve {
     pub(crate) fn let_go(&self) {
         self.set(|state| {
             state.holds_reads = false;
+            state.panics_reads = false;
             state.holds_syncs = false;
         });
     }
@@ -96,15 +106,14 @@ struct Held {
 
 impl File for Held {
     fn read_at(&self, buf: &mut [u8], offset: u64, wait: Wait) -> io::Result<usize> {
-        let holds = self
-            .gate
-            .state
-            .lock()
-            .expect("no holder panics")
-            .holds_reads;
+        let (holds, panics) = {
+            let state = self.gate.state.lock().expect("no holder panics");
+            (state.holds_reads, state.panics_reads)
+        };
         if holds && wait == Wait::Never {
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        assert!(!panics, "a test asked for this panic");
         self.gate.pass(|state| state.holds_reads);
         self.below.read_at(buf, offset, wait)
     }

@@ -1,0 +1,705 @@
+//! One thread of the driver.
+//!
+//! ```text
+//! loop:  take what is due ─► queue of its target ─► free connection ─► write
+//!        poll (until the next instant, less a few microseconds) ─► read ─► account, free
+//!        spin the last microseconds
+//! ```
+//!
+//! Invariants
+//! 1. Every request that was planned ends exactly once in the recorder, whatever happens to its connection.
+//! 2. A connection is in `free` at most once, and only while it is open and has room.
+//! 3. Nothing here blocks but the poll, and that one at most until the next instant.
+//!
+//! Not here: reading answers (`worker/receive.rs`), sockets (`connection.rs`).
+//! See: docs/lab/run-json.md.
+
+mod receive;
+
+use super::connection::{Connection, Pending, Wrote};
+use super::{DriveError, Pace, Plan, Progress, Seen, Stop};
+use crate::limits::{
+    BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, READ_BYTES, SPIN_NS,
+};
+use crate::recorder::{End, Ended, Recorder, SentAt, Used};
+use crate::template::Fill;
+use dendra_base::workload::Operation;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Connections are looked at for timeouts and reconnects this often.
+const SWEEP_NS: u64 = NAP_MS_MAX * 1_000_000 / 2;
+
+/// A gap shorter than this is not worth a sleep, which costs about as much.
+const SLEEP_NS_MIN: u64 = 3_000;
+
+/// Numbers of failed requests that are kept for another attempt.
+const FAILURES_KEPT_MAX: usize = 1_000_000;
+
+/// Requests that become due in one round.
+const TAKEN_MAX: usize = 4096;
+
+/// Events that one poll takes.
+const EVENTS: usize = 256;
+
+/// A request that is due and waits.
+#[derive(Clone, Copy)]
+struct Waiting {
+    index: u64,
+    operation: Operation,
+    due_ns: u64,
+}
+
+pub(super) struct Worker<'a> {
+    plan: &'a Plan,
+    number: u64,
+    step: u64,
+    epoll: OwnedFd,
+    connections: Vec<Connection>,
+    /// By target.
+    free: Vec<VecDeque<u32>>,
+    queues: Vec<VecDeque<Waiting>>,
+    dirty: Vec<u32>,
+    recorder: Recorder,
+    ends_ns: Vec<u64>,
+    key: Vec<u8>,
+    start: Instant,
+    in_flight: u64,
+    answered: u64,
+    errors: u64,
+    planned: u64,
+    next_index: u64,
+    trouble: Option<String>,
+    failures: Vec<u64>,
+    spun_ns: u64,
+    sample: Sample,
+}
+
+/// Where the sampling of the generator's own cost is.
+struct Sample {
+    phase: usize,
+    second: usize,
+    at_ns: u64,
+    last_ns: u64,
+    cpu_ns: u64,
+    starved_ns: u64,
+    spun_ns: u64,
+}
+
+fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * SECOND_NS + time.tv_nsec as u64
+}
+
+/// Time that this thread was ready to run and another one had the processor; zero where the kernel does
+/// not say.
+fn thread_starved_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let field = text.split_ascii_whitespace().nth(1);
+    field.and_then(|field| field.parse().ok()).unwrap_or(0)
+}
+
+fn system(errno: Errno) -> DriveError {
+    DriveError::System(errno.into())
+}
+
+impl<'a> Worker<'a> {
+    /// A worker with its connections made.
+    pub(super) fn connected(
+        plan: &'a Plan,
+        number: u32,
+        threads: u32,
+    ) -> Result<Worker<'a>, DriveError> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(system)?;
+        let own = (number..plan.connections).step_by(threads as usize);
+        let targets = plan.targets.len();
+        let connections = own.enumerate().map(|(slot, global)| {
+            // Neighbours go to different targets, and each thread reaches all of them.
+            let target = (global / threads) as usize % targets;
+            Connection::new(slot as u64, target, plan.targets[target].socket)
+        });
+        let ends_ns = plan.ends_ns();
+        let mut worker = Worker {
+            plan,
+            number: u64::from(number),
+            step: u64::from(threads),
+            epoll,
+            connections: connections.collect(),
+            free: vec![VecDeque::new(); targets],
+            queues: (0..targets).map(|_| VecDeque::new()).collect(),
+            dirty: Vec::new(),
+            recorder: Recorder::new(&ends_ns, targets, plan.lag_limit_us),
+            sample: Sample {
+                phase: 0,
+                second: 0,
+                at_ns: SECOND_NS.min(ends_ns[0]),
+                last_ns: 0,
+                cpu_ns: 0,
+                starved_ns: 0,
+                spun_ns: 0,
+            },
+            ends_ns,
+            key: Vec::with_capacity(64),
+            start: Instant::now(),
+            in_flight: 0,
+            answered: 0,
+            errors: 0,
+            planned: 0,
+            next_index: plan.first_index,
+            trouble: None,
+            failures: Vec::new(),
+            spun_ns: 0,
+        };
+        // Without this the kernel adds up to 50 µs to every sleep.
+        let slack = std::num::NonZeroU64::new(1);
+        rustix::thread::set_current_timer_slack(slack).map_err(system)?;
+        worker.connect_all()?;
+        Ok(worker)
+    }
+
+    /// Opens every connection; the target that takes none at all is down.
+    fn connect_all(&mut self) -> Result<(), DriveError> {
+        let mut first_error: Vec<Option<Errno>> = vec![None; self.free.len()];
+        let mut tried = vec![false; self.free.len()];
+        for slot in 0..self.connections.len() {
+            let connection = &mut self.connections[slot];
+            tried[connection.target] = true;
+            match connection.open(&self.epoll, 0) {
+                Ok(()) => {}
+                Err(errno) if matches!(errno, Errno::MFILE | Errno::NFILE) => {
+                    return Err(system(errno));
+                }
+                Err(errno) => first_error[connection.target] = Some(errno),
+            }
+        }
+        let deadline = self.start + Duration::from_millis(CONNECT_MS_MAX);
+        while self.connections.iter().any(Connection::is_opening) && Instant::now() < deadline {
+            let mut events = self.poll(SWEEP_NS)?;
+            for slot in events.drain(..).map(|event| event.data.u64() as usize) {
+                let connection = &mut self.connections[slot];
+                let target = connection.target;
+                if let Err(errno) = connection.opened(&self.epoll, 0) {
+                    first_error[target].get_or_insert(errno);
+                }
+            }
+        }
+        for target in 0..self.free.len() {
+            let mut own = self.connections.iter().filter(|c| c.target == target);
+            if tried[target] && !own.any(Connection::is_open) {
+                let why = match first_error[target] {
+                    Some(errno) => std::io::Error::from(errno).to_string(),
+                    None => format!("nobody accepted within {CONNECT_MS_MAX} ms"),
+                };
+                return Err(DriveError::Down {
+                    target,
+                    reason: why,
+                });
+            }
+        }
+        for slot in 0..self.connections.len() {
+            if self.connections[slot].is_open() {
+                self.recorder.connected(0);
+                self.list(slot);
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&self, wait_ns: u64) -> Result<Vec<Event>, DriveError> {
+        let mut events = Vec::with_capacity(EVENTS);
+        self.poll_into(&mut events, wait_ns)?;
+        Ok(events)
+    }
+
+    fn poll_into(&self, events: &mut Vec<Event>, wait_ns: u64) -> Result<(), DriveError> {
+        events.clear();
+        let timeout = Timespec {
+            tv_sec: (wait_ns / SECOND_NS) as i64,
+            tv_nsec: (wait_ns % SECOND_NS) as i64,
+        };
+        let buffer = rustix::buffer::spare_capacity(events);
+        match epoll::wait(&self.epoll, buffer, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(system(errno)),
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        // Before time zero this is zero.
+        Instant::now()
+            .saturating_duration_since(self.start)
+            .as_nanos() as u64
+    }
+
+    /// Puts a connection with room into the list of its target.
+    fn list(&mut self, slot: usize) {
+        let connection = &mut self.connections[slot];
+        let has_room = connection.in_flight.len() < self.plan.pipeline as usize;
+        if connection.is_open() && has_room && !connection.is_listed {
+            connection.is_listed = true;
+            self.free[connection.target].push_back(slot as u32);
+        }
+    }
+
+    /// Runs the plan to its end.
+    pub(super) fn run(
+        mut self,
+        start: Instant,
+        stop: &Stop,
+        progress: &Progress,
+    ) -> Result<Seen, DriveError> {
+        self.start = start;
+        self.sample.cpu_ns = thread_cpu_ns();
+        self.sample.starved_ns = thread_starved_ns();
+        let mut dues = self
+            .plan
+            .dues()
+            .map(|dues| (self.plan.first_index..).zip(dues).peekable());
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut buffer = vec![0u8; READ_BYTES];
+        let mut swept_ns = 0;
+        let mut cut_ns = None;
+        let mut shown = [0u64; 3];
+        if let Some(dues) = &mut dues {
+            for _ in 0..self.number {
+                dues.next();
+            }
+        }
+        loop {
+            let now_ns = self.now_ns();
+            if now_ns >= self.sample.at_ns {
+                self.sample(now_ns);
+            }
+            let next_ns = match &mut dues {
+                _ if cut_ns.is_some() => None,
+                Some(dues) => self.take_due(dues, now_ns),
+                None => self.take_free(now_ns),
+            };
+            self.dispatch(now_ns);
+            self.flush();
+            if now_ns >= swept_ns + SWEEP_NS {
+                swept_ns = now_ns;
+                self.sweep(now_ns);
+                self.show(progress, &mut shown);
+                if cut_ns.is_none() && stop.is_asked() {
+                    cut_ns = Some(now_ns);
+                    self.drop_queues(now_ns);
+                }
+                let grace_ns = CUT_GRACE_MS * 1_000_000;
+                if cut_ns.is_some_and(|at_ns| now_ns > at_ns + grace_ns) {
+                    self.give_up_all(now_ns);
+                }
+            }
+            let is_waiting = self.queues.iter().any(|queue| !queue.is_empty());
+            if next_ns.is_none() && !is_waiting && self.in_flight == 0 {
+                break;
+            }
+            self.wait(&mut events, next_ns, swept_ns + SWEEP_NS)?;
+            for event in &events {
+                let slot = event.data.u64() as usize;
+                self.ready(slot, event.flags, &mut buffer);
+            }
+        }
+        let now_ns = self.now_ns();
+        self.sample(now_ns);
+        self.show(progress, &mut shown);
+        let mut phases = self.recorder.into_phases();
+        if let Some(at_ns) = cut_ns {
+            for phase in &mut phases {
+                phase.cut(at_ns);
+            }
+        }
+        Ok(Seen {
+            phases,
+            is_cut: cut_ns.is_some(),
+            trouble: self.trouble,
+            next_index: self.next_index,
+            failures: self.failures,
+        })
+    }
+
+    /// Sleeps until something happens or shortly before the next instant, and spins the rest.
+    fn wait(
+        &mut self,
+        events: &mut Vec<Event>,
+        next_ns: Option<u64>,
+        sweep_at_ns: u64,
+    ) -> Result<(), DriveError> {
+        let now_ns = self.now_ns();
+        let until_ns = next_ns.map_or(sweep_at_ns, |next_ns| next_ns.min(sweep_at_ns));
+        let sleep_ns = until_ns.saturating_sub(now_ns + SPIN_NS);
+        let sleep_ns = if sleep_ns < SLEEP_NS_MIN { 0 } else { sleep_ns };
+        self.poll_into(events, sleep_ns)?;
+        let Some(next_ns) = next_ns.filter(|_| events.is_empty()) else {
+            return Ok(());
+        };
+        let begin_ns = self.now_ns();
+        // Twice the usual rest: a sleep that was not worth it is spun away as well.
+        if next_ns > begin_ns && next_ns - begin_ns <= SPIN_NS + SLEEP_NS_MIN {
+            let mut at_ns = begin_ns;
+            while at_ns < next_ns {
+                std::hint::spin_loop();
+                at_ns = self.now_ns();
+            }
+            self.spun_ns += at_ns - begin_ns;
+        }
+        Ok(())
+    }
+
+    /// Takes everything that is due; the instant of the next one of this thread.
+    fn take_due(
+        &mut self,
+        dues: &mut std::iter::Peekable<impl Iterator<Item = (u64, u64)>>,
+        now_ns: u64,
+    ) -> Option<u64> {
+        let mut taken = 0;
+        while let Some(&(index, due_ns)) = dues.peek() {
+            // A bounded share at once: behind a hiccup, answers are not left unread for long.
+            if due_ns > now_ns || taken == TAKEN_MAX {
+                return Some(due_ns);
+            }
+            taken += 1;
+            self.plan_one(index, due_ns);
+            for _ in 0..self.step {
+                dues.next();
+            }
+        }
+        None
+    }
+
+    /// In a closed loop: one request for every connection with room.
+    fn take_free(&mut self, now_ns: u64) -> Option<u64> {
+        let Pace::Closed(count_max) = self.plan.pace else {
+            return None;
+        };
+        let end_ns = self.ends_ns.last().copied().unwrap_or(0);
+        let (step, number) = (self.step, self.number);
+        let index = |planned: u64| planned * step + number;
+        let is_over =
+            |planned: u64| now_ns >= end_ns || count_max.is_some_and(|max| index(planned) >= max);
+        let room: usize = self.free.iter().map(VecDeque::len).sum();
+        let first = self.plan.first_index;
+        let mut wanted = Vec::new();
+        for _ in 0..room {
+            if is_over(self.planned + wanted.len() as u64) {
+                break;
+            }
+            wanted.push(first + index(self.planned + wanted.len() as u64));
+        }
+        for index in wanted {
+            // The target is that of a free connection: the answer decides, not the plan.
+            let targets = self.free.len();
+            let free = |target: &usize| self.free[*target].len() > self.queues[*target].len();
+            let preferred = index as usize % targets;
+            let target = (preferred..targets).chain(0..preferred).find(free);
+            self.plan_one_for(target.unwrap_or(preferred), index, now_ns);
+        }
+        (!is_over(self.planned)).then_some(u64::MAX)
+    }
+
+    fn plan_one(&mut self, index: u64, due_ns: u64) {
+        // Numbers of one thread are a stride apart: without the division some targets would get none.
+        let target = (index / self.step) as usize % self.queues.len();
+        self.plan_one_for(target, index, due_ns);
+    }
+
+    fn plan_one_for(&mut self, target: usize, index: u64, due_ns: u64) {
+        self.planned += 1;
+        self.next_index = self.next_index.max(index + 1);
+        let operation = self.plan.source.ask(index, &mut self.key).operation;
+        self.recorder.planned(operation, target, due_ns);
+        let waiting = Waiting {
+            index,
+            operation,
+            due_ns,
+        };
+        if self.queues[target].len() >= BACKLOG_LEN_MAX {
+            let now_ns = self.now_ns();
+            self.unsent(target, waiting, now_ns);
+        } else {
+            self.queues[target].push_back(waiting);
+        }
+    }
+
+    fn keep_failure(&mut self, index: u64) {
+        if self.plan.keeps_failures && self.failures.len() < FAILURES_KEPT_MAX {
+            self.failures.push(index);
+        }
+    }
+
+    fn unsent(&mut self, target: usize, waiting: Waiting, now_ns: u64) {
+        self.keep_failure(waiting.index);
+        self.errors += 1;
+        self.recorder.ended(&Ended {
+            operation: waiting.operation,
+            target,
+            due_ns: waiting.due_ns,
+            sent_ns: 0,
+            done_ns: now_ns,
+            received_bytes: 0,
+            body_bytes: 0,
+            scanned: 0,
+            end: End::Unsent,
+        });
+    }
+
+    fn drop_queues(&mut self, now_ns: u64) {
+        for target in 0..self.queues.len() {
+            while let Some(waiting) = self.queues[target].pop_front() {
+                self.unsent(target, waiting, now_ns);
+            }
+        }
+    }
+
+    /// Gives waiting requests to free connections.
+    fn dispatch(&mut self, now_ns: u64) {
+        for target in 0..self.queues.len() {
+            while let Some(&waiting) = self.queues[target].front() {
+                if self.is_late(waiting.due_ns, now_ns) {
+                    self.queues[target].pop_front();
+                    self.unsent(target, waiting, now_ns);
+                    continue;
+                }
+                let Some(slot) = self.free[target].pop_front() else {
+                    break;
+                };
+                let slot = slot as usize;
+                self.connections[slot].is_listed = false;
+                if !self.connections[slot].is_open() {
+                    continue;
+                }
+                self.queues[target].pop_front();
+                let ready_ns = waiting.due_ns.max(self.connections[slot].free_since_ns);
+                self.append(slot, waiting, ready_ns);
+                self.list(slot);
+            }
+        }
+    }
+
+    fn is_late(&self, due_ns: u64, now_ns: u64) -> bool {
+        now_ns.saturating_sub(due_ns) > self.plan.timeout.as_nanos() as u64
+    }
+
+    /// Renders a request into the buffer of its connection.
+    fn append(&mut self, slot: usize, waiting: Waiting, ready_ns: u64) {
+        let ask = self.plan.source.ask(waiting.index, &mut self.key);
+        let connection = &mut self.connections[slot];
+        let templates = &self.plan.targets[connection.target].templates;
+        let value = self.plan.source.value(&ask);
+        let out = connection.out();
+        let before = out.len();
+        if ask.is_target {
+            let method = match ask.operation {
+                Operation::Put => "PUT",
+                Operation::Delete => "DELETE",
+                _ => "GET",
+            };
+            templates.recorded(method, &self.key, value, out);
+        } else {
+            let condition: &[u8] = match ask.operation {
+                Operation::Create => b"If-None-Match: *",
+                _ => b"",
+            };
+            let fill = Fill {
+                key: &self.key,
+                value,
+                limit: ask.limit,
+                condition,
+            };
+            templates.first(ask.operation).render(&fill, out);
+        }
+        let bytes = (out.len() - before) as u64;
+        connection.in_flight.push_back(Pending {
+            index: waiting.index,
+            operation: ask.operation,
+            due_ns: waiting.due_ns,
+            ready_ns,
+            sent_ns: 0,
+            bytes,
+            received_bytes: 0,
+            is_second: false,
+        });
+        self.in_flight += 1;
+        self.mark_dirty(slot);
+    }
+
+    fn mark_dirty(&mut self, slot: usize) {
+        if !self.connections[slot].is_dirty {
+            self.connections[slot].is_dirty = true;
+            self.dirty.push(slot as u32);
+        }
+    }
+
+    /// Writes what was rendered since the last time.
+    fn flush(&mut self) {
+        while let Some(slot) = self.dirty.pop() {
+            let slot = slot as usize;
+            self.connections[slot].is_dirty = false;
+            let now_ns = self.now_ns();
+            let connection = &mut self.connections[slot];
+            let target = connection.target;
+            for pending in connection.in_flight.iter_mut().rev() {
+                // What is not written yet stands at the end.
+                if pending.bytes == 0 {
+                    break;
+                }
+                let at = SentAt {
+                    due_ns: pending.due_ns,
+                    ready_ns: pending.ready_ns,
+                    sent_ns: now_ns,
+                    is_first: !pending.is_second,
+                };
+                self.recorder
+                    .sent(pending.operation, target, at, pending.bytes);
+                pending.bytes = 0;
+                if !pending.is_second {
+                    pending.sent_ns = now_ns.max(1);
+                }
+            }
+            if let Wrote::Failed(errno) = connection.write(&self.epoll) {
+                self.broke(slot, &std::io::Error::from(errno).to_string(), now_ns);
+            }
+        }
+    }
+
+    fn note(&mut self, sentence: impl FnOnce() -> String) {
+        if self.trouble.is_none() {
+            self.trouble = Some(sentence());
+        }
+    }
+
+    /// A connection is of no use any more; what was in flight on it broke.
+    fn broke(&mut self, slot: usize, why: &str, now_ns: u64) {
+        self.note(|| why.to_owned());
+        self.fail_in_flight(slot, now_ns, End::Broken);
+        self.connections[slot].close(now_ns, true);
+    }
+
+    fn fail_in_flight(&mut self, slot: usize, now_ns: u64, end: End) {
+        let target = self.connections[slot].target;
+        let mut first = true;
+        while let Some(pending) = self.connections[slot].in_flight.pop_front() {
+            self.in_flight -= 1;
+            self.errors += 1;
+            self.keep_failure(pending.index);
+            let is_late = self.is_late(pending.due_ns, now_ns);
+            // What shared the connection with one that was given up broke, unless it is late as well.
+            let own = match end {
+                End::Timeout if !first && !is_late => End::Broken,
+                End::Broken if is_late => End::Timeout,
+                end => end,
+            };
+            first = false;
+            self.recorder.ended(&Ended {
+                operation: pending.operation,
+                target,
+                due_ns: pending.due_ns,
+                sent_ns: pending.sent_ns,
+                done_ns: now_ns,
+                received_bytes: pending.received_bytes,
+                body_bytes: 0,
+                scanned: 0,
+                end: if pending.sent_ns == 0 {
+                    End::Unsent
+                } else {
+                    own
+                },
+            });
+        }
+    }
+
+    fn reopen(&mut self, slot: usize, now_ns: u64) {
+        if let Err(errno) = self.connections[slot].open(&self.epoll, now_ns) {
+            self.note(|| std::io::Error::from(errno).to_string());
+        }
+    }
+
+    /// Timeouts and reconnects.
+    fn sweep(&mut self, now_ns: u64) {
+        for slot in 0..self.connections.len() {
+            let connection = &self.connections[slot];
+            let front = connection.in_flight.front();
+            if front.is_some_and(|front| self.is_late(front.due_ns, now_ns)) {
+                self.note(|| "no answer in time".to_owned());
+                self.fail_in_flight(slot, now_ns, End::Timeout);
+                self.connections[slot].close(now_ns, false);
+            }
+            if self.connections[slot].wants_to_open(now_ns) {
+                self.reopen(slot, now_ns);
+            }
+        }
+        let timeout_ns = self.plan.timeout.as_nanos() as u64;
+        for target in 0..self.queues.len() {
+            while let Some(&waiting) = self.queues[target].front() {
+                if now_ns.saturating_sub(waiting.due_ns) <= timeout_ns {
+                    break;
+                }
+                self.queues[target].pop_front();
+                self.unsent(target, waiting, now_ns);
+            }
+        }
+    }
+
+    /// The run was cut and its grace is over.
+    fn give_up_all(&mut self, now_ns: u64) {
+        for slot in 0..self.connections.len() {
+            if !self.connections[slot].in_flight.is_empty() {
+                self.fail_in_flight(slot, now_ns, End::Timeout);
+                self.connections[slot].close(now_ns, false);
+            }
+        }
+    }
+
+    fn sample(&mut self, now_ns: u64) {
+        let cpu_ns = thread_cpu_ns();
+        let starved_ns = thread_starved_ns();
+        let used = Used {
+            starved_ns: starved_ns.saturating_sub(self.sample.starved_ns),
+            cpu_ns: cpu_ns - self.sample.cpu_ns,
+            spun_ns: self.spun_ns - self.sample.spun_ns,
+            wall_ns: now_ns.saturating_sub(self.sample.last_ns),
+            in_flight: self.in_flight,
+            backlog: self.queues.iter().map(|queue| queue.len() as u64).sum(),
+        };
+        let last = self.ends_ns.len() - 1;
+        self.recorder
+            .used(self.sample.phase, self.sample.second, used);
+        self.sample.cpu_ns = cpu_ns;
+        self.sample.starved_ns = starved_ns;
+        self.sample.spun_ns = self.spun_ns;
+        self.sample.last_ns = now_ns;
+        // A thread that was late by seconds finds its place again.
+        while now_ns >= self.sample.at_ns {
+            let end_ns = self.ends_ns[self.sample.phase];
+            if self.sample.at_ns >= end_ns && self.sample.phase < last {
+                self.sample.phase += 1;
+                self.sample.second = 0;
+                self.sample.at_ns = (end_ns + SECOND_NS).min(self.ends_ns[self.sample.phase]);
+            } else {
+                self.sample.second += 1;
+                self.sample.at_ns += SECOND_NS;
+                if self.sample.phase < last {
+                    self.sample.at_ns = self.sample.at_ns.min(end_ns);
+                }
+            }
+        }
+    }
+
+    /// Adds what happened since the last time to the numbers that others read.
+    fn show(&self, progress: &Progress, shown: &mut [u64; 3]) {
+        let now = [self.planned, self.answered, self.errors];
+        let cells = [&progress.planned, &progress.answered, &progress.errors];
+        for ((now, shown), cell) in now.into_iter().zip(shown).zip(cells) {
+            cell.fetch_add(now - *shown, Relaxed);
+            *shown = now;
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The reading half of a thread of the driver: from a ready socket to an accounted answer.
+//!
+//! ```text
+//! ready ─► receive ─► answers (pieces are held until whole) ─► answer ─► recorder, free connection
+//!                                                              ╲─► second half: write behind a read
+//! ```
+//!
+//! Invariants
+//! 1. Answers are taken in the order of the requests on their connection.
+//! 2. An answer that nobody asked for, or whose length is in doubt, ends its connection.
+//!
+//! Not here: sending, timeouts (`worker.rs`), the shape of answers (`answer.rs`).
+//! See: RFC 9112, section 9.
+
+use super::Worker;
+use crate::driver::answer::{Found, Whole};
+use crate::driver::connection::{Pending, Wrote};
+use crate::recorder::{End, Ended};
+use crate::template::Fill;
+use dendra_base::workload::Operation;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use std::io::Write;
+
+impl Worker<'_> {
+    /// Something happened to a socket.
+    pub(super) fn ready(&mut self, slot: usize, flags: EventFlags, buffer: &mut [u8]) {
+        if self.connections[slot].is_opening() {
+            let now_ns = self.now_ns();
+            match self.connections[slot].opened(&self.epoll, now_ns) {
+                Ok(()) => {
+                    self.recorder.connected(now_ns);
+                    self.list(slot);
+                }
+                Err(errno) => self.note(|| std::io::Error::from(errno).to_string()),
+            }
+            return;
+        }
+        if flags.contains(EventFlags::OUT) {
+            if let Wrote::Failed(errno) = self.connections[slot].write(&self.epoll) {
+                let now_ns = self.now_ns();
+                self.broke(slot, &std::io::Error::from(errno).to_string(), now_ns);
+                return;
+            }
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            self.receive(slot, buffer);
+        }
+    }
+
+    fn receive(&mut self, slot: usize, buffer: &mut [u8]) {
+        loop {
+            let Some(socket) = self.connections[slot].socket() else {
+                return;
+            };
+            let len = match recv(socket, &mut *buffer, RecvFlags::empty()) {
+                Ok((len, _)) => len,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return,
+                Err(errno) => {
+                    let now_ns = self.now_ns();
+                    self.broke(slot, &std::io::Error::from(errno).to_string(), now_ns);
+                    return;
+                }
+            };
+            let now_ns = self.now_ns();
+            if len == 0 {
+                self.ended(slot, now_ns);
+                return;
+            }
+            self.answers(slot, &buffer[..len], now_ns);
+            // A read that did not fill the buffer emptied the socket: asking again would be wasted.
+            if len < buffer.len() {
+                return;
+            }
+        }
+    }
+
+    /// The peer closed its side.
+    fn ended(&mut self, slot: usize, now_ns: u64) {
+        if let Some(whole) = self.connections[slot].reader.close() {
+            self.answer(slot, whole, now_ns);
+        }
+        if self.connections[slot].in_flight.is_empty() {
+            // Idle connections may be closed at any time; the next one is made at once.
+            self.connections[slot].close(now_ns, false);
+            self.reopen(slot, now_ns);
+        } else if self.connections[slot].reader.is_between() {
+            self.broke(slot, "the connection was closed before the answer", now_ns);
+        } else {
+            self.broke(
+                slot,
+                "the connection was closed inside of an answer",
+                now_ns,
+            );
+        }
+    }
+
+    /// Reads answers from bytes that came.
+    fn answers(&mut self, slot: usize, bytes: &[u8], now_ns: u64) {
+        let mut held = std::mem::take(&mut self.connections[slot].held);
+        let is_held = !held.is_empty();
+        if is_held {
+            held.extend_from_slice(bytes);
+        }
+        let all = if is_held { &held[..] } else { bytes };
+        let Some(at) = self.answers_in(slot, all, now_ns) else {
+            return;
+        };
+        if is_held {
+            held.drain(..at);
+        } else {
+            held.extend_from_slice(&bytes[at..]);
+        }
+        self.connections[slot].held = held;
+    }
+
+    /// How many of the bytes are done with; none when the connection is gone.
+    fn answers_in(&mut self, slot: usize, all: &[u8], now_ns: u64) -> Option<usize> {
+        let mut at = 0;
+        loop {
+            match self.connections[slot].reader.read(&all[at..]) {
+                Found::Need(consumed) => return Some(at + consumed),
+                Found::Whole(consumed, whole) => {
+                    at += consumed;
+                    if !self.answer(slot, whole, now_ns) {
+                        return None;
+                    }
+                }
+                Found::Bad(sentence) => {
+                    self.broke(slot, sentence, now_ns);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// An answer is whole; false when its connection is gone.
+    fn answer(&mut self, slot: usize, whole: Whole, now_ns: u64) -> bool {
+        let connection = &mut self.connections[slot];
+        let target = connection.target;
+        let Some(mut pending) = connection.in_flight.pop_front() else {
+            self.broke(slot, "an answer came that nobody had asked for", now_ns);
+            return false;
+        };
+        connection.is_well();
+        let reads_first = matches!(
+            pending.operation,
+            Operation::ReadModifyWrite | Operation::CompareAndSet
+        );
+        let has_read = matches!(whole.status, 200..=299 | 404);
+        if reads_first && !pending.is_second && has_read && whole.keep_alive {
+            pending.received_bytes = whole.bytes;
+            self.append_second(slot, pending, &whole);
+            return true;
+        }
+        if connection.in_flight.len() + 1 == self.plan.pipeline as usize {
+            connection.free_since_ns = now_ns;
+        }
+        self.in_flight -= 1;
+        self.answered += 1;
+        if whole.status >= 400 && !matches!(whole.status, 404 | 412) {
+            self.errors += 1;
+            self.keep_failure(pending.index);
+        }
+        self.recorder.ended(&Ended {
+            operation: pending.operation,
+            target,
+            due_ns: pending.due_ns,
+            sent_ns: pending.sent_ns,
+            done_ns: now_ns,
+            received_bytes: whole.bytes + pending.received_bytes,
+            body_bytes: whole.body_bytes,
+            scanned: whole.records,
+            end: End::Answer(whole.status),
+        });
+        if whole.keep_alive {
+            self.list(slot);
+            return true;
+        }
+        if self.connections[slot].in_flight.is_empty() {
+            self.connections[slot].close(now_ns, false);
+            self.reopen(slot, now_ns);
+        } else {
+            self.broke(slot, "the server closed behind an answer", now_ns);
+        }
+        false
+    }
+
+    /// The write of an operation that has read.
+    fn append_second(&mut self, slot: usize, mut pending: Pending, whole: &Whole) {
+        let ask = self.plan.source.ask(pending.index, &mut self.key);
+        let mut condition = Vec::new();
+        if pending.operation == Operation::CompareAndSet {
+            let written = match whole.version {
+                Some(version) => write!(condition, "If-Match: \"{version}\""),
+                None => write!(condition, "If-None-Match: *"),
+            };
+            written.expect("a Vec takes every write");
+        }
+        let connection = &mut self.connections[slot];
+        let template = self.plan.targets[connection.target].templates.second();
+        let fill = Fill {
+            key: &self.key,
+            value: self.plan.source.value(&ask),
+            limit: 0,
+            condition: &condition,
+        };
+        let out = connection.out();
+        let before = out.len();
+        template.render(&fill, out);
+        pending.bytes = (out.len() - before) as u64;
+        pending.is_second = true;
+        connection.in_flight.push_back(pending);
+        self.mark_dirty(slot);
+    }
+}

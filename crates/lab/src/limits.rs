@@ -1,0 +1,66 @@
+//! Bounds of the lab, each with its reason.
+
+/// Requests of one target and one thread that are due and wait for a connection. More are given up
+/// at once and counted as unsent: 16 bytes each, so this is 16 MiB, ten seconds at 100,000/s.
+pub const BACKLOG_LEN_MAX: usize = 1 << 20;
+
+/// Connections of one run.
+pub const CONNECTIONS_MAX: u32 = 16_384;
+
+/// Threads of one run.
+pub const THREADS_MAX: u32 = 64;
+
+/// Requests in flight on one connection.
+pub const PIPELINE_MAX: u32 = 1024;
+
+/// Longest head of an answer is the wire crate's bound; this is what one read takes from a socket.
+pub const READ_BYTES: usize = 64 << 10;
+
+/// Largest value that a workload writes: the store's own largest default, eight times.
+pub const VALUE_BYTES_MAX: u32 = 8 << 20;
+
+/// Bytes of a body that is chunked; more is a broken answer.
+pub const ANSWER_BYTES_MAX: u64 = 1 << 40;
+
+/// Rows of one ammo file or access log; they are held in memory.
+pub const AMMO_ROWS_MAX: usize = 20_000_000;
+
+/// Planned requests a second.
+pub const RATE_MAX: f64 = 10_000_000.0;
+
+/// Longest phase, seconds: a day.
+pub const DURATION_S_MAX: f64 = 86_400.0;
+
+/// Stages of a schedule.
+pub const STAGES_MAX: usize = 100_000;
+
+/// A sleeping thread wakes at least this often, to see Ctrl-C and timeouts. Milliseconds.
+pub const NAP_MS_MAX: u64 = 20;
+
+/// How long before an instant the generator stops sleeping and spins, nanoseconds: what a timer of
+/// this kernel is late by, at most a few microseconds.
+pub const SPIN_NS: u64 = 4_000;
+
+/// A request that left later than this, with a connection free, missed its instant: microseconds.
+pub const SEND_LAG_LIMIT_US: f64 = 1_000.0;
+
+/// Share of requests that may miss their instant before the run is void.
+pub const MISSED_SHARE_MAX: f64 = 0.01;
+
+/// Share of a processor above which a thread of the generator counts as saturated.
+pub const BUSY_SHARE_MAX: f64 = 0.95;
+
+/// Wait before the second attempt to connect; doubles up to the next one. Milliseconds.
+pub const RECONNECT_MS_MIN: u64 = 5;
+
+/// Longest wait between two attempts to connect, milliseconds.
+pub const RECONNECT_MS_MAX: u64 = 500;
+
+/// How long the first connections may take, milliseconds.
+pub const CONNECT_MS_MAX: u64 = 3_000;
+
+/// After Ctrl-C, answers of requests in flight are awaited this long, milliseconds.
+pub const CUT_GRACE_MS: u64 = 500;
+
+/// Longest answer of an admin port that is read, bytes.
+pub const ADMIN_BYTES_MAX: usize = 64 << 20;

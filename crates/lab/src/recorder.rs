@@ -1,0 +1,666 @@
+//! What became of every request of one thread, and the sum over all threads.
+//!
+//! ```text
+//! planned ─► sent ─► ended(how) ─► Recorder ─┐
+//! planned ─► …                    Recorder ─┴─ merge ─► run::Phase
+//! ```
+//!
+//! Invariants
+//! 1. `planned` and `ended` are called once for each request: the counts are whole
+//!    (`run::Counts::is_whole`).
+//! 2. A request belongs to the phase that its planned instant lies in, whenever it ends.
+//! 3. Memory grows with seconds and operations, not with requests.
+//!
+//! Not here: clocks (all times are arguments, nanoseconds since the start).
+//! See: docs/lab/run-json.md.
+
+use crate::run::{
+    Counts, Generator, GeneratorSecond, HEAT_BUCKETS, Latency, OpResult, Phase, PhaseKind, Second,
+    TargetResult, Verdict,
+};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use dendra_base::workload::{OPERATIONS, Operation};
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+
+/// Longest time that a histogram tells from longer ones: an hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A whole answer with this status.
+    Answer(u16),
+    /// No whole answer in time.
+    Timeout,
+    /// The connection broke under it.
+    Broken,
+    /// It was never sent.
+    Unsent,
+}
+
+/// What is known of a request at its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// What it was.
+    pub operation: Operation,
+    /// Index of the target.
+    pub target: usize,
+    /// Planned instant.
+    pub due_ns: u64,
+    /// When its first byte went out; zero when it did not.
+    pub sent_ns: u64,
+    /// When it ended.
+    pub done_ns: u64,
+    /// Bytes of the answer with its head.
+    pub received_bytes: u64,
+    /// Bytes of the answer's body.
+    pub body_bytes: u64,
+    /// Records in the answer to a scan.
+    pub scanned: u64,
+    /// How.
+    pub end: End,
+}
+
+/// Times, as a histogram and as a heat map.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Times {
+    histogram: Option<Box<Histogram<u64>>>,
+    heat: Vec<[u32; HEAT_BUCKETS]>,
+}
+
+/// The bucket of the heat map that a time falls in: four an octave of microseconds.
+fn heat_bucket(ns: u64) -> usize {
+    // Quarters of an octave, as the fractions of a float.
+    const QUARTERS: [u64; 3] = [0x306f_e0a3_1b715, 0x6a09_e667_f3bcd, 0xae89_f995_ad3ad];
+    let us = ns as f64 / 1000.0;
+    if us < 1.0 {
+        return 0;
+    }
+    let bits = us.to_bits();
+    let octave = (bits >> 52) as usize - 1023;
+    let fraction = bits & ((1 << 52) - 1);
+    let quarter = QUARTERS.iter().filter(|&&bound| fraction >= bound).count();
+    (4 * octave + quarter).min(HEAT_BUCKETS - 1)
+}
+
+fn histogram() -> Box<Histogram<u64>> {
+    Box::new(Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("three digits of an hour fit"))
+}
+
+impl Times {
+    /// One more time.
+    pub(crate) fn add(&mut self, ns: u64) {
+        self.histogram
+            .get_or_insert_with(histogram)
+            .saturating_record(ns);
+    }
+
+    /// One more time, of a request that was due in this second.
+    fn add_in(&mut self, second: usize, ns: u64) {
+        self.add(ns);
+        row(&mut self.heat, second, || [0; HEAT_BUCKETS])[heat_bucket(ns)] += 1;
+    }
+
+    fn merge(&mut self, other: &Times) {
+        if let Some(theirs) = &other.histogram {
+            self.histogram
+                .get_or_insert_with(histogram)
+                .add(theirs.as_ref())
+                .expect("both have the same bounds");
+        }
+        for (second, theirs) in other.heat.iter().enumerate() {
+            let ours = row(&mut self.heat, second, || [0; HEAT_BUCKETS]);
+            for (our, their) in ours.iter_mut().zip(theirs) {
+                *our += their;
+            }
+        }
+    }
+
+    fn latency(&self) -> Latency {
+        let Some(histogram) = self.histogram.as_deref() else {
+            return Latency::default();
+        };
+        let us = |ns: u64| ns as f64 / 1000.0;
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(histogram, &mut bytes)
+            .expect("a Vec takes every write, and the bounds are those of the format");
+        let names = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99];
+        let trimmed = |row: &[u32; HEAT_BUCKETS]| {
+            let used = row
+                .iter()
+                .rposition(|&count| count > 0)
+                .map_or(0, |last| last + 1);
+            row[..used].iter().map(|&count| u64::from(count)).collect()
+        };
+        Latency {
+            count: histogram.len(),
+            min_us: us(histogram.min()),
+            mean_us: histogram.mean() / 1000.0,
+            stdev_us: histogram.stdev() / 1000.0,
+            max_us: us(histogram.max()),
+            percentiles_us: names
+                .iter()
+                .map(|&p| (format!("p{p}"), us(histogram.value_at_percentile(p))))
+                .collect(),
+            hdr: STANDARD.encode(bytes),
+            heat: self.heat.iter().map(trimmed).collect(),
+        }
+    }
+}
+
+/// Row `index`, which is made when it is not there yet.
+fn row<T: Clone>(rows: &mut Vec<T>, index: usize, empty: impl Fn() -> T) -> &mut T {
+    if rows.len() <= index {
+        rows.resize(index + 1, empty());
+    }
+    &mut rows[index]
+}
+
+#[derive(Clone, Debug, Default)]
+struct OpRecord {
+    counts: Counts,
+    /// Like `counts.statuses`, which is slower to count in.
+    statuses: Vec<(u16, u64)>,
+    seconds: Vec<Second>,
+    response: Times,
+    given_up: Times,
+    service: Times,
+    refused: Times,
+    failed: Times,
+}
+
+#[derive(Clone, Debug, Default)]
+struct TargetRecord {
+    counts: Counts,
+    response: Times,
+    service: Times,
+}
+
+/// Is a status what was asked for?
+fn verdict_of(operation: Operation, status: u16) -> Said {
+    match (status, operation) {
+        (429 | 503 | 507, _) => Said::NotNow,
+        (100..=399, _) => Said::Done,
+        (404, Operation::Get | Operation::Delete | Operation::Scan) => Said::Missing,
+        (412, Operation::Create | Operation::CompareAndSet) => Said::ConditionFailed,
+        _ => Said::Failed,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Done,
+    Missing,
+    ConditionFailed,
+    NotNow,
+    Failed,
+}
+
+impl Said {
+    fn is_ok(self) -> bool {
+        matches!(self, Said::Done | Said::Missing | Said::ConditionFailed)
+    }
+}
+
+fn count_end(counts: &mut Counts, ended: &Ended) {
+    match ended.end {
+        End::Answer(status) => {
+            counts.answered += 1;
+            match verdict_of(ended.operation, status) {
+                Said::NotNow => counts.refused += 1,
+                Said::Failed => counts.failed += 1,
+                Said::Done => counts.ok += 1,
+                Said::Missing => {
+                    counts.ok += 1;
+                    counts.misses += 1;
+                }
+                Said::ConditionFailed => {
+                    counts.ok += 1;
+                    counts.conditions_failed += 1;
+                }
+            }
+        }
+        End::Timeout => counts.timeouts += 1,
+        End::Broken => counts.broken += 1,
+        End::Unsent => counts.unsent += 1,
+    }
+    counts.received_bytes += ended.received_bytes;
+    counts.body_bytes += ended.body_bytes;
+    counts.scanned += ended.scanned;
+}
+
+impl OpRecord {
+    fn end(&mut self, start_ns: u64, ended: &Ended) {
+        count_end(&mut self.counts, ended);
+        let since = |ns: u64| (ns.saturating_sub(start_ns) / SECOND_NS) as usize;
+        let response_ns = ended.done_ns.saturating_sub(ended.due_ns);
+        let service_ns = ended.done_ns.saturating_sub(ended.sent_ns);
+        let due_second = since(ended.due_ns);
+        let second = row(&mut self.seconds, since(ended.done_ns), Second::default);
+        second.received_bytes += ended.received_bytes;
+        match ended.end {
+            End::Answer(status) => {
+                match self.statuses.iter_mut().find(|(known, _)| *known == status) {
+                    Some((_, count)) => *count += 1,
+                    None => self.statuses.push((status, 1)),
+                }
+                let said = verdict_of(ended.operation, status);
+                match said {
+                    Said::NotNow => second.refused += 1,
+                    Said::Failed => second.failed += 1,
+                    _ => second.ok += 1,
+                }
+                second.misses += u64::from(said == Said::Missing);
+                match said {
+                    Said::NotNow => self.refused.add_in(due_second, response_ns),
+                    Said::Failed => self.failed.add_in(due_second, response_ns),
+                    _ => {
+                        self.response.add_in(due_second, response_ns);
+                        self.service.add_in(due_second, service_ns);
+                    }
+                }
+            }
+            End::Timeout | End::Unsent => {
+                second.timeouts += 1;
+                self.response.add_in(due_second, response_ns);
+                self.given_up.add_in(due_second, response_ns);
+            }
+            End::Broken => {
+                second.broken += 1;
+                self.failed.add_in(due_second, response_ns);
+            }
+        }
+    }
+
+    fn merge(&mut self, other: &OpRecord) {
+        self.counts.add(&other.counts);
+        for &(status, count) in &other.statuses {
+            match self.statuses.iter_mut().find(|(known, _)| *known == status) {
+                Some((_, ours)) => *ours += count,
+                None => self.statuses.push((status, count)),
+            }
+        }
+        for (index, theirs) in other.seconds.iter().enumerate() {
+            let ours = row(&mut self.seconds, index, Second::default);
+            ours.planned += theirs.planned;
+            ours.sent += theirs.sent;
+            ours.ok += theirs.ok;
+            ours.misses += theirs.misses;
+            ours.refused += theirs.refused;
+            ours.failed += theirs.failed;
+            ours.timeouts += theirs.timeouts;
+            ours.broken += theirs.broken;
+            ours.received_bytes += theirs.received_bytes;
+            ours.sent_bytes += theirs.sent_bytes;
+        }
+        self.response.merge(&other.response);
+        self.given_up.merge(&other.given_up);
+        self.service.merge(&other.service);
+        self.refused.merge(&other.refused);
+        self.failed.merge(&other.failed);
+    }
+}
+
+/// One phase of one thread, or of all of them once merged.
+#[derive(Clone, Debug, Default)]
+pub struct PhaseRecord {
+    start_ns: u64,
+    end_ns: u64,
+    ops: [Option<Box<OpRecord>>; OPERATIONS],
+    targets: Vec<TargetRecord>,
+    lag: Times,
+    missed: u64,
+    connects: u64,
+    seconds: Vec<GeneratorSecond>,
+    cpu_s: f64,
+    spun_s: f64,
+    starved_s: f64,
+    available_s: f64,
+    busiest_share: f64,
+}
+
+/// What one thread saw.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    phases: Vec<PhaseRecord>,
+    lag_limit_ns: u64,
+    lag_ns_max: u64,
+}
+
+/// What the generator used since the last sample.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Used {
+    /// CPU time with spinning, nanoseconds.
+    pub cpu_ns: u64,
+    /// Time in which it was ready to run and another thread had the processor, nanoseconds.
+    pub starved_ns: u64,
+    /// Time spun, nanoseconds.
+    pub spun_ns: u64,
+    /// Wall time, nanoseconds.
+    pub wall_ns: u64,
+    /// Requests in flight now.
+    pub in_flight: u64,
+    /// Requests that are due and wait, now.
+    pub backlog: u64,
+}
+
+impl Recorder {
+    /// A recorder for phases that end at these instants, one behind the other.
+    pub fn new(ends_ns: &[u64], targets: usize, lag_limit_us: f64) -> Recorder {
+        let starts = std::iter::once(0).chain(ends_ns.iter().copied());
+        let phases = starts.zip(ends_ns).map(|(start_ns, &end_ns)| PhaseRecord {
+            start_ns,
+            end_ns,
+            targets: vec![TargetRecord::default(); targets],
+            ..PhaseRecord::default()
+        });
+        Recorder {
+            phases: phases.collect(),
+            lag_limit_ns: (lag_limit_us * 1000.0) as u64,
+            lag_ns_max: 0,
+        }
+    }
+
+    fn phase(&mut self, due_ns: u64) -> &mut PhaseRecord {
+        let last = self.phases.len() - 1;
+        let index = self.phases[..last].partition_point(|phase| phase.end_ns <= due_ns);
+        &mut self.phases[index]
+    }
+
+    /// A request became due.
+    pub fn planned(&mut self, operation: Operation, target: usize, due_ns: u64) {
+        let phase = self.phase(due_ns);
+        let second = (due_ns.saturating_sub(phase.start_ns) / SECOND_NS) as usize;
+        phase.targets[target].counts.planned += 1;
+        let op = phase.ops[operation as usize].get_or_insert_default();
+        op.counts.planned += 1;
+        row(&mut op.seconds, second, Second::default).planned += 1;
+    }
+
+    /// A request went out; it could have done so at `ready_ns`. `is_first` is false for the second
+    /// half of an operation that reads and writes.
+    pub fn sent(&mut self, operation: Operation, target: usize, at: SentAt, bytes: u64) {
+        let limit_ns = self.lag_limit_ns;
+        let lag_ns = at.sent_ns.saturating_sub(at.ready_ns);
+        if at.is_first {
+            self.lag_ns_max = self.lag_ns_max.max(lag_ns);
+        }
+        let phase = self.phase(at.due_ns);
+        let second = (at.sent_ns.saturating_sub(phase.start_ns) / SECOND_NS) as usize;
+        let op = phase.ops[operation as usize].get_or_insert_default();
+        let row = row(&mut op.seconds, second, Second::default);
+        row.sent_bytes += bytes;
+        op.counts.sent_bytes += bytes;
+        phase.targets[target].counts.sent_bytes += bytes;
+        if at.is_first {
+            row.sent += 1;
+            op.counts.sent += 1;
+            phase.targets[target].counts.sent += 1;
+            phase.lag.add(lag_ns);
+            phase.missed += u64::from(lag_ns > limit_ns);
+        }
+    }
+
+    /// A request came to its end.
+    pub fn ended(&mut self, ended: &Ended) {
+        let phase = self.phase(ended.due_ns);
+        let start_ns = phase.start_ns;
+        phase.ops[ended.operation as usize]
+            .get_or_insert_default()
+            .end(start_ns, ended);
+        let target = &mut phase.targets[ended.target];
+        count_end(&mut target.counts, ended);
+        let response_ns = ended.done_ns.saturating_sub(ended.due_ns);
+        match ended.end {
+            End::Answer(status) => {
+                *target.counts.statuses.entry(status).or_default() += 1;
+                if verdict_of(ended.operation, status).is_ok() {
+                    target.response.add(response_ns);
+                    let service_ns = ended.done_ns.saturating_sub(ended.sent_ns);
+                    target.service.add(service_ns);
+                }
+            }
+            End::Timeout | End::Unsent => target.response.add(response_ns),
+            End::Broken => {}
+        }
+    }
+
+    /// A connection was opened.
+    pub fn connected(&mut self, now_ns: u64) {
+        self.phase(now_ns).connects += 1;
+    }
+
+    /// What the generator used in second `second` of the phase that `now_ns` lies in.
+    pub fn used(&mut self, phase: usize, second: usize, used: Used) {
+        let lag_us = std::mem::take(&mut self.lag_ns_max) as f64 / 1000.0;
+        let phase = &mut self.phases[phase];
+        let cpu_s = used.cpu_ns.saturating_sub(used.spun_ns) as f64 / 1e9;
+        let entry = row(&mut phase.seconds, second, GeneratorSecond::default);
+        entry.in_flight = used.in_flight;
+        entry.backlog = used.backlog;
+        entry.cpu_s += cpu_s;
+        entry.send_lag_us_max = entry.send_lag_us_max.max(lag_us);
+        phase.cpu_s += cpu_s;
+        phase.spun_s += used.spun_ns as f64 / 1e9;
+        phase.starved_s += used.starved_ns as f64 / 1e9;
+        phase.available_s += used.wall_ns as f64 / 1e9;
+        if phase.available_s > 0.0 {
+            phase.busiest_share = (phase.cpu_s + phase.starved_s) / phase.available_s;
+        }
+    }
+
+    /// The phases.
+    pub fn into_phases(self) -> Vec<PhaseRecord> {
+        self.phases
+    }
+}
+
+/// When a request went out.
+#[derive(Clone, Copy, Debug)]
+pub struct SentAt {
+    /// Planned instant.
+    pub due_ns: u64,
+    /// The later of the planned instant and of when a connection was free.
+    pub ready_ns: u64,
+    /// When it went.
+    pub sent_ns: u64,
+    /// Not the second half of an operation that reads and writes.
+    pub is_first: bool,
+}
+
+impl PhaseRecord {
+    /// Adds what another thread saw of the same phase.
+    pub fn merge(&mut self, other: &PhaseRecord) {
+        for (ours, theirs) in self.ops.iter_mut().zip(&other.ops) {
+            if let Some(theirs) = theirs {
+                ours.get_or_insert_default().merge(theirs);
+            }
+        }
+        for (ours, theirs) in self.targets.iter_mut().zip(&other.targets) {
+            ours.counts.add(&theirs.counts);
+            ours.response.merge(&theirs.response);
+            ours.service.merge(&theirs.service);
+        }
+        self.lag.merge(&other.lag);
+        self.missed += other.missed;
+        self.connects += other.connects;
+        for (index, theirs) in other.seconds.iter().enumerate() {
+            let ours = row(&mut self.seconds, index, GeneratorSecond::default);
+            ours.in_flight += theirs.in_flight;
+            ours.backlog += theirs.backlog;
+            ours.cpu_s += theirs.cpu_s;
+            ours.send_lag_us_max = ours.send_lag_us_max.max(theirs.send_lag_us_max);
+        }
+        self.cpu_s += other.cpu_s;
+        self.spun_s += other.spun_s;
+        self.starved_s += other.starved_s;
+        self.available_s += other.available_s;
+        self.busiest_share = self.busiest_share.max(other.busiest_share);
+    }
+
+    /// The phase as it is written; the verdict is the caller's.
+    pub fn finish(&self, name: String, kind: PhaseKind, origin_s: f64, lag_limit_us: f64) -> Phase {
+        let mut counts = Counts::default();
+        let mut ops = Vec::new();
+        for (operation, record) in Operation::ALL.iter().zip(&self.ops) {
+            let Some(record) = record else { continue };
+            let mut own = record.counts.clone();
+            own.statuses = record.statuses.iter().copied().collect();
+            counts.add(&own);
+            ops.push(OpResult {
+                op: operation.name().to_owned(),
+                counts: own,
+                seconds: record.seconds.clone(),
+                response: record.response.latency(),
+                given_up: record.given_up.latency(),
+                service: record.service.latency(),
+                refused: record.refused.latency(),
+                failed: record.failed.latency(),
+            });
+        }
+        let targets = self.targets.iter().map(|target| TargetResult {
+            counts: target.counts.clone(),
+            response: target.response.latency(),
+            service: target.service.latency(),
+        });
+        let cpu_us_per_request = match counts.sent {
+            0 => 0.0,
+            sent => self.cpu_s * 1e6 / sent as f64,
+        };
+        Phase {
+            name,
+            kind,
+            start_s: origin_s + self.start_ns as f64 / 1e9,
+            length_s: (self.end_ns - self.start_ns) as f64 / 1e9,
+            rate: 0.0,
+            verdict: Verdict::Valid,
+            counts,
+            ops,
+            targets: targets.collect(),
+            generator: Generator {
+                send_lag: self.lag.latency(),
+                missed: self.missed,
+                send_lag_limit_us: lag_limit_us,
+                cpu_s: self.cpu_s,
+                spun_s: self.spun_s,
+                starved_s: self.starved_s,
+                available_s: self.available_s,
+                busiest_share: self.busiest_share,
+                cpu_us_per_request,
+                connects: self.connects,
+                seconds: self.seconds.clone(),
+            },
+        }
+    }
+
+    /// Ends the phase early: a run that was cut.
+    pub fn cut(&mut self, at_ns: u64) {
+        self.end_ns = self.end_ns.min(at_ns).max(self.start_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::heat_bound_us;
+
+    fn ended(end: End, due_ns: u64, done_ns: u64) -> Ended {
+        Ended {
+            operation: Operation::Get,
+            target: 0,
+            due_ns,
+            sent_ns: due_ns + 10,
+            done_ns,
+            received_bytes: 7,
+            body_bytes: 3,
+            scanned: 0,
+            end,
+        }
+    }
+
+    #[test]
+    fn every_end_is_counted_once_and_in_its_phase() {
+        let mut recorder = Recorder::new(&[SECOND_NS, 3 * SECOND_NS], 1, 1000.0);
+        let ends = [
+            End::Answer(200),
+            End::Answer(404),
+            End::Answer(503),
+            End::Answer(500),
+            End::Timeout,
+            End::Broken,
+            End::Unsent,
+        ];
+        for (i, end) in ends.into_iter().enumerate() {
+            // The first four belong to the first phase, although the last ends behind it.
+            let due_ns = i as u64 * SECOND_NS / 4;
+            recorder.planned(Operation::Get, 0, due_ns);
+            recorder.ended(&ended(end, due_ns, due_ns + SECOND_NS / 2));
+        }
+        let phases = recorder.into_phases();
+        let finish =
+            |record: &PhaseRecord| record.finish("p".to_owned(), PhaseKind::Measure, 0.0, 1000.0);
+        let (first, second) = (finish(&phases[0]), finish(&phases[1]));
+        assert!(first.counts.is_whole() && second.counts.is_whole());
+        assert_eq!((first.counts.planned, second.counts.planned), (4, 3));
+        assert_eq!((first.counts.ok, first.counts.misses), (2, 1));
+        assert_eq!((first.counts.refused, first.counts.failed), (1, 1));
+        // What was given up is in the picture, with the time it had waited.
+        assert_eq!(second.ops[0].response.count, 2);
+        assert_eq!(first.ops[0].seconds.len(), 2);
+        assert_eq!(first.targets[0].counts, first.counts);
+    }
+
+    #[test]
+    fn merged_halves_are_the_whole() {
+        let ends_ns = [SECOND_NS];
+        let mut whole = Recorder::new(&ends_ns, 1, 1.0);
+        let mut halves = [whole.clone(), whole.clone()];
+        for i in 0..1000u64 {
+            let end = ended(End::Answer(200), i, i * 1000 + 5);
+            for recorder in [&mut whole, &mut halves[(i % 2) as usize]] {
+                recorder.planned(Operation::Get, 0, i);
+                recorder.ended(&end);
+            }
+        }
+        let [one, two] = halves.map(|half| half.into_phases().remove(0));
+        let mut sum = one;
+        sum.merge(&two);
+        let finish =
+            |record: &PhaseRecord| record.finish("p".to_owned(), PhaseKind::Measure, 0.0, 1.0);
+        assert_eq!(finish(&sum), finish(&whole.into_phases()[0]));
+    }
+
+    #[test]
+    fn the_histogram_reads_back_from_its_text() {
+        let mut times = Times::default();
+        for us in 1..=1000u64 {
+            times.add_in(0, us * 1000);
+        }
+        let latency = times.latency();
+        let bytes = STANDARD.decode(&latency.hdr).expect("it is base64");
+        let back: Histogram<u64> = hdrhistogram::serialization::Deserializer::new()
+            .deserialize(&mut bytes.as_slice())
+            .expect("it is a histogram");
+        assert_eq!(back.len(), 1000);
+        let p99 = latency.percentiles_us["p99"];
+        assert!((p99 / 990.0 - 1.0).abs() < 0.002, "{p99}");
+        assert_eq!(latency.heat[0].iter().sum::<u64>(), 1000);
+    }
+
+    #[test]
+    fn the_heat_map_puts_each_time_between_its_bounds() {
+        for ns in [0, 999, 1000, 1189, 1190, 1_000_000, 123_456_789, u64::MAX] {
+            let bucket = heat_bucket(ns);
+            let us = ns as f64 / 1000.0;
+            assert!(us >= heat_bound_us(bucket), "{ns} in {bucket}");
+            if bucket + 1 < HEAT_BUCKETS {
+                assert!(us < heat_bound_us(bucket + 1), "{ns} in {bucket}");
+            }
+        }
+    }
+}

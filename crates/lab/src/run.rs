@@ -1,0 +1,665 @@
+//! `run.json`: everything one run of the lab saw, as values that a page, a diff or a script can read.
+//!
+//! ```text
+//! Run ─┬─ tool, command, machine, settings, workload, targets      what was asked, where
+//!      ├─ phases[] ─┬─ counts                                      every planned request, once
+//!      │            ├─ ops[] ─ counts, seconds[], response, service, refused, failed
+//!      │            ├─ targets[]                                   the same by URL, without seconds
+//!      │            └─ generator                                   the instrument's own error
+//!      ├─ servers[]                                                /metrics once a second, by target
+//!      ├─ search, overload                                         courses, pointing at phases
+//!      └─ profiles[]                                               folded stacks
+//! ```
+//!
+//! Invariants
+//! 1. `format` changes when a field changes its meaning or goes; a new optional field does not
+//!    change it, and readers ignore fields that they do not know.
+//! 2. In every [`Counts`]: `planned = answered + timeouts + broken + unsent`, and
+//!    `answered = ok + refused + failed`.
+//! 3. Times `*_s` without other words are seconds since the start of the run. Latencies are in
+//!    microseconds in summaries and in nanoseconds inside of the histograms.
+//!
+//! Not here: how the figures come about (`driver/`, `recorder.rs`), how they look (`page`).
+//! See: docs/lab/run-json.md.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// The version that this code writes and the only one that it reads.
+pub const FORMAT: u32 = 1;
+
+/// One run of `dendra bench`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Always [`FORMAT`].
+    pub format: u32,
+    /// What measured.
+    pub tool: Tool,
+    /// The command line as it was given, the program's name first.
+    pub command: Vec<String>,
+    /// Wall clock at the start, milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// Seconds from the start to the end, everything included.
+    pub length_s: f64,
+    /// Where the generator ran.
+    pub machine: Machine,
+    /// What was set, defaults included.
+    pub settings: Settings,
+    /// What the requests ask for.
+    pub workload: WorkloadNote,
+    /// Whom they ask.
+    pub targets: Vec<Target>,
+    /// Can the figures be used? The worst of the phases that are measured.
+    pub verdict: Verdict,
+    /// The run ended before its plan did: by Ctrl-C, or because the target went away.
+    pub is_cut: bool,
+    /// Sentences for the reader: what to know before believing a figure.
+    pub notes: Vec<String>,
+    /// In order of time.
+    pub phases: Vec<Phase>,
+    /// What the targets said of themselves; only those that were asked.
+    pub servers: Vec<Server>,
+    /// `--find-max`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<Search>,
+    /// `--overload`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overload: Option<Overload>,
+    /// `--profile`
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<Profile>,
+}
+
+/// What measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tool {
+    /// `dendra bench`
+    pub name: String,
+    /// Version of the program.
+    pub version: String,
+    /// Commit it was built from, when known; ends in `+` when there were local changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+}
+
+/// Where the generator ran. What could not be found out is empty or zero.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Processors that the generator may use.
+    pub cpus: u32,
+    /// Their model, as the kernel names it.
+    pub cpu_model: String,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Name and release of the kernel.
+    pub kernel: String,
+    /// Distribution.
+    pub system: String,
+}
+
+/// How the generator was set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Open or closed.
+    pub mode: Mode,
+    /// The schedule in words, as `--schedule` takes it.
+    pub schedule: String,
+    /// Planned requests a second, mean over the measured phase; zero in a closed loop.
+    pub rate: f64,
+    /// Length of the measured phase.
+    pub duration_s: f64,
+    /// Length of the warm-up before it.
+    pub warmup_s: f64,
+    /// Connections, all targets together.
+    pub connections: u32,
+    /// Threads of the generator.
+    pub threads: u32,
+    /// Requests in flight on one connection, at most.
+    pub pipeline: u32,
+    /// After this a request is given up.
+    pub timeout_ms: u64,
+    /// Seed of everything drawn.
+    pub seed: u64,
+}
+
+/// What decides when the next request is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// A schedule that was fixed in advance.
+    Open,
+    /// The answer to the one before: latencies of a closed loop hide what a stall would have cost.
+    Closed,
+}
+
+/// What the requests ask for, in the words of the command line.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkloadNote {
+    /// `put`, `get`, `ycsb-a`, `ammo`, …
+    pub name: String,
+    /// Share of each operation, summing to one. Empty where a file decides.
+    pub mix: BTreeMap<String, f64>,
+    /// Number of records.
+    pub keys: u64,
+    /// Distribution of keys: `uniform`, `zipfian 0.99`, …
+    pub distribution: String,
+    /// Distribution of value sizes: `fixed 100`, …
+    pub values: String,
+    /// Share of reads that ask for a key that never was.
+    pub miss_ratio: f64,
+    /// File that the requests come from, if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+}
+
+/// One server that is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// As given.
+    pub url: String,
+    /// Template of the path, `{key}` for the key.
+    pub template: String,
+    /// Base of the admin port, when it is asked for samples and profiles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin: Option<String>,
+}
+
+/// Can figures be used?
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verdict", rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Yes.
+    Valid,
+    /// No: the sentence says why, and begins `the generator was the bottleneck` when it was.
+    Invalid {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A stretch of time with one plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// For people: `measure`, `search 3: 40000/s`, `overload 2x`, …
+    pub name: String,
+    /// What it is for.
+    pub kind: PhaseKind,
+    /// When the first request was due.
+    pub start_s: f64,
+    /// How long requests were planned for. Answers may come later.
+    pub length_s: f64,
+    /// Planned requests a second, mean; zero in a closed loop.
+    pub rate: f64,
+    /// Is this phase usable?
+    pub verdict: Verdict,
+    /// All operations, all targets.
+    pub counts: Counts,
+    /// By operation.
+    pub ops: Vec<OpResult>,
+    /// By target, all operations, in the order of [`Run::targets`].
+    pub targets: Vec<TargetResult>,
+    /// The instrument's own error.
+    pub generator: Generator,
+}
+
+/// What a phase is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PhaseKind {
+    /// Records are written that the workload will read.
+    Preload,
+    /// Not counted.
+    Warmup,
+    /// The measurement itself.
+    Measure,
+    /// One step of `--find-max`.
+    Search,
+    /// One step of `--overload`.
+    Overload,
+    /// The rate of before, after an overload.
+    Recovery,
+}
+
+/// Every planned request, once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Due by the plan.
+    pub planned: u64,
+    /// Written to a socket, at least in part.
+    pub sent: u64,
+    /// A whole answer came in time, whatever it said.
+    pub answered: u64,
+    /// Answers that did what was asked: 1xx to 3xx, 404 for a read, 412 for a conditional write.
+    pub ok: u64,
+    /// Of these, reads of a key that is not there (404).
+    pub misses: u64,
+    /// Of these, conditional writes whose condition did not hold (412).
+    pub conditions_failed: u64,
+    /// Answers that say "not now": 429, 503, 507.
+    pub refused: u64,
+    /// All other answers.
+    pub failed: u64,
+    /// No whole answer in time.
+    pub timeouts: u64,
+    /// The connection broke under it, or carried something that is no answer.
+    pub broken: u64,
+    /// Due, but no connection was free before it was given up: the target took no more, or was gone.
+    pub unsent: u64,
+    /// Bytes of requests, heads included.
+    pub sent_bytes: u64,
+    /// Bytes of answers, heads included.
+    pub received_bytes: u64,
+    /// Bytes of bodies of answers: what a reader wanted.
+    pub body_bytes: u64,
+    /// Records in answers to scans, where they could be counted.
+    pub scanned: u64,
+    /// Answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+}
+
+/// One operation in one phase.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpResult {
+    /// `get`, `put`, `delete`, `scan`, `read-modify-write`, `put-if`, or the method in ammo.
+    pub op: String,
+    /// Over all seconds.
+    pub counts: Counts,
+    /// Second by second since the start of the phase; the last ones may lie behind its end.
+    pub seconds: Vec<Second>,
+    /// From the planned instant to the last byte of the answer: `ok` answers, and what was given up
+    /// (`timeouts`, `unsent`) with the time it had waited by then. In a closed loop this is `service`.
+    pub response: Latency,
+    /// Of `response`, those that were given up: subtracted from it, what did as asked is left.
+    #[serde(default)]
+    pub given_up: Latency,
+    /// From the first byte sent to the last byte of the answer: `ok` answers.
+    pub service: Latency,
+    /// Response time of refused requests.
+    pub refused: Latency,
+    /// Response time of requests that failed or broke.
+    pub failed: Latency,
+}
+
+/// One second of one operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Second {
+    /// Due in this second.
+    pub planned: u64,
+    /// Sent in this second.
+    pub sent: u64,
+    /// These and the following came to their end in this second: did what was asked,
+    pub ok: u64,
+    /// of these, misses,
+    pub misses: u64,
+    /// refused,
+    pub refused: u64,
+    /// another status,
+    pub failed: u64,
+    /// given up,
+    pub timeouts: u64,
+    /// connection broke.
+    pub broken: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+}
+
+/// A distribution of times.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Number of times.
+    pub count: u64,
+    /// Microseconds, as the five that follow; zero when there are none.
+    pub min_us: f64,
+    /// Mean.
+    pub mean_us: f64,
+    /// Standard deviation.
+    pub stdev_us: f64,
+    /// Largest.
+    pub max_us: f64,
+    /// Percentiles by name: `p50`, `p75`, `p90`, `p99`, `p99.9`, `p99.99`.
+    pub percentiles_us: BTreeMap<String, f64>,
+    /// The whole histogram: HdrHistogram V2, compressed, base64; three digits, nanoseconds. Empty when
+    /// there are no times.
+    pub hdr: String,
+    /// A heat map: for each second of the phase, by planned instant, how many times fell in each bucket of
+    /// [`heat_bound_us`]. Trailing empty buckets are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heat: Vec<Vec<u64>>,
+}
+
+/// Number of buckets of a heat map: four an octave, from 1 µs to 2^26 µs, about 67 s. The last one
+/// holds everything longer.
+pub const HEAT_BUCKETS: usize = 105;
+
+/// Lower bound of a bucket, microseconds: `2^(bucket/4)`; the first one begins at zero.
+pub fn heat_bound_us(bucket: usize) -> f64 {
+    if bucket == 0 {
+        return 0.0;
+    }
+    2f64.powf(bucket as f64 / 4.0)
+}
+
+/// One target in one phase.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TargetResult {
+    /// All operations.
+    pub counts: Counts,
+    /// As in [`OpResult`].
+    pub response: Latency,
+    /// As in [`OpResult`].
+    pub service: Latency,
+}
+
+/// What the generator cost and how late it was.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Generator {
+    /// How late requests left while a connection was free: the generator's own fault.
+    pub send_lag: Latency,
+    /// Of these, later than [`Generator::send_lag_limit_us`].
+    pub missed: u64,
+    /// What counts as missed.
+    pub send_lag_limit_us: f64,
+    /// CPU time of all its threads, without the time spun away on purpose.
+    pub cpu_s: f64,
+    /// Time spun away while waiting for the next instant.
+    pub spun_s: f64,
+    /// Time in which its threads were ready to run and others had the processor.
+    #[serde(default)]
+    pub starved_s: f64,
+    /// Wall time times threads: what it could have used.
+    pub available_s: f64,
+    /// Of the busiest thread: `cpu_s` and `starved_s` as a share of its wall time.
+    pub busiest_share: f64,
+    /// `cpu_s` for one sent request.
+    pub cpu_us_per_request: f64,
+    /// Connections opened, the first ones included.
+    pub connects: u64,
+    /// Second by second since the start of the phase.
+    pub seconds: Vec<GeneratorSecond>,
+}
+
+/// One second of the generator.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GeneratorSecond {
+    /// Requests in flight at the end of the second.
+    pub in_flight: u64,
+    /// Requests that were due and waited for a connection at the end of the second.
+    pub backlog: u64,
+    /// CPU seconds of all threads in it, spinning left out.
+    pub cpu_s: f64,
+    /// Largest send lag in it.
+    pub send_lag_us_max: f64,
+}
+
+/// What a target said of itself while it was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Server {
+    /// Index in [`Run::targets`].
+    pub target: usize,
+    /// When each sample was taken.
+    pub at_s: Vec<f64>,
+    /// Numbers of `/metrics` that changed, by full name with labels as on the page, such as
+    /// `dendra_engine_tables{level="0"}`: one value a sample, null where it was not there.
+    pub series: BTreeMap<String, Vec<Option<f64>>>,
+    /// Those that never changed.
+    pub constant: BTreeMap<String, f64>,
+    /// Buckets of histograms (`…_bucket{…}`): the first and the last value.
+    pub buckets: BTreeMap<String, [f64; 2]>,
+    /// `/v0/status` of the admin port at the start and at the end; null when it was not there.
+    pub status: [serde_json::Value; 2],
+    /// Samples that failed.
+    pub failures: u64,
+}
+
+/// The course of `--find-max`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Search {
+    /// The objective, as given.
+    pub slo: String,
+    /// In order of time.
+    pub steps: Vec<SearchStep>,
+    /// The highest rate that met the objective in every repeat; zero when none did.
+    pub knee_low: f64,
+    /// The lowest rate above it that did not; null when the search ended by its own limit.
+    pub knee_high: Option<f64>,
+    /// The answer in one sentence.
+    pub sentence: String,
+}
+
+/// One rate that was tried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SearchStep {
+    /// Planned requests a second.
+    pub rate: f64,
+    /// Why this rate.
+    pub why: SearchWhy,
+    /// Index in [`Run::phases`].
+    pub phase: usize,
+    /// Did it meet the objective, with a generator that was not the bottleneck?
+    pub is_met: bool,
+    /// If not, what failed: `p99 31.2 ms > 10 ms`.
+    pub reason: String,
+    /// Requests a second that did what was asked.
+    pub goodput: f64,
+    /// Response time, 99th percentile.
+    pub p99_us: f64,
+}
+
+/// Why a rate was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SearchWhy {
+    /// Twice the one before.
+    Double,
+    /// Between one that held and one that did not.
+    Bisect,
+    /// Again, close to the knee.
+    Repeat,
+}
+
+/// The course of `--overload`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Overload {
+    /// The rate that is multiplied.
+    pub base_rate: f64,
+    /// Index in [`Run::phases`] of the phase at the base rate.
+    pub base_phase: usize,
+    /// One for each factor.
+    pub steps: Vec<OverloadStep>,
+}
+
+/// What too much does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OverloadStep {
+    /// Times the base rate.
+    pub factor: f64,
+    /// Planned requests a second.
+    pub rate: f64,
+    /// Index in [`Run::phases`].
+    pub phase: usize,
+    /// Index of the phase after it, at the base rate.
+    pub recovery_phase: usize,
+    /// Requests a second that did what was asked.
+    pub goodput: f64,
+    /// Refused, as a share of what was planned.
+    pub refused_share: f64,
+    /// Failed, broken, timed out, or unsent, as a share of what was planned.
+    pub lost_share: f64,
+    /// Response time of those that did what was asked, 99th percentile.
+    pub accepted_p99_us: f64,
+    /// Seconds from the end of the overload until a second was as good as before it; null when
+    /// none was.
+    pub normal_after_s: Option<f64>,
+}
+
+/// A profile of one target.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Index in [`Run::targets`].
+    pub target: usize,
+    /// `cpu`, `alloc`, `lock`, `wall`
+    pub kind: String,
+    /// When it began.
+    pub start_s: f64,
+    /// How long it took.
+    pub length_s: f64,
+    /// Folded stacks, one a line: `thread;outer;inner COUNT`. The first frame is the kind of thread.
+    pub folded: String,
+}
+
+/// Why a `run.json` cannot be used.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The file cannot be read.
+    Io(io::Error),
+    /// It is not JSON, or not a run.
+    Shape(serde_json::Error),
+    /// It is of another version.
+    Format(u32),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadError::Io(e) => write!(f, "the file cannot be read ({e})"),
+            ReadError::Shape(e) => write!(
+                f,
+                "the file is not a run.json of `dendra bench` ({e}); give the folder of --out"
+            ),
+            ReadError::Format(other) => write!(
+                f,
+                "the file has format {other} and this program reads format {FORMAT}; \
+                 use the program that wrote it"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl Run {
+    /// Reads `run.json`, given the file or the folder that it is in.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn read(path: &Path) -> Result<Run, ReadError> {
+        let file = if path.is_dir() {
+            path.join("run.json")
+        } else {
+            path.to_owned()
+        };
+        let text = std::fs::read(file).map_err(ReadError::Io)?;
+        Run::parse(&text)
+    }
+
+    /// Reads the text of a `run.json`.
+    ///
+    /// # Errors
+    /// As [`Run::read`], without `Io`.
+    pub fn parse(text: &[u8]) -> Result<Run, ReadError> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: u32,
+        }
+        // The version first: another one may not have our fields.
+        let head: Head = serde_json::from_slice(text).map_err(ReadError::Shape)?;
+        if head.format != FORMAT {
+            return Err(ReadError::Format(head.format));
+        }
+        serde_json::from_slice(text).map_err(ReadError::Shape)
+    }
+
+    /// The phase that the headline figures come from: the measured one, else the last one that
+    /// is neither preload nor warm-up.
+    pub fn headline(&self) -> Option<&Phase> {
+        let measured = self.phases.iter().find(|p| p.kind == PhaseKind::Measure);
+        let other = |p: &&Phase| !matches!(p.kind, PhaseKind::Preload | PhaseKind::Warmup);
+        measured.or_else(|| self.phases.iter().rev().find(other))
+    }
+}
+
+impl Verdict {
+    /// Can the figures be used?
+    pub fn is_valid(&self) -> bool {
+        matches!(self, Verdict::Valid)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Valid => f.write_str("valid"),
+            Verdict::Invalid { reason } => write!(f, "invalid: {reason}"),
+        }
+    }
+}
+
+impl Counts {
+    /// Adds another one.
+    pub fn add(&mut self, other: &Counts) {
+        self.planned += other.planned;
+        self.sent += other.sent;
+        self.answered += other.answered;
+        self.ok += other.ok;
+        self.misses += other.misses;
+        self.conditions_failed += other.conditions_failed;
+        self.refused += other.refused;
+        self.failed += other.failed;
+        self.timeouts += other.timeouts;
+        self.broken += other.broken;
+        self.unsent += other.unsent;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self.body_bytes += other.body_bytes;
+        self.scanned += other.scanned;
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
+    }
+
+    /// Everything that did not do what was asked.
+    pub fn errors(&self) -> u64 {
+        self.refused + self.failed + self.timeouts + self.broken + self.unsent
+    }
+
+    /// Does invariant 2 hold?
+    pub fn is_whole(&self) -> bool {
+        self.planned == self.answered + self.timeouts + self.broken + self.unsent
+            && self.answered == self.ok + self.refused + self.failed
+            && self.answered == self.statuses.values().sum::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_format_is_refused_with_a_sentence() {
+        let error = Run::parse(br#"{"format": 7}"#).expect_err("seven is not ours");
+        assert!(error.to_string().contains("format 7"), "{error}");
+        let error = Run::parse(b"[]").expect_err("an array is no run");
+        assert!(error.to_string().contains("not a run.json"), "{error}");
+    }
+
+    #[test]
+    fn a_verdict_is_one_flat_object() {
+        let verdict = Verdict::Invalid {
+            reason: "late".to_owned(),
+        };
+        let text = serde_json::to_string(&verdict).expect("it is plain");
+        assert_eq!(text, r#"{"verdict":"invalid","reason":"late"}"#);
+    }
+
+    #[test]
+    fn buckets_of_the_heat_map_double_every_four() {
+        assert_eq!(heat_bound_us(0), 0.0);
+        assert_eq!(heat_bound_us(4), 2.0);
+        assert_eq!(heat_bound_us(HEAT_BUCKETS - 1), f64::from(1 << 26));
+    }
+}

@@ -1,0 +1,96 @@
+//! Was it the server that was measured? The generator judges itself.
+//!
+//! ```text
+//! late        more than 1 % of the requests left over 1 ms after they could have    open loop
+//! saturated   a thread worked, or waited for a processor, for more than 95 % of the time
+//! ```
+//!
+//! Invariants
+//! 1. A phase is void for the generator's own faults only: a server that is slow, refuses or dies is a
+//!    result.
+//!
+//! Not here: measuring the lag (`driver/`), exit codes (crate `dendra`).
+//! See: docs/lab/run-json.md.
+
+use crate::limits::{BUSY_SHARE_MAX, MISSED_SHARE_MAX};
+use crate::run::{Generator, Mode, Phase, PhaseKind, Run, Verdict};
+
+/// The verdict on one phase.
+pub fn judge(mode: Mode, sent: u64, generator: &Generator) -> Verdict {
+    let fault = |why: String| Verdict::Invalid {
+        reason: format!("the generator was the bottleneck: {why}"),
+    };
+    let missed_share = generator.missed as f64 / sent.max(1) as f64;
+    if mode == Mode::Open && missed_share > MISSED_SHARE_MAX {
+        let p99_ms = generator.send_lag.percentiles_us.get("p99").unwrap_or(&0.0) / 1000.0;
+        return fault(format!(
+            "{:.1} % of the requests left more than {:.0} us late (send lag p99 {p99_ms:.2} ms); \
+             lower --rate, add --threads, or give it processors of its own",
+            missed_share * 100.0,
+            generator.send_lag_limit_us
+        ));
+    }
+    if generator.busiest_share > BUSY_SHARE_MAX {
+        return fault(format!(
+            "a thread was busy or without a processor for {:.0} % of the time; \
+             lower --rate, or add --threads and processors",
+            generator.busiest_share.min(1.0) * 100.0
+        ));
+    }
+    Verdict::Valid
+}
+
+/// The verdict on a run: that of its worst phase among those that are measured. A step of a search may be
+/// void; the search itself takes it for not met.
+pub fn judge_run(phases: &[Phase]) -> Verdict {
+    let counts = |phase: &&Phase| {
+        matches!(
+            phase.kind,
+            PhaseKind::Measure | PhaseKind::Overload | PhaseKind::Recovery
+        )
+    };
+    phases
+        .iter()
+        .filter(counts)
+        .map(|phase| &phase.verdict)
+        .find(|verdict| !verdict.is_valid())
+        .cloned()
+        .unwrap_or(Verdict::Valid)
+}
+
+/// Did anything at all answer in the measured part of the run?
+pub fn has_answers(run: &Run) -> bool {
+    run.phases.iter().any(|phase| phase.counts.answered > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lateness_and_saturation_void_a_phase_and_nothing_else_does() {
+        let calm = Generator {
+            missed: 10,
+            busiest_share: 0.5,
+            ..Generator::default()
+        };
+        assert_eq!(judge(Mode::Open, 1000, &calm), Verdict::Valid);
+        let late = Generator {
+            missed: 11,
+            ..calm.clone()
+        };
+        let verdict = judge(Mode::Open, 1000, &late);
+        let sentence = verdict.to_string();
+        assert!(
+            sentence.starts_with("invalid: the generator was the bottleneck"),
+            "{sentence}"
+        );
+        // A closed loop has no plan to be late for.
+        assert_eq!(judge(Mode::Closed, 1000, &late), Verdict::Valid);
+        let saturated = Generator {
+            busiest_share: 0.96,
+            ..calm
+        };
+        assert!(!judge(Mode::Closed, 1000, &saturated).is_valid());
+    }
+}

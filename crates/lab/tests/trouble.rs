@@ -1,0 +1,165 @@
+//! Targets that are down, silent, garbled or slow, and runs that are cut.
+
+mod support;
+
+use dendra_base::Workload;
+use dendra_lab::driver::Stop;
+use dendra_lab::experiment::{self, News, SetupError};
+use dendra_lab::run::{PhaseKind, Run};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use support::{FakeServer, Reply, run, setup};
+
+fn error(setup: &experiment::Setup) -> SetupError {
+    experiment::run(setup, &Stop::default(), &mut |_| {}).expect_err("nothing can be measured")
+}
+
+#[test]
+fn a_target_that_is_down_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    drop(listener);
+    let error = error(&setup(url.clone(), 10.0, 0.1));
+    assert!(matches!(error, SetupError::Down(_)), "{error:?}");
+    assert!(error.to_string().contains(&url), "{error}");
+}
+
+#[test]
+fn a_plan_of_nothing_is_refused() {
+    for (rate, duration_s) in [(0.0, 1.0), (10.0, 0.0)] {
+        let error = error(&setup("http://127.0.0.1:1".to_owned(), rate, duration_s));
+        assert!(matches!(error, SetupError::Unusable(_)), "{error:?}");
+    }
+}
+
+#[test]
+fn garbage_breaks_requests_and_the_reason_is_kept() {
+    let server = FakeServer::start(|_| Reply::Raw(b"220 mail ready\r\n"));
+    let run = run(&setup(server.url(), 200.0, 0.3));
+    let phase = run.headline().expect("it was measured");
+    assert!(phase.counts.is_whole() && phase.counts.answered == 0);
+    assert!(phase.counts.broken > 0, "{:?}", phase.counts);
+    let note = run.notes.iter().find(|note| note.contains("not HTTP"));
+    assert!(note.is_some(), "{:?}", run.notes);
+}
+
+#[test]
+fn silence_is_counted_as_timeouts_with_the_time_it_took() {
+    let server = FakeServer::start(|_| Reply::Silence);
+    let mut setup = setup(server.url(), 100.0, 0.3);
+    setup.timeout = Duration::from_millis(200);
+    setup.connections = 4;
+    let run = run(&setup);
+    let phase = run.headline().expect("it was measured");
+    assert!(phase.counts.is_whole(), "{:?}", phase.counts);
+    assert_eq!(phase.counts.timeouts + phase.counts.unsent, 30);
+    assert!(phase.counts.timeouts > 0);
+    assert!(phase.ops[0].response.min_us >= 199_000.0);
+}
+
+#[test]
+fn a_run_that_is_cut_keeps_what_it_saw() {
+    let server = FakeServer::start(|_| Reply::After(Duration::ZERO, 200));
+    let stop = Stop::default();
+    let mut watch = |news: News<'_>| {
+        if let News::Tick { answered, .. } = news
+            && answered > 100
+        {
+            stop.ask();
+        }
+    };
+    let setup = setup(server.url(), 1000.0, 60.0);
+    let run = experiment::run(&setup, &stop, &mut watch).expect("it began");
+    assert!(run.is_cut);
+    let phase = run.headline().expect("it was measured");
+    assert!(
+        phase.counts.is_whole() && phase.counts.ok > 100,
+        "{:?}",
+        phase.counts
+    );
+    assert!(phase.length_s < 30.0, "{}", phase.length_s);
+}
+
+#[test]
+fn a_preload_writes_every_record_although_some_are_refused_at_first() {
+    let seen = Arc::new(AtomicU64::new(0));
+    let count = seen.clone();
+    let server = FakeServer::start(move |n| {
+        count.store(n + 1, Relaxed);
+        let status = if n < 300 && n % 3 == 0 { 503 } else { 201 };
+        Reply::After(Duration::ZERO, status)
+    });
+    let mut setup = setup(server.url(), 100.0, 0.1);
+    setup.preloads = true;
+    setup.workload = Workload::named("get", 400, 1).expect("it is a name");
+    let run = run(&setup);
+    let counts: Vec<&dendra_lab::run::Counts> = run
+        .phases
+        .iter()
+        .filter(|phase| phase.kind == PhaseKind::Preload)
+        .map(|phase| &phase.counts)
+        .collect();
+    assert_eq!(counts.iter().map(|c| c.ok).sum::<u64>(), 400);
+    assert_eq!(counts.iter().map(|c| c.refused).sum::<u64>(), 100);
+    assert_eq!(seen.load(Relaxed), 400 + 100 + 10);
+}
+
+#[test]
+fn a_read_modify_write_is_one_request_in_two_halves() {
+    let server = FakeServer::start(|_| Reply::After(Duration::from_millis(2), 200));
+    let mut setup = setup(server.url(), 100.0, 0.3);
+    setup.workload = Workload::named("compare-and-set", 10, 1).expect("it is a name");
+    let run = run(&setup);
+    let phase = run.headline().expect("it was measured");
+    assert_eq!((phase.counts.planned, phase.counts.ok), (30, 30));
+    let lines = server.lines.lock().expect("nobody panics with it");
+    let puts = lines.iter().filter(|line| line.starts_with("PUT ")).count();
+    assert_eq!((lines.len(), puts), (60, 30));
+    assert!(phase.ops[0].service.min_us >= 4000.0);
+}
+
+#[test]
+fn the_search_finds_the_rate_that_connections_and_delay_allow() {
+    // Two connections at 10 ms: 200 a second, and not more.
+    let server = FakeServer::start(|_| Reply::After(Duration::from_millis(10), 200));
+    let mut setup = setup(server.url(), 50.0, 0.4);
+    setup.connections = 2;
+    setup.find_max = Some("p99<60ms,errors<1%".parse().expect("it is an objective"));
+    let run = run(&setup);
+    let search = run.search.as_ref().expect("it was searched");
+    assert!(
+        (60.0..260.0).contains(&search.knee_low),
+        "{}",
+        search.sentence
+    );
+    assert!(
+        search.knee_high.is_some_and(|high| high <= 420.0),
+        "{}",
+        search.sentence
+    );
+}
+
+#[test]
+fn an_overload_is_shown_with_what_follows_it() {
+    let server = FakeServer::start(|_| Reply::After(Duration::from_millis(5), 200));
+    let mut setup = setup(server.url(), 200.0, 1.0);
+    setup.connections = 2;
+    setup.timeout = Duration::from_millis(300);
+    setup.overload = vec![5.0];
+    let run = run(&setup);
+    let overload = run.overload.as_ref().expect("it was tried");
+    let step = &overload.steps[0];
+    // Two connections at 5 ms are 400 a second; the other 600 are lost, not hidden.
+    assert!(step.lost_share > 0.2, "{step:?}");
+    assert!(step.goodput < 600.0, "{step:?}");
+}
+
+#[test]
+fn a_run_reads_back_as_it_was_written() {
+    let server = FakeServer::start(|_| Reply::After(Duration::ZERO, 200));
+    let run = run(&setup(server.url(), 200.0, 0.2));
+    let text = serde_json::to_vec(&run).expect("a run is plain");
+    assert_eq!(Run::parse(&text).expect("our own text reads"), run);
+}
