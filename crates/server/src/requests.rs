@@ -438,7 +438,7 @@ fn op_of(head: &Head<'_>) -> Op {
 
 fn guard(condition: Condition) -> Guard {
     match condition {
-        Condition::None => Guard::None,
+        Condition::None => Guard::Latest,
         Condition::Present => Guard::Present,
         Condition::Absent => Guard::Absent,
         Condition::Matches(version) => Guard::Matches(version),
