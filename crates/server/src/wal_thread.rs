@@ -20,6 +20,7 @@
 
 use crate::limits;
 use crate::mailbox::LaneEvent;
+use crate::profile;
 use crate::shared::{Phase, Shared};
 use dendra_engine::{Error, Outcome};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,7 +135,10 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     std::thread::Builder::new()
         .name("wal".to_owned())
-        .spawn(move || commit_until_closed(&shared))
+        .spawn(move || {
+            let _seat = profile::register(profile::Kind::Wal);
+            commit_until_closed(&shared);
+        })
 }
 
 fn commit_until_closed(shared: &Shared) {
