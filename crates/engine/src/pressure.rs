@@ -33,6 +33,8 @@ pub enum Stop {
     CompactionBehind,
     /// The disk is full (507); deletes go on.
     DiskFull,
+    /// The disk is full and so is memory: nothing can be written until there is room (507).
+    DiskAndMemoryFull,
 }
 
 /// Memtables that may wait for their flush.
@@ -57,17 +59,19 @@ pub(crate) fn of(counts: Counts, options: &Options) -> Pressure {
         .level0_tables
         .saturating_sub(options.level0_tables_trigger) as f64
         / (options.level0_tables_stop - options.level0_tables_trigger) as f64;
-    // Memory first: deletes go on when the disk is full, and nothing goes on when memory is.
-    let stop =
-        if counts.memtables_sealed >= SEALED_MAX && counts.active_bytes >= options.memtable_bytes {
-            Some(Stop::MemtablesFull)
-        } else if counts.is_disk_full {
-            Some(Stop::DiskFull)
-        } else if counts.level0_tables >= options.level0_tables_stop {
+    let is_memory_full =
+        counts.memtables_sealed >= SEALED_MAX && counts.active_bytes >= options.memtable_bytes;
+    // Deletes go on when the disk is full, and nothing goes on when memory is; the reason that
+    // somebody can mend is named all the same.
+    let stop = match (counts.is_disk_full, is_memory_full) {
+        (true, true) => Some(Stop::DiskAndMemoryFull),
+        (true, false) => Some(Stop::DiskFull),
+        (false, true) => Some(Stop::MemtablesFull),
+        (false, false) if counts.level0_tables >= options.level0_tables_stop => {
             Some(Stop::CompactionBehind)
-        } else {
-            None
-        };
+        }
+        (false, false) => None,
+    };
     Pressure {
         level: memory.max(behind).clamp(0.0, 1.0),
         stop,
@@ -121,6 +125,11 @@ mod tests {
         };
         assert_eq!(of(counts(0), &options).stop, Some(Stop::DiskFull));
         let full = counts(options.memtable_bytes);
-        assert_eq!(of(full, &options).stop, Some(Stop::MemtablesFull));
+        assert_eq!(of(full, &options).stop, Some(Stop::DiskAndMemoryFull));
+        let room = Counts {
+            is_disk_full: false,
+            ..counts(options.memtable_bytes)
+        };
+        assert_eq!(of(room, &options).stop, Some(Stop::MemtablesFull));
     }
 }
