@@ -152,6 +152,7 @@ fn pressure(engine: &Engine) -> Pressure {
         level: now.level,
         stop: now.stop.map(|stop| match stop {
             Stop::DiskFull => dendra_node::Stop::DiskFull,
+            Stop::DiskAndMemoryFull => dendra_node::Stop::DiskAndMemoryFull,
             Stop::MemtablesFull | Stop::CompactionBehind => dendra_node::Stop::Behind,
         }),
     }
