@@ -6,7 +6,7 @@
 mod sample;
 
 use dendra_lab::report::{Side, render_compare, render_run, render_sides};
-use dendra_lab::run::{Counts, Latency, Mode, OpResult, PhaseKind, Run, Second, Verdict};
+use dendra_lab::run::{Counts, Mode, OpResult, PhaseKind, Run, Second, Verdict};
 use sample::{Taste, latency, run};
 
 /// Checks that `xml` is one well-formed element: tags nest, attributes are quoted, entities are known.

@@ -80,8 +80,7 @@ fn sentence(run: &Run, phase: &Phase) -> String {
     };
     if let Some(histogram) = hdr::merged(phase, |op| &op.response) {
         let said = |share| duration_us(hdr::at_us(&histogram, share));
-        write!(text, "; 99 % took at most {}", said(0.99))
-            .expect("a string takes all text");
+        write!(text, "; 99 % took at most {}", said(0.99)).expect("a string takes all text");
         if histogram.len() >= 1000 {
             write!(text, ", 99.9 % at most {}", said(0.999)).expect("a string takes all text");
         }
