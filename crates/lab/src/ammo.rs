@@ -250,8 +250,9 @@ fn operation_named(name: &str) -> Result<Operation, String> {
     })
 }
 
-/// Seconds of `10/Oct/2000:13:55:36 +0000`, from an arbitrary but fixed point.
+/// Seconds of `10/Oct/2000:13:55:36 +0000` since the year 1900, up to the year 2400.
 fn log_seconds(stamp: &str) -> Option<u64> {
+    const DAYS_TO_1900: u64 = 365 * 1899 + 1899 / 4 - 1899 / 100 + 1899 / 400;
     const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
     let stamp = stamp.split(' ').next()?;
     let mut parts = stamp.split(['/', ':']);
@@ -259,6 +260,9 @@ fn log_seconds(stamp: &str) -> Option<u64> {
     let month = MONTHS.find(parts.next()?)? as u64 / 3 + 1;
     let year: u64 = parts.next()?.parse().ok()?;
     let mut number = || parts.next()?.parse::<u64>().ok();
+    if !(1900..2400).contains(&year) {
+        return None;
+    }
     let (hour, minute, second) = (number()?, number()?, number()?);
     // Days of the Gregorian calendar, years counted from March.
     let (y, m) = if month > 2 {
@@ -267,7 +271,9 @@ fn log_seconds(stamp: &str) -> Option<u64> {
         (year.checked_sub(1)?, month + 9)
     };
     let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day;
-    Some(((days * 24 + hour) * 60 + minute) * 60 + second)
+    let days = days.checked_sub(DAYS_TO_1900)?;
+    let is_time = hour < 24 && minute < 60 && second <= 60;
+    is_time.then_some(((days * 24 + hour) * 60 + minute) * 60 + second)
 }
 
 /// One line of NDJSON that `Ammo::parse` reads back; the value is given by its size.

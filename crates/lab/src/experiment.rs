@@ -687,7 +687,7 @@ impl Experiment<'_> {
             step.reason
         );
         (self.watch)(News::Line(line.trim_end()));
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(PAUSE.min(Duration::from_secs_f64(setup.duration_s)));
         Ok(Some(step))
     }
 }

@@ -6,7 +6,7 @@
 mod sample;
 
 use dendra_lab::report::{Side, render_compare, render_run, render_sides};
-use dendra_lab::run::{Counts, Mode, OpResult, PhaseKind, Run, Second, Verdict};
+use dendra_lab::run::{Counts, Latency, Mode, OpResult, PhaseKind, Run, Second, Verdict};
 use sample::{Taste, latency, run};
 
 /// Checks that `xml` is one well-formed element: tags nest, attributes are quoted, entities are known.
@@ -236,7 +236,7 @@ fn a_run_of_one_request_gives_a_page() {
             ..Second::default()
         }],
         response: latency(&[250.0], vec![vec![0, 0, 0, 1]]),
-        given_up: Latency::default(),
+        given_up: latency(&[], Vec::new()),
         service: latency(&[250.0], Vec::new()),
         refused: latency(&[], Vec::new()),
         failed: latency(&[], Vec::new()),
@@ -262,7 +262,7 @@ fn a_run_without_any_series_gives_a_page() {
                 counts: Counts::default(),
                 seconds: Vec::new(),
                 response: latency(&[], Vec::new()),
-                given_up: Latency::default(),
+                given_up: latency(&[], Vec::new()),
                 service: latency(&[], Vec::new()),
                 refused: latency(&[], Vec::new()),
                 failed: latency(&[], Vec::new()),

@@ -124,7 +124,7 @@ fn a_read_modify_write_is_one_request_in_two_halves() {
 fn the_search_finds_the_rate_that_connections_and_delay_allow() {
     // Two connections at 10 ms: 200 a second, and not more.
     let server = FakeServer::start(|_| Reply::After(Duration::from_millis(10), 200));
-    let mut setup = setup(server.url(), 50.0, 0.4);
+    let mut setup = setup(server.url(), 60.0, 0.25);
     setup.connections = 2;
     setup.find_max = Some("p99<60ms,errors<1%".parse().expect("it is an objective"));
     let run = run(&setup);

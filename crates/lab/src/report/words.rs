@@ -80,7 +80,7 @@ fn sentence(run: &Run, phase: &Phase) -> String {
     };
     if let Some(histogram) = hdr::merged(phase, |op| &op.response) {
         let said = |share| duration_us(hdr::at_us(&histogram, share));
-        write!(text, "; 99 % of their answers took at most {}", said(0.99))
+        write!(text, "; 99 % took at most {}", said(0.99))
             .expect("a string takes all text");
         if histogram.len() >= 1000 {
             write!(text, ", 99.9 % at most {}", said(0.999)).expect("a string takes all text");
@@ -299,6 +299,7 @@ pub(crate) fn generator(run: &Run) -> Table {
         "sent late",
         "late means",
         "CPU a request",
+        "waited for a processor",
         "busiest thread",
         "connections opened",
     ]);
@@ -317,6 +318,7 @@ pub(crate) fn generator(run: &Run) -> Table {
             ),
             format!("> {}", duration_us(generator.send_lag_limit_us)),
             duration_us(generator.cpu_us_per_request),
+            duration_us(generator.starved_s * 1e6),
             format!("{:.0} %", generator.busiest_share * 100.0),
             count(generator.connects),
         ]);

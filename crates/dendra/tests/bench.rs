@@ -1,0 +1,152 @@
+//! `dendra bench` from outside: exit codes, what is written, Ctrl-C.
+
+mod support;
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Stdio;
+use support::{dendra, finish, run, signal};
+
+/// A server that answers everything with `answer`, until the test process ends.
+fn server(answer: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.expect("accepting works");
+            std::thread::spawn(move || serve(stream, answer));
+        }
+    });
+    url
+}
+
+fn serve(mut stream: TcpStream, answer: &[u8]) {
+    let mut buffer = [0; 4096];
+    // Requests without a body, one at a time: each read is one.
+    while stream.read(&mut buffer).is_ok_and(|len| len > 0) {
+        if stream.write_all(answer).is_err() {
+            return;
+        }
+    }
+}
+
+const FOUND: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nv";
+
+fn bench(url: &str, more: &[&str]) -> support::Run {
+    let base = ["--duration", "300ms", "--warmup", "0s", "--rate", "200"];
+    run(&mut dendra(["bench", url].iter().chain(&base).chain(more)))
+}
+
+fn json(folder: &Path) -> Value {
+    let text = std::fs::read(folder.join("run.json")).expect("the record is there");
+    serde_json::from_slice(&text).expect("it is JSON")
+}
+
+#[test]
+fn a_run_prints_what_wrk2s_users_read_and_writes_its_record() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let out = folder.path().join("deep/today");
+    let record = folder.path().join("plan.ndjson");
+    let out_text = out.display().to_string();
+    let record_text = record.display().to_string();
+    let run = bench(
+        &server(FOUND),
+        &["--out", &out_text, "--record", &record_text],
+    );
+    // A machine that is busy with other tests may void the run; the record is written either way.
+    assert!(matches!(run.code, Some(0 | 6)), "{}", run.stderr);
+    let text = String::from_utf8(run.stdout).expect("it is text");
+    for line in [
+        "  Latency Distribution (HdrHistogram - Recorded Latency)",
+        "       Value   Percentile   TotalCount 1/(1-Percentile)",
+        "#[Mean    =",
+        "Requests/sec:",
+        "verdict: ",
+    ] {
+        assert!(text.contains(line), "{line:?} is missing in:\n{text}");
+    }
+    let json = json(&out);
+    assert_eq!(json["format"], 1);
+    assert_eq!(json["phases"][0]["counts"]["planned"], 60);
+    assert_eq!(
+        std::fs::read_to_string(out.join("summary.txt")).expect("it is there"),
+        text
+    );
+    let plan = std::fs::read_to_string(record).expect("the plan is there");
+    assert_eq!(plan.lines().count(), 60);
+    let again = bench(&server(FOUND), &["--ammo", &record_text, "--replay", "2"]);
+    assert!(matches!(again.code, Some(0 | 6)), "{}", again.stderr);
+}
+
+#[test]
+fn what_cannot_be_measured_has_its_exit_code_and_a_sentence() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
+    let down = format!("http://{}", listener.local_addr().expect("it is bound"));
+    drop(listener);
+    let found = server(FOUND);
+    let garbage = server(b"220 mail.example ESMTP\r\n");
+    let silent = server(b"");
+    for (url, more, code, word) in [
+        (&down, &[][..], 5, "cannot be reached"),
+        (&found, &["--rate", "0"], 2, "rate of zero"),
+        (&found, &["--duration", "0s"], 2, "measures nothing"),
+        (&found, &["--out", "/dev/null/x"], 1, "cannot be written"),
+        (&garbage, &[], 5, "not HTTP/1.1"),
+        (&silent, &["--timeout", "200ms"], 5, "nothing was answered"),
+    ] {
+        // A flag that is given twice is refused by clap: the base goes without it.
+        let base = ["--duration=300ms", "--warmup=0s", "--rate=200"];
+        let is_given = |flag: &str| {
+            more.iter()
+                .any(|word| flag.starts_with(&format!("{word}=")))
+        };
+        let base = base.into_iter().filter(|flag| !is_given(flag));
+        let run = run(&mut dendra(
+            ["bench", url.as_str()]
+                .into_iter()
+                .chain(base)
+                .chain(more.iter().copied()),
+        ));
+        assert_eq!(run.code, Some(code), "{more:?}: {}", run.stderr);
+        assert!(run.stderr.contains(word), "{more:?}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn an_interrupt_ends_the_run_and_the_record_says_so() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let out = folder.path().join("cut");
+    let out_text = out.display().to_string();
+    // The server tells when the first request came: by then the handler of the signal is there.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let arguments = [
+        "bench",
+        &url,
+        "--duration",
+        "60s",
+        "--warmup",
+        "0s",
+        "--connections",
+        "1",
+    ];
+    let child = dendra(arguments.iter().chain(&["--out", &out_text]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary was built");
+    let (mut stream, _) = listener.accept().expect("the generator connects");
+    let mut line = String::new();
+    let copy = stream.try_clone().expect("a socket can be shared");
+    BufReader::new(copy)
+        .read_line(&mut line)
+        .expect("a request comes");
+    stream.write_all(FOUND).expect("the generator reads");
+    std::thread::spawn(move || serve(stream, FOUND));
+    signal(&child, "INT");
+    let run = finish(child);
+    assert_eq!(run.code, Some(130), "{}", run.stderr);
+    assert_eq!(json(&out)["is_cut"], true);
+}
