@@ -1,5 +1,8 @@
 //! Pieces of a page: text that means itself, tables, figures.
 //!
+//! Invariants
+//! 1. Words that come from a run or from a server are escaped before they are part of a page.
+//!
 //! Not here: what the page says (`page.rs`), how it looks (`style.css`).
 
 use dendra_flame::escape;
