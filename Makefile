@@ -37,3 +37,6 @@ clean:
 
 # Yardsticks: speed beside other programs, never a part of `make test`.
 -include bench/targets.mk
+
+# The report, to be looked at.
+-include lab.mk

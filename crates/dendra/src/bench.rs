@@ -1,7 +1,7 @@
 //! `dendra bench`: settings from the command line to the lab, its record to a folder.
 //!
 //! ```text
-//! flags ─► Setup ─► dendra_lab::experiment ─► Run ─► summary on stdout, run.json in --out
+//! flags ─► Setup ─► dendra_lab::experiment ─► Run ─► summary on stdout, run.json and report.html in --out
 //!                    progress on stderr      Ctrl-C ends early; a second one at once
 //! ```
 //!
@@ -115,7 +115,13 @@ fn create(path: &Path) -> Result<std::fs::File, Failure> {
 fn write_run(folder: &Path, run: &Run, text: &str) -> Result<(), Failure> {
     let json = serde_json::to_vec(run)
         .map_err(|e| Failure::new(Exit::FAILURE, format!("the run is not JSON ({e})")))?;
-    for (name, bytes) in [("run.json", &json[..]), ("summary.txt", text.as_bytes())] {
+    let page = dendra_lab::report::render_run(run);
+    let files = [
+        ("run.json", &json[..]),
+        ("summary.txt", text.as_bytes()),
+        ("report.html", page.as_bytes()),
+    ];
+    for (name, bytes) in files {
         let path = folder.join(name);
         std::fs::write(&path, bytes)
             .map_err(|e| Failure::output(&path.display().to_string(), &e))?;

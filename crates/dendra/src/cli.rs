@@ -1,7 +1,7 @@
 //! The command line, drawn once for parsing, help, completions and the manual page.
 //!
 //! ```text
-//! dendra serve | get | put | delete | scan | load | bench | check | dump | config print | completions | man
+//! dendra serve | get | put | delete | scan | load | bench | profile | check | dump | config print | completions | man
 //! ```
 //!
 //! Invariants
@@ -78,6 +78,8 @@ pub(crate) enum Command {
     Load(Load),
     /// Measure a store over HTTP: open-loop load, percentiles, saturation, one record
     Bench(Box<Bench>),
+    /// Show where a running node spends its time: a flame graph, or folded stacks
+    Profile(Profile),
     /// Verify the data folder of a stopped node, byte by byte
     Check(Check),
     /// Print a table, a log segment or a manifest of a data folder readably
@@ -95,6 +97,27 @@ pub(crate) enum Command {
     },
     /// Print the manual page (roff): dendra man | man -l -
     Man,
+}
+
+/// `dendra profile`
+#[derive(Debug, Args)]
+pub(crate) struct Profile {
+    /// The node's admin port
+    #[arg(default_value = "http://127.0.0.1:9080")]
+    pub(crate) url: String,
+    /// Where its threads work: samples of their CPU time (the default)
+    #[arg(long, conflicts_with = "wall")]
+    pub(crate) cpu: bool,
+    /// Where they work or wait: samples of all threads in wall time
+    #[arg(long)]
+    pub(crate) wall: bool,
+    /// How long to sample
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub(crate) seconds: u64,
+    /// Write to a file; one that ends in .svg gets an interactive flame graph, others folded stacks
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// What to do with options.

@@ -28,6 +28,7 @@ mod exit;
 mod load;
 mod logs;
 mod ops;
+mod profile;
 mod scan;
 mod serve;
 
@@ -88,6 +89,7 @@ fn run(cli: &Cli, console: Console) -> Outcome {
         Command::Scan(args) => client_command(scan::scan(args, console)),
         Command::Load(args) => runtime()?.block_on(load::load(args, console)),
         Command::Bench(args) => bench::bench(args, console),
+        Command::Profile(args) => client_command(profile::profile(args, console)),
         Command::Check(args) => check::check(args, console),
         Command::Dump(args) => check::dump(args),
         Command::Config {

@@ -174,7 +174,7 @@ pub(crate) async fn get(args: &Get, console: Console) -> Outcome {
 }
 
 /// Replaces `path` in one step. A pipe or a device cannot be renamed over: it is written to.
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure::output(&path.display().to_string(), &e);
     let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
     if is_special {

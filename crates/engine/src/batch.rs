@@ -21,8 +21,13 @@ pub const RECORD_HEAD_BYTES: usize = 2 + 4;
 /// tombstone count as absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// Nothing: the newest version wins.
+    /// Nothing: the newest version wins, wherever it stands in the log. For copies of writes that
+    /// were decided elsewhere: repair, hints.
     None,
+    /// Nothing; but the write becomes newer than every write whose condition was judged before it.
+    /// For what clients store without a condition: its version may be older than its place in the
+    /// log, and must not put it in front of a condition that did not see it.
+    Latest,
     /// There is a live value.
     Present,
     /// There is no live value.

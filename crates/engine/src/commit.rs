@@ -11,7 +11,9 @@
 //!    plain writes of a key are linearizable together.
 //! 2. Nothing is visible, and no outcome is given, before the bytes are as durable as promised.
 //! 3. After a failed log write or sync nothing more is written, ever (`Poisoned`).
-//! 4. Every token handed in comes back exactly once, unless the engine is poisoned.
+//! 4. A write that its writer placed (`Guard::Latest`) is newer than every write in front of it in
+//!    the log whose guard held: otherwise it would vanish behind a condition that never saw it.
+//! 5. Every token handed in comes back exactly once, unless the engine is poisoned.
 //!
 //! There is no timer: a batch is what arrived while the last one was being synced.
 //!
@@ -39,6 +41,8 @@ pub(crate) struct Log {
     pub(crate) pending: Batch,
     /// One per op of `pending`, while a commit runs.
     outcomes: Vec<Outcome>,
+    /// The newest version that was given to a write whose guard held, or raised because of one.
+    fence: Version,
 }
 
 /// Can the pending batch be written now?
@@ -74,6 +78,8 @@ impl Log {
             inserter,
             pending: Batch::new(),
             outcomes: Vec::new(),
+            // Versions of this process are above all of the processes before it.
+            fence: Version::ZERO,
         }
     }
 
@@ -85,16 +91,28 @@ impl Log {
         wait: Wait,
     ) -> Result<Settled> {
         self.outcomes.clear();
-        if self.pending.ops.iter().all(|op| op.guard == Guard::None) {
-            for op in &self.pending.ops {
-                let cell = pending_cell(&self.pending.bytes, op);
-                self.outcomes.push(Outcome::Applied {
-                    version: cell.version,
-                });
+        if self.pending.ops.iter().all(|op| is_unconditional(op.guard)) {
+            for index in 0..self.pending.ops.len() {
+                let op = self.pending.ops[index];
+                let proposed = pending_cell(&self.pending.bytes, &op).version;
+                let version = self.placed(op.guard, proposed);
+                if version != proposed {
+                    patch_version(&mut self.pending.bytes, op.start, version);
+                }
+                self.outcomes.push(Outcome::Applied { version });
             }
             return Ok(Settled::Ready);
         }
         self.settle_guarded(view, cache, wait)
+    }
+
+    /// The version of a write without a condition, from the one its writer proposed.
+    fn placed(&mut self, guard: Guard, proposed: Version) -> Version {
+        if guard == Guard::None || proposed > self.fence {
+            return proposed;
+        }
+        self.fence = self.fence.successor();
+        self.fence
     }
 
     fn settle_guarded(&mut self, view: &View, cache: &BlockCache, wait: Wait) -> Result<Settled> {
@@ -106,7 +124,8 @@ impl Log {
             let key = record.stored_key.to_vec();
             let cell = record.cell().expect("a batch holds encoded cells");
             let mut written = Current::of(&cell, op.now_ms);
-            let outcome = if op.guard == Guard::None {
+            let outcome = if is_unconditional(op.guard) {
+                written.version = self.placed(op.guard, written.version);
                 Outcome::Applied {
                     version: written.version,
                 }
@@ -123,11 +142,12 @@ impl Log {
                     Err(e) => return Err(e),
                 };
                 let newest = stored.into_iter().chain(ahead.get(&key).copied());
-                judge(
-                    op.guard,
-                    newest.max_by_key(|c| c.version),
-                    &mut written.version,
-                )
+                let newest = newest.max_by_key(|c| c.version);
+                let outcome = judge(op.guard, newest, &mut written.version);
+                if let Outcome::Applied { version } = outcome {
+                    self.fence = self.fence.max(version);
+                }
+                outcome
             };
             if let Outcome::Applied { version } = outcome {
                 patch_version(&mut self.pending.bytes, op.start, version);
@@ -205,6 +225,11 @@ impl Log {
     }
 }
 
+/// Is there nothing to look up before the write is applied?
+fn is_unconditional(guard: Guard) -> bool {
+    matches!(guard, Guard::None | Guard::Latest)
+}
+
 fn pending_record<'a>(bytes: &'a [u8], op: &Op) -> (Record<'a>, &'a [u8]) {
     Record::split(&bytes[op.start..]).expect("a batch is a sequence of whole records")
 }
@@ -221,7 +246,7 @@ fn pending_cell<'a>(bytes: &'a [u8], op: &Op) -> CellRef<'a> {
 fn judge(guard: Guard, current: Option<Current>, version: &mut Version) -> Outcome {
     let live = current.filter(|c| c.is_live).map(|c| c.version);
     let holds = match guard {
-        Guard::None => true,
+        Guard::None | Guard::Latest => true,
         Guard::Present => live.is_some(),
         Guard::Absent => live.is_none(),
         Guard::Matches(wanted) => live == Some(wanted),
@@ -310,5 +335,9 @@ mod tests {
             }
         );
         assert!(version > base);
+        // The same version twice names one write: a second one must differ.
+        let mut version = base;
+        judge(Guard::Absent, current(9, false), &mut version);
+        assert_eq!(version, base.successor());
     }
 }

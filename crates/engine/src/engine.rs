@@ -23,11 +23,12 @@ use crate::commit::{Log, Settled};
 use crate::memtable::Memtable;
 use crate::options::{Durability, Options};
 use crate::pressure::{self, Counts, Pressure, SEALED_MAX};
+use crate::queue::{CommitQueue, Refused, Submitted};
 use crate::scan::{Cursor, Flow, Progress};
 use crate::segments::Segments;
 use crate::stats::{Counters, Stats};
 use crate::tree::edit::{Edit, Folder};
-use crate::tree::manifest::Manifest;
+use crate::tree::manifest::{self, Manifest};
 use crate::vfs::{Vfs, Wait};
 use crate::view::{Sealed, View};
 use crate::wal::{LogWriter, Spare};
@@ -66,22 +67,6 @@ pub enum Direction {
     Backward,
 }
 
-/// Why a batch was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The commit queue is full: try again later.
-    QueueFull,
-}
-
-/// Does somebody have to start a commit?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Submitted {
-    /// The queue was empty: wake whoever commits.
-    First,
-    /// Others are waiting already: a commit is on its way.
-    Behind,
-}
-
 /// Background work comes in two kinds, so that a flush never waits behind a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
@@ -114,7 +99,7 @@ pub struct Engine {
     pub(crate) cache: Arc<BlockCache>,
     view: ArcSwap<View>,
     view_change: Mutex<()>,
-    queue: Mutex<Batch>,
+    queue: CommitQueue,
     log: Mutex<Log>,
     pub(crate) segments: Segments,
     pub(crate) ledger: Mutex<Ledger>,
@@ -175,7 +160,7 @@ impl Engine {
             cache,
             view: ArcSwap::from_pointee(view),
             view_change: Mutex::new(()),
-            queue: Mutex::new(Batch::new()),
+            queue: CommitQueue::new(options.commit_queue_len_max, options.commit_queue_bytes_max),
             log: Mutex::new(Log::new(writer, inserter)),
             segments: Segments::new(opened.folder.log_floor),
             hlc_floor: opened.folder.hlc_ceiling,
@@ -265,19 +250,7 @@ impl Engine {
 
     /// Moves `batch` into the commit queue; it is empty afterwards, or untouched when refused.
     pub fn submit(&self, batch: &mut Batch) -> std::result::Result<Submitted, Refused> {
-        let mut queue = hold(&self.queue);
-        let is_full = queue.len() + batch.len() > self.options.commit_queue_len_max
-            || queue.bytes().len() + batch.bytes().len() > self.options.commit_queue_bytes_max;
-        if is_full {
-            return Err(Refused::QueueFull);
-        }
-        let is_first = queue.is_empty();
-        queue.append(batch);
-        Ok(if is_first {
-            Submitted::First
-        } else {
-            Submitted::Behind
-        })
+        self.queue.submit(batch)
     }
 
     /// Commits everything queued: one log write, one sync if so configured, then visible. Appends
@@ -332,7 +305,7 @@ impl Engine {
     ) -> Result<bool> {
         self.check_poison()?;
         if log.pending.is_empty() {
-            std::mem::swap(&mut *hold(&self.queue), &mut log.pending);
+            self.queue.take(&mut log.pending);
         }
         if log.pending.is_empty() {
             return Ok(true);
@@ -469,18 +442,35 @@ impl Engine {
             .expect("the engine makes only edits that fit");
         self.change_view(change);
         if ledger.manifest.is_long() {
-            let id = self.next_file_id();
-            let snapshot = ledger.folder.snapshot();
-            match Manifest::create(&*self.vfs, id, &snapshot) {
-                Ok(next) => {
-                    let old = std::mem::replace(&mut ledger.manifest, next);
-                    self.garbage.add(crate::tree::manifest::file_name(old.id()));
-                }
-                // CURRENT may name either: both hold the same, but only one may be written to.
-                Err(error) => return Err(self.poisoned_by(&error)),
-            }
+            self.rewrite_manifest(&mut ledger)?;
         }
         Ok(())
+    }
+
+    fn rewrite_manifest(&self, ledger: &mut Ledger) -> Result<()> {
+        let id = self.next_file_id();
+        match Manifest::create(&*self.vfs, id, &ledger.folder.snapshot()) {
+            Ok(next) => {
+                let old = std::mem::replace(&mut ledger.manifest, next);
+                self.garbage.add(manifest::file_name(old.id()));
+                Ok(())
+            }
+            // Nothing is lost: the old one goes on, and the next edit tries again.
+            Err(error) if error.is_no_space() && self.is_in_force(&ledger.manifest) => {
+                self.is_disk_full.store(true, Ordering::Relaxed);
+                self.garbage.add(manifest::file_name(id));
+                Ok(())
+            }
+            // CURRENT may name either: both hold the same, but only one may be written to.
+            Err(error) => Err(self.poisoned_by(&error)),
+        }
+    }
+
+    fn is_in_force(&self, manifest: &Manifest) -> bool {
+        let names = self.vfs.list();
+        names.is_ok_and(|names| {
+            matches!(manifest::current(&*self.vfs, &names), Ok(Some(id)) if id == manifest.id())
+        })
     }
 
     pub(crate) fn next_file_id(&self) -> u64 {

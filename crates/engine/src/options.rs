@@ -80,15 +80,16 @@ impl Options {
     /// What a node uses unless told otherwise, for `memory_bytes` of memory.
     pub fn for_memory(memory_bytes: usize) -> Options {
         let memtable_bytes = (memory_bytes / 8).clamp(1 << 20, 64 << 20);
+        let (segment_bytes, table_bytes) = (16 << 20, 32 << 20);
         Options {
             memory_bytes,
             memtable_bytes,
             durability: Durability::Sync,
-            segment_bytes: 16 << 20,
+            segment_bytes,
             commit_queue_len_max: 4096,
             commit_queue_bytes_max: 12 << 20,
             block_bytes: 4 << 10,
-            table_bytes: 32 << 20,
+            table_bytes,
             filter_bits_per_key: 10,
             compression: Compression::Lz4,
             compression_deepest: Compression::Lz4,
@@ -96,7 +97,8 @@ impl Options {
             level0_tables_stop: 20,
             level1_bytes: 4 * memtable_bytes as u64,
             level_fanout: 8,
-            reserve_bytes: 64 << 20,
+            // What is in memory can still be flushed, also by a restart, and one table compacted.
+            reserve_bytes: (3 * memtable_bytes + 2 * segment_bytes + table_bytes) as u64,
         }
     }
 

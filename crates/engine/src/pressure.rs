@@ -8,7 +8,8 @@
 //!
 //! Invariants
 //! 1. The level rises smoothly: admission can slow writes down long before it must refuse them.
-//! 2. Deletes are never stopped by a full disk: they are what makes room.
+//! 2. A full disk stops values and not deletes, which make room in the end; only memory that is
+//!    full in spite of a memtable in reserve stops deletes.
 //!
 //! Not here: what admission does with it (crate `node`).
 //! See: docs/overload.md.
@@ -57,17 +58,20 @@ pub(crate) fn of(counts: Counts, options: &Options) -> Pressure {
         .level0_tables
         .saturating_sub(options.level0_tables_trigger) as f64
         / (options.level0_tables_stop - options.level0_tables_trigger) as f64;
-    // Memory first: deletes go on when the disk is full, and nothing goes on when memory is.
-    let stop =
-        if counts.memtables_sealed >= SEALED_MAX && counts.active_bytes >= options.memtable_bytes {
-            Some(Stop::MemtablesFull)
-        } else if counts.is_disk_full {
-            Some(Stop::DiskFull)
-        } else if counts.level0_tables >= options.level0_tables_stop {
-            Some(Stop::CompactionBehind)
-        } else {
-            None
-        };
+    // On a full disk no flush makes room: values stop at once, and deletes may use one memtable
+    // more before memory stops them too.
+    let memory_stops_at = options.memtable_bytes * if counts.is_disk_full { 2 } else { 1 };
+    let is_memory_full =
+        counts.memtables_sealed >= SEALED_MAX && counts.active_bytes >= memory_stops_at;
+    let stop = if is_memory_full {
+        Some(Stop::MemtablesFull)
+    } else if counts.is_disk_full {
+        Some(Stop::DiskFull)
+    } else if counts.level0_tables >= options.level0_tables_stop {
+        Some(Stop::CompactionBehind)
+    } else {
+        None
+    };
     Pressure {
         level: memory.max(behind).clamp(0.0, 1.0),
         stop,
@@ -120,7 +124,9 @@ mod tests {
             is_disk_full: true,
         };
         assert_eq!(of(counts(0), &options).stop, Some(Stop::DiskFull));
-        let full = counts(options.memtable_bytes);
+        let at_usual_limit = counts(options.memtable_bytes);
+        assert_eq!(of(at_usual_limit, &options).stop, Some(Stop::DiskFull));
+        let full = counts(2 * options.memtable_bytes);
         assert_eq!(of(full, &options).stop, Some(Stop::MemtablesFull));
     }
 }

@@ -205,7 +205,10 @@ fn a_machine_that_loses_power_unsynced_still_opens_and_makes_nothing_up() {
                 let newest = world.in_flight.iter().filter(|w| w.key == *key);
                 let newest = newest.map(|w| w.known.version).max();
                 let newest = newest.unwrap_or_default().max(world.twin[key].version);
-                assert!(found.is_none_or(|(v, _)| v.hlc <= newest.hlc), "a made-up version");
+                assert!(
+                    found.is_none_or(|(v, _)| v.hlc <= newest.hlc),
+                    "a made-up version"
+                );
             }
         }
     }

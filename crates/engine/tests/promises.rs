@@ -7,11 +7,12 @@
 
 mod support;
 
-use dendra_base::{CellRef, Version};
+use dendra_base::{CellRef, Prng, Version};
 use dendra_engine::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
 use dendra_engine::vfs::{MemVfs, OsVfs, Vfs, Wait};
 use dendra_engine::{
-    Batch, Durability, Engine, Guard, Lane, Lookup, Maintained, Options, Outcome, Submitted,
+    Batch, Compression, Durability, Engine, Error, Guard, Lane, Lookup, Maintained, Options,
+    Outcome, Refused, Stop, Submitted,
 };
 use std::sync::Arc;
 use support::IDENTITY;
@@ -53,6 +54,12 @@ fn submit(engine: &Engine, mut batch: Batch) -> Submitted {
 fn write(engine: &Engine, key: &[u8], hlc: u64, value: Option<&[u8]>) {
     submit(engine, one(0, key, hlc, value, Guard::None));
     engine.commit(&mut Vec::new()).expect("the disk works");
+}
+
+/// A write that a test fills in itself.
+fn push(batch: &mut Batch, key: &[u8], hlc: u64, guard: Guard) {
+    let cell = CellRef::value(key, version(hlc), b"v");
+    batch.push(hlc, key, &cell, guard, 1);
 }
 
 fn tokens(done: &[(u64, Outcome)]) -> Vec<u64> {
@@ -317,11 +324,301 @@ fn deletes_that_reached_the_deepest_level_go_once_the_horizon_has_passed_them() 
         }
     }
     settle(&engine, Lane::Compact);
-    assert_eq!(engine.stats().table_records, 50, "nobody has confirmed them");
+    assert_eq!(
+        engine.stats().table_records,
+        50,
+        "nobody has confirmed them"
+    );
     engine.raise_purge_horizon(version(80));
     settle(&engine, Lane::Compact);
-    assert_eq!(engine.stats().table_records, 50, "some are above the horizon");
+    assert_eq!(
+        engine.stats().table_records,
+        50,
+        "some are above the horizon"
+    );
     engine.raise_purge_horizon(version(100));
     settle(&engine, Lane::Compact);
     assert_eq!(engine.stats().table_records, 0);
+}
+
+#[test]
+fn a_guard_sees_the_newest_write_of_its_own_batch() {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
+    let engine = open(&vfs, &options());
+    let mut batch = Batch::new();
+    push(&mut batch, b"\x10k", 10, Guard::None);
+    push(&mut batch, b"\x10k", 5, Guard::None);
+    push(&mut batch, b"\x10k", 11, Guard::Matches(version(10)));
+    submit(&engine, batch);
+    let mut done = Vec::new();
+    engine.commit(&mut done).expect("the disk works");
+    let applied = |hlc| {
+        let version = version(hlc);
+        (hlc, Outcome::Applied { version })
+    };
+    assert_eq!(done, [applied(10), applied(5), applied(11)]);
+}
+
+#[test]
+fn an_expired_value_leaves_its_bytes_and_keeps_its_version_and_copies() {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
+    let engine = open(&vfs, &options());
+    let key = b"\x10k";
+    let cell = CellRef {
+        expiry_ms: Some(50),
+        copies: 3,
+        ..CellRef::value(key, version(9), &[0; 2000])
+    };
+    let mut batch = Batch::new();
+    batch.push(0, key, &cell, Guard::None, 1);
+    submit(&engine, batch);
+    engine.commit(&mut Vec::new()).expect("the disk works");
+    engine.close(50).expect("the disk works");
+    let found = engine.get(key, Wait::Block, |cell| {
+        (cell.version, cell.copies, cell.value.len())
+    });
+    let found = found.expect("nothing is damaged");
+    assert_eq!(found, Lookup::Cell((version(9), 3, 0)));
+}
+
+#[test]
+fn a_table_that_reads_back_otherwise_than_it_was_written_replaces_nothing() {
+    let vfs = FaultyVfs::new(Arc::new(MemVfs::new()));
+    let dyn_vfs: Arc<dyn Vfs> = Arc::new(vfs.clone());
+    let engine = open(&dyn_vfs, &options());
+    write(&engine, b"\x10k", 1, Some(b"v"));
+    for id in 0..10 {
+        vfs.rot(&format!("{id:016x}.tbl"), 3);
+    }
+    let error = engine.close(1).expect_err("the first byte is another");
+    assert!(error.to_string().contains("digest"), "{error}");
+    vfs.heal();
+    assert!(
+        is_live(&engine, b"\x10k"),
+        "memory and the log still have it"
+    );
+    engine
+        .close(1)
+        .expect("the next attempt writes another table");
+    assert!(is_live(&engine, b"\x10k"));
+}
+
+/// Writes tables with long keys until the manifest, which names two keys per table, is rewritten.
+fn with_a_long_manifest(below: &MemVfs) -> Engine {
+    let vfs: Arc<dyn Vfs> = Arc::new(below.clone());
+    let mut options = options();
+    (options.commit_queue_bytes_max, options.segment_bytes) = (8 << 10, 12 << 10);
+    let engine = open(&vfs, &options);
+    let mut hlc = 0;
+    // Two keys of a thousand bytes each: so many cannot be too many.
+    while hlc < 1_900 {
+        hlc += 1;
+        write_table(&engine, hlc);
+    }
+    while below.file_bytes(&manifest(below)).map_or(0, |b| b.len()) < (4 << 20) - 8_000 {
+        hlc += 1;
+        write_table(&engine, hlc);
+    }
+    engine
+}
+
+fn write_table(engine: &Engine, hlc: u64) {
+    let mut key = vec![b'k'; 1000];
+    key.extend_from_slice(&hlc.to_be_bytes());
+    write(engine, &key, hlc, Some(b"v"));
+    engine.close(1).expect("the disk has room for a table");
+}
+
+/// The name of the manifest in force.
+fn manifest(below: &MemVfs) -> String {
+    let current = below.file_bytes("CURRENT").expect("the folder is open");
+    String::from_utf8_lossy(&current[..25]).into_owned()
+}
+
+#[test]
+fn a_manifest_is_rewritten_when_it_doubled_and_not_at_every_edit() {
+    let below = MemVfs::new();
+    let engine = with_a_long_manifest(&below);
+    let mut names = vec![manifest(&below)];
+    for hlc in 1_000_000..1_000_060 {
+        write_table(&engine, hlc);
+        names.push(manifest(&below));
+    }
+    names.dedup();
+    assert_eq!(names.len(), 2, "{names:?}");
+    settle(&engine, Lane::Compact);
+    let left = below.names();
+    let manifests = left.iter().filter(|n| n.starts_with("manifest-")).count();
+    assert_eq!(manifests, 1, "the old one is removed");
+    drop(engine);
+    let vfs: Arc<dyn Vfs> = Arc::new(below);
+    let engine = open(&vfs, &options());
+    let mut last = vec![b'k'; 1000];
+    last.extend_from_slice(&1_000_059u64.to_be_bytes());
+    assert!(is_live(&engine, &last));
+}
+
+#[test]
+fn a_full_disk_keeps_the_old_manifest_in_force_and_the_log_sure() {
+    let below = MemVfs::new();
+    let engine = with_a_long_manifest(&below);
+    let before = manifest(&below);
+    let used: usize = below
+        .names()
+        .iter()
+        .map(|name| below.file_bytes(name).map_or(0, |bytes| bytes.len()))
+        .sum();
+    below.set_capacity(used as u64 + (1 << 20));
+    for hlc in 1_000_000..1_000_005 {
+        write_table(&engine, hlc);
+    }
+    assert_eq!(manifest(&below), before, "there was no room for another");
+    assert_eq!(engine.pressure().stop, Some(Stop::DiskFull));
+    below.set_capacity(u64::MAX);
+    write_table(&engine, 1_000_005);
+    assert_ne!(manifest(&below), before, "now there is");
+}
+
+#[test]
+fn the_queue_is_bounded_by_bytes_and_leaves_a_refused_batch_as_it_was() {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
+    let engine = open(&vfs, &options());
+    let big = || one(0, b"\x10k", 1, Some(&[0; 20 << 10]), Guard::None);
+    submit(&engine, big());
+    submit(&engine, big());
+    let mut refused = big();
+    let answer = engine.submit(&mut refused);
+    assert_eq!(
+        answer,
+        Err(Refused::QueueFull),
+        "three of 20 KiB are above 48 KiB"
+    );
+    assert_eq!(refused.len(), 1);
+    engine.commit(&mut Vec::new()).expect("the disk works");
+    engine.submit(&mut refused).expect("there is room again");
+}
+
+#[test]
+fn a_seal_is_durable_when_it_returns_and_costs_nothing_the_second_time() {
+    let vfs = FaultyVfs::new(Arc::new(MemVfs::new()));
+    let dyn_vfs: Arc<dyn Vfs> = Arc::new(vfs.clone());
+    let engine = open(&dyn_vfs, &options());
+    write(&engine, b"\x10k", 1, Some(b"v"));
+    let syncs = |before| vfs.calls().of(Call::Sync) - before;
+    let before = syncs(0);
+    engine.seal().expect("the disk works");
+    assert_eq!(syncs(before), 1);
+    engine.seal().expect("the disk works");
+    assert_eq!(syncs(before), 1);
+}
+
+#[test]
+fn the_deepest_level_has_its_own_compression() {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
+    let mut options = options();
+    options.compression = Compression::None;
+    options.compression_deepest = Compression::Zstd;
+    let engine = open(&vfs, &options);
+    for hlc in 1..=2 {
+        for key in [b"\x10a", b"\x10b", b"\x10c"] {
+            write(&engine, key, hlc, Some(&[0; 1000]));
+        }
+        engine.close(1).expect("the disk works");
+    }
+    let raw = engine.stats().levels[0].1;
+    assert!(raw > 6000, "{raw}");
+    settle(&engine, Lane::Compact);
+    let levels = engine.stats().levels;
+    assert!(levels[0].0 == 0 && levels[1].1 < 2000, "{levels:?}");
+}
+
+#[test]
+fn what_maintenance_synced_survives_the_machine_with_durability_os_too() {
+    let vfs = MemVfs::new();
+    let dyn_vfs: Arc<dyn Vfs> = Arc::new(vfs.clone());
+    let mut options = options();
+    options.durability = Durability::Os;
+    let engine = open(&dyn_vfs, &options);
+    write(&engine, b"\x10k", 1, Some(b"v"));
+    settle(&engine, Lane::Flush);
+    for seed in 0..20 {
+        let image: Arc<dyn Vfs> = Arc::new(vfs.crash_image(&mut Prng::new(seed)));
+        assert!(is_live(&open(&image, &options), b"\x10k"), "image {seed}");
+    }
+}
+
+#[test]
+fn the_reserve_stops_values_before_any_write_fails() {
+    let below = MemVfs::new();
+    let vfs: Arc<dyn Vfs> = Arc::new(below.clone());
+    let mut options = options();
+    options.reserve_bytes = 1 << 30;
+    let engine = open(&vfs, &options);
+    for (capacity, stop) in [(1 << 29, Some(Stop::DiskFull)), (u64::MAX, None)] {
+        below.set_capacity(capacity);
+        engine
+            .maintain(Lane::Flush, 1, usize::MAX)
+            .expect("there is room for a spare segment");
+        assert_eq!(engine.pressure().stop, stop);
+    }
+}
+
+#[test]
+fn a_flush_that_finds_no_room_stops_values() {
+    let vfs = FaultyVfs::new(Arc::new(MemVfs::new()));
+    let dyn_vfs: Arc<dyn Vfs> = Arc::new(vfs.clone());
+    let engine = open(&dyn_vfs, &options());
+    settle(&engine, Lane::Flush);
+    write(&engine, b"\x10k", 1, Some(b"v"));
+    let create = vfs.calls().of(Call::Create);
+    vfs.fail(Call::Create, create, Failure::NoSpace, Repeat::Once);
+    engine.close(1).expect_err("the table cannot be made");
+    assert_eq!(engine.pressure().stop, Some(Stop::DiskFull));
+}
+
+#[test]
+fn a_delete_stays_while_level_0_holds_something_older() {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
+    let mut options = options();
+    options.level0_tables_trigger = 3;
+    let engine = open(&vfs, &options);
+    write(&engine, b"\x10k", 5, None);
+    for hlc in 6..9 {
+        write(&engine, b"\x10z", hlc, Some(b"v"));
+        engine.close(1).expect("the disk works");
+    }
+    settle(&engine, Lane::Compact);
+    drop(engine);
+    // From now on level 1 is too large, and has to go down.
+    options.level1_bytes = 1;
+    let engine = open(&vfs, &options);
+    write(&engine, b"\x10k", 3, Some(b"late"));
+    engine.close(1).expect("the disk works");
+    engine.raise_purge_horizon(Version::MAX);
+    settle(&engine, Lane::Compact);
+    let levels = engine.stats().levels;
+    assert!(levels[0].0 == 1 && levels[1].0 == 0, "{levels:?}");
+    assert!(!is_live(&engine, b"\x10k"));
+}
+
+#[test]
+fn a_log_that_is_unsure_poisons_at_once_and_nothing_else_does() {
+    let mut poisoned = 0;
+    for nth in 0.. {
+        let vfs = FaultyVfs::new(Arc::new(MemVfs::new()));
+        let dyn_vfs: Arc<dyn Vfs> = Arc::new(vfs.clone());
+        let engine = open(&dyn_vfs, &options());
+        write(&engine, b"\x10k", 1, Some(b"v"));
+        let writes = vfs.calls().of(Call::Write);
+        vfs.fail(Call::Write, writes + nth, Failure::Io, Repeat::Once);
+        let Err(error) = engine.close(1) else {
+            break;
+        };
+        let is_poisoned = matches!(error, Error::Poisoned { .. });
+        submit(&engine, one(0, b"\x10k", 2, Some(b"v"), Guard::None));
+        let next = engine.commit(&mut Vec::new());
+        assert_eq!(next.is_err(), is_poisoned, "write {nth}: {error}");
+        poisoned += u64::from(is_poisoned);
+    }
+    assert_eq!(poisoned, 1, "the head of the next segment");
 }

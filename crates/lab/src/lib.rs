@@ -17,6 +17,7 @@ pub mod experiment;
 pub mod limits;
 pub mod machine;
 pub mod recorder;
+pub mod report;
 pub mod run;
 pub mod sampler;
 pub mod schedule;

@@ -11,6 +11,7 @@
 //!             write                                granted │ delayed ╱ 100 ms    refused
 //!             delete                               granted │ delayed ╱ 100 ms    refused,
 //!                                                                                granted at DiskFull
+//!                                                                                while memory lasts
 //! ```
 //!
 //! Invariants
@@ -247,6 +248,8 @@ pub enum Stop {
     Behind,
     /// The disk is full.
     DiskFull,
+    /// The disk is full and memory, too: there is no place for a tombstone either.
+    DiskAndMemoryFull,
 }
 
 /// The answer to a newcomer.
@@ -309,7 +312,10 @@ pub fn admit(pressure: Pressure, class: Class) -> Entry {
     match (class, pressure.stop) {
         (Class::Read, _) => Entry::Granted,
         (Class::Delete, Some(Stop::DiskFull)) => Entry::Granted,
-        (Class::Write, Some(Stop::DiskFull)) => refused(Refusal::DiskFull),
+        (Class::Write, Some(Stop::DiskFull))
+        | (Class::Write | Class::Delete, Some(Stop::DiskAndMemoryFull)) => {
+            refused(Refusal::DiskFull)
+        }
         (Class::Write | Class::Delete, Some(Stop::Behind)) => refused(Refusal::EngineBehind),
         (Class::Write | Class::Delete, None) | (Class::Scan, _) => delayed,
     }

@@ -6,6 +6,7 @@
 //! /metrics       OpenMetrics text
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
+//! /debug/profile/{cpu,wall}  what the threads do, as folded stacks or a flame graph
 //! /              links to the above
 //! ```
 //!
@@ -20,6 +21,7 @@
 use crate::exposition::{self, Numbers};
 use crate::lifecycle::StartError;
 use crate::limits;
+use crate::profile;
 use crate::shared::{Phase, PhaseCell, Shared};
 use axum::Router;
 use axum::extract::State;
@@ -72,7 +74,10 @@ pub(crate) fn start(socket: TcpListener, phase: Arc<PhaseCell>) -> Result<Admin,
         .map_err(failed)?;
     let thread = std::thread::Builder::new()
         .name("admin".to_owned())
-        .spawn(move || runtime.block_on(accept(socket, router(plane), stopped)))
+        .spawn(move || {
+            let _seat = profile::register(profile::Kind::Admin);
+            runtime.block_on(accept(socket, router(plane), stopped));
+        })
         .map_err(failed)?;
     tracing::info!(%addr, "admin plane");
     Ok(Admin {
@@ -156,6 +161,7 @@ fn router(plane: Arc<Plane>) -> Router {
         .route("/metrics", get(metrics))
         .route("/v0/status", get(status))
         .route("/openapi.yaml", get(openapi))
+        .route("/debug/profile/{kind}", get(profile::routes::profile))
         .with_state(plane)
 }
 

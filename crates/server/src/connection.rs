@@ -220,7 +220,7 @@ impl Connection {
 
     async fn pause(&mut self, us: u64) -> Result<(), End> {
         self.flush().await?;
-        self.input.settle(&self.lane);
+        let _held = self.hold_input();
         // Only under pressure, and then at most 100 ms: a timer here costs less than the request
         // that it holds back.
         tokio::time::sleep(Duration::from_micros(us)).await;
@@ -236,8 +236,7 @@ impl Connection {
 
     /// Reads more into the buffer.
     pub(crate) async fn fill(&mut self, stage: Stage) -> Result<(), End> {
-        self.input.settle(&self.lane);
-        let _room = self.count(self.input.is_large().then_some(self.input.len()))?;
+        let _held = self.hold_input();
         let timeouts = &self.lane.shared.settings.timeouts;
         match stage {
             Stage::Idle => self.seat.arm(self.deadline_us(timeouts.idle)),
@@ -292,14 +291,14 @@ impl Connection {
         }
     }
 
-    /// Counts bytes that a wait will hold; `None` holds none worth counting.
-    fn count(&self, bytes: Option<usize>) -> Result<Option<RoomPermit>, End> {
-        match bytes {
-            None => Ok(None),
-            Some(bytes) => match self.lane.hold_bytes(bytes) {
-                Some(permit) => Ok(Some(permit)),
-                None => Err(End::Crowded),
-            },
+    /// Keeps only the unread bytes while something is waited for, and counts them where they are
+    /// many. When the gate has no room they stay uncounted: reads are small long before that, since
+    /// the loop is crowded from a half on.
+    pub(crate) fn hold_input(&mut self) -> Option<RoomPermit> {
+        self.input.settle(&self.lane);
+        match self.input.is_large() {
+            true => self.lane.hold_bytes(self.input.len()),
+            false => None,
         }
     }
 
@@ -317,9 +316,12 @@ impl Connection {
             self.lane.reuse_output(out);
             return done;
         }
-        self.input.settle(&self.lane);
+        let _held = self.hold_input();
         let rest = out.len() - at;
-        let _room = self.count((rest > limits::UNCOUNTED_BYTES_MAX).then_some(rest))?;
+        let _room = match rest > limits::UNCOUNTED_BYTES_MAX {
+            true => Some(self.lane.hold_bytes(rest).ok_or(End::Crowded)?),
+            false => None,
+        };
         let write = self.lane.shared.settings.timeouts.write;
         loop {
             self.seat.arm(self.deadline_us(write));

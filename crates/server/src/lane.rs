@@ -25,6 +25,7 @@ use crate::connection;
 use crate::limits;
 use crate::mailbox::LaneEvent;
 use crate::metrics::{LaneMetrics, Refused};
+use crate::profile;
 use crate::seat::{Due, LocalBell, Seat};
 use crate::shared::{LaneHandle, Phase, Shared};
 use crate::store_pool::{Answer, Job, Work};
@@ -88,6 +89,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, index: usize) -> std::io::Result<JoinH
     std::thread::Builder::new()
         .name(format!("loop-{index}"))
         .spawn(move || {
+            let _seat = profile::register(profile::Kind::Loop);
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build_local(tokio::runtime::LocalOptions::default());
@@ -150,6 +152,7 @@ fn pressure(engine: &Engine) -> Pressure {
         level: now.level,
         stop: now.stop.map(|stop| match stop {
             Stop::DiskFull => dendra_node::Stop::DiskFull,
+            Stop::DiskAndMemoryFull => dendra_node::Stop::DiskAndMemoryFull,
             Stop::MemtablesFull | Stop::CompactionBehind => dendra_node::Stop::Behind,
         }),
     }

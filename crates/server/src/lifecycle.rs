@@ -10,7 +10,8 @@
 //! Invariants
 //! 1. No client is accepted before the folder is open and its log replayed.
 //! 2. Every thread that was started is joined before `stop` returns.
-//! 3. A poisoned engine is not closed: its folder is left as the failure found it.
+//! 3. A poisoned engine refuses to be closed: its folder is left as the failure found it, and the
+//!    exit code is not 0.
 //!
 //! Not here: options and logs (crate `dendra`).
 //! See: docs/api.md, section "Exit codes and signals".
@@ -348,7 +349,8 @@ impl Running {
     /// is closed so that the next start has nothing to replay.
     ///
     /// # Errors
-    /// The folder could not be closed; what was acknowledged is in the log nevertheless.
+    /// The folder could not be closed: the log failed, or the disk is full. What was acknowledged is in
+    /// the log nevertheless.
     pub fn stop(mut self) -> Result<(), Error> {
         self.shared.phase.turn(Phase::Draining);
         self.stop_accepting.send_replace(true);
@@ -362,11 +364,7 @@ impl Running {
         join(self.log.take());
         self.shared.poke.close();
         join(self.maintenance.drain(..));
-        let closed = if self.phase() == Phase::Poisoned {
-            Ok(())
-        } else {
-            self.shared.engine.close(clock::wall_ms())
-        };
+        let closed = self.shared.engine.close(clock::wall_ms());
         self.shared.phase.turn(Phase::Stopped);
         if let Some(admin) = self.admin.take() {
             admin.stop();

@@ -89,6 +89,8 @@ pub const RETRY_AFTER_DISK_FULL_S: u32 = 30;
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// From the first byte of an admin request to the end of its head.
 pub const ADMIN_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest profile: a minute of samples says what the first ten seconds did not.
+pub const PROFILE_SECONDS_MAX: u64 = 60;
 
 const _: () = assert!(STORE_QUEUE_LEN_MAX_DEFAULT <= STORE_QUEUE_LEN_MAX_LIMIT);
 const _: () = assert!(WORKERS_DEFAULT <= WORKERS_MAX);

@@ -16,6 +16,7 @@
 
 use crate::clock;
 use crate::limits;
+use crate::profile;
 use crate::shared::Shared;
 use crate::wal_thread;
 use dendra_engine::{Error, Lane, Maintained};
@@ -91,7 +92,13 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>
             let shared = Arc::clone(shared);
             std::thread::Builder::new()
                 .name(name.to_owned())
-                .spawn(move || work(&shared, lane, nice))
+                .spawn(move || {
+                    let _seat = profile::register(match lane {
+                        Lane::Flush => profile::Kind::Flush,
+                        Lane::Compact => profile::Kind::Compact,
+                    });
+                    work(&shared, lane, nice);
+                })
         })
         .collect()
 }

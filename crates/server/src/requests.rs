@@ -231,7 +231,7 @@ impl Connection {
     /// Waits for the store pool's answer to a read, and forms the client's.
     pub(crate) async fn fetch(&mut self, read: PendingRead) -> Result<(), End> {
         self.flush().await?;
-        self.input.settle(&self.lane);
+        let _held = self.hold_input();
         let deadline_us = read.began_us + u64::from(read.entity.timeout_ms) * 1_000;
         let work = Work::Get(read.key.clone());
         let answer = match self.lane.offer(&self.seat, deadline_us, work) {
@@ -398,7 +398,7 @@ impl Connection {
 
     /// Waits for the commit of everything in `pending`, and forms the answers.
     pub(crate) async fn wait_for_outcomes(&mut self) -> Result<(), End> {
-        self.input.settle(&self.lane);
+        let _held = self.hold_input();
         let latest = self.pending.iter().map(|write| write.deadline_us).max();
         self.seat.arm(latest.unwrap_or(u64::MAX));
         let waited = self.seat.outcomes().await;
@@ -438,7 +438,7 @@ fn op_of(head: &Head<'_>) -> Op {
 
 fn guard(condition: Condition) -> Guard {
     match condition {
-        Condition::None => Guard::None,
+        Condition::None => Guard::Latest,
         Condition::Present => Guard::Present,
         Condition::Absent => Guard::Absent,
         Condition::Matches(version) => Guard::Matches(version),

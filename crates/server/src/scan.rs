@@ -188,7 +188,7 @@ impl Connection {
     /// Answers a scan from its head to its trailer.
     pub(crate) async fn stream(&mut self, pending: PendingScan) -> Result<(), End> {
         self.flush().await?;
-        self.input.settle(&self.lane);
+        let _held = self.hold_input();
         let copies = Copies { ack: 1, from: 1 };
         let durability = self.lane.shared.settings.durability;
         let terms = Terms::new(pending.style, copies, durability);

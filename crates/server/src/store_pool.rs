@@ -18,6 +18,7 @@
 use crate::clock;
 use crate::limits;
 use crate::mailbox::LaneEvent;
+use crate::profile;
 use crate::scan::Scan;
 use crate::shared::Shared;
 use dendra_base::{Cell, Key};
@@ -168,6 +169,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>
             std::thread::Builder::new()
                 .name(format!("store-{n}"))
                 .spawn(move || {
+                    let _seat = profile::register(profile::Kind::Worker);
                     while let Some(job) = shared.pool.next() {
                         answer(&shared, job);
                     }

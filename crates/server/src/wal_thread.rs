@@ -20,6 +20,7 @@
 
 use crate::limits;
 use crate::mailbox::LaneEvent;
+use crate::profile;
 use crate::shared::{Phase, Shared};
 use dendra_engine::{Error, Outcome};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,7 +135,10 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     std::thread::Builder::new()
         .name("wal".to_owned())
-        .spawn(move || commit_until_closed(&shared))
+        .spawn(move || {
+            let _seat = profile::register(profile::Kind::Wal);
+            commit_until_closed(&shared);
+        })
 }
 
 fn commit_until_closed(shared: &Shared) {
@@ -216,7 +220,8 @@ pub(crate) fn poison(shared: &Shared, reason: &str) {
         for lane in &shared.lanes {
             lane.mailbox.post(LaneEvent::Poisoned);
         }
-        shared.phase.ended.notify_waiters();
+        // Kept for a watcher that is not there yet.
+        shared.phase.ended.notify_one();
     }
 }
 

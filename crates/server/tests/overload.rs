@@ -327,7 +327,9 @@ fn a_full_disk_stops_values_and_lets_deletes_and_reads_go_on() {
     let mut client = node.client();
     assert_eq!(client.put("before", b"v").status, 201);
     disk.set_capacity(1);
-    let value = vec![b'v'; 100_000];
+    // Small, so that the node looks at its disk long before its memory is full: then deletes could
+    // not go on either.
+    let value = vec![b'v'; 100];
     let deadline = Instant::now() + Duration::from_secs(30);
     let mut stored = 0;
     let refused = loop {
@@ -360,7 +362,7 @@ fn a_full_disk_stops_values_and_lets_deletes_and_reads_go_on() {
 fn a_failed_sync_leaves_the_write_unknown_and_poisons_the_node() {
     let disk: Arc<dyn Vfs> = Arc::new(MemVfs::new());
     let faulty = FaultyVfs::new(disk);
-    let node = Node::on(Arc::new(faulty.clone()), |_| {});
+    let mut node = Node::on(Arc::new(faulty.clone()), |_| {});
     let mut client = node.client();
     assert_eq!(client.put("k", b"v").status, 201);
     let next = faulty.calls().of(Call::Sync);
@@ -376,6 +378,9 @@ fn a_failed_sync_leaves_the_write_unknown_and_poisons_the_node() {
     let refused = node.client().put("k", b"x");
     assert_refused(&refused, "not-serving: the log failed");
     assert_eq!(node.client().get("/v0/status").text(), "poisoned\n");
+    let running = node.running.take().expect("the node runs");
+    let error = running.stop().expect_err("its log is not to be trusted");
+    assert!(error.to_string().contains("restart the process"), "{error}");
 }
 
 #[test]

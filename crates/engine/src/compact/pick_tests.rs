@@ -163,3 +163,55 @@ fn every_plan_keeps_its_output_level_disjoint_and_repeats() {
     }
     assert!(plans > 500, "most drawn trees need work: {plans}");
 }
+
+#[test]
+fn a_crowded_level_0_gives_its_oldest_twelve() {
+    let level0 = (1..=20).rev().map(|id| table(id, "a", "z", 50));
+    let plan = picked(&[level0.collect()]).expect("level 0 is far over its trigger");
+    assert_eq!(plan.inputs, (1..=12).collect::<Vec<u64>>());
+}
+
+fn purged(drawn: &[Vec<TableMeta>], horizon: u64) -> Option<Plan> {
+    let levels: Vec<Vec<&TableMeta>> = drawn.iter().map(|l| l.iter().collect()).collect();
+    let horizon = Version {
+        hlc: horizon,
+        ..Version::ZERO
+    };
+    pick_purge(&levels, horizon)
+}
+
+#[test]
+fn a_table_of_deletes_is_rewritten_in_place_only_when_all_of_them_will_go() {
+    let with_versions = |table: TableMeta, min, max| TableMeta {
+        tombstones: 60,
+        version_min: Version {
+            hlc: min,
+            ..Version::ZERO
+        },
+        version_max: Version {
+            hlc: max,
+            ..Version::ZERO
+        },
+        ..table
+    };
+    let deepest = with_versions(table(1, "d", "f", 50), 10, 20);
+    let levels = |above: TableMeta| [vec![above], vec![], vec![deepest.clone()]];
+    let newer = with_versions(table(2, "e", "z", 50), 21, 30);
+    let older = with_versions(table(3, "e", "z", 50), 20, 30);
+    let elsewhere = with_versions(table(4, "g", "z", 50), 1, 30);
+    let plan = purged(&levels(newer.clone()), 20).expect("all of them will go");
+    assert_eq!((plan.inputs, plan.level), (vec![1], 2));
+    assert_eq!(purged(&levels(newer), 19), None, "one is above the horizon");
+    assert_eq!(purged(&levels(older), 20), None, "one may hide something");
+    assert!(purged(&levels(elsewhere), 20).is_some());
+    let few = TableMeta {
+        tombstones: 50,
+        ..deepest.clone()
+    };
+    assert_eq!(purged(&[vec![], vec![few]], 20), None, "half is not most");
+    assert_eq!(
+        purged(&[vec![deepest]], 20),
+        None,
+        "level 0 has its own trigger"
+    );
+}

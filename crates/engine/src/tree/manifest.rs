@@ -22,7 +22,7 @@ const CURRENT_NEW: &str = "CURRENT.new";
 /// The format this program writes, and the newest it reads.
 pub const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"DENDRAMF";
-/// A manifest longer than this is rewritten as one snapshot.
+/// A manifest longer than this, and twice as long as it began, is rewritten as one snapshot.
 const REWRITE_BYTES: u64 = 4 << 20;
 /// No manifest of this size was ever written: a length beyond it is damage.
 const MANIFEST_BYTES_MAX: u64 = 1 << 30;
@@ -45,6 +45,8 @@ pub struct Manifest {
     id: u64,
     file: Arc<dyn File>,
     end: u64,
+    /// Where its first snapshot ends.
+    snapshot_end: u64,
     buffer: Vec<u8>,
 }
 
@@ -60,12 +62,14 @@ impl Manifest {
             id,
             file,
             end: 0,
+            snapshot_end: 0,
             buffer: Vec::new(),
         };
         let mut head = MAGIC.to_vec();
         head.extend_from_slice(&FORMAT.to_le_bytes());
         manifest.write(&head)?;
         manifest.append(snapshot)?;
+        manifest.snapshot_end = manifest.end;
         vfs.sync_folder()
             .map_err(|e| Error::io("syncing the folder", e))?;
         name_current(vfs, id)?;
@@ -100,7 +104,7 @@ impl Manifest {
 
     /// Should a new manifest replace this one?
     pub fn is_long(&self) -> bool {
-        self.end > REWRITE_BYTES
+        self.end > REWRITE_BYTES.max(2 * self.snapshot_end)
     }
 }
 

@@ -177,7 +177,7 @@ impl World {
             .filter(|k| k.is_live(self.now_ms))
             .map(|k| k.version);
         let holds = match write.guard {
-            Guard::None => true,
+            Guard::None | Guard::Latest => true,
             Guard::Present => live.is_some(),
             Guard::Absent => live.is_none(),
             Guard::Matches(v) => live == Some(v),

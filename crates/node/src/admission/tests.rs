@@ -157,6 +157,15 @@ fn a_full_disk_lets_deletes_pass_at_once() {
 }
 
 #[test]
+fn a_full_disk_refuses_deletes_too_once_memory_is_full() {
+    for class in [Class::Write, Class::Delete] {
+        let entry = admit(under(1.0, Some(Stop::DiskAndMemoryFull)), class);
+        let refusal = Refusal::DiskFull;
+        assert_eq!(entry, Entry::Refused { refusal });
+    }
+}
+
+#[test]
 fn a_calm_engine_delays_nobody() {
     for class in [Class::Read, Class::Scan, Class::Delete, Class::Write] {
         assert_eq!(admit(under(0.5, None), class), Entry::Granted);

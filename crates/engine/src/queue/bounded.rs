@@ -1,0 +1,68 @@
+//! A batch behind a lock, with bounds.
+//!
+//! Invariants
+//! 1. The lock is held for a copy in memory and never across I/O.
+//! 2. `submit` and `take` are the only ways in and out: a write is in the queue or it was taken,
+//!    once.
+//!
+//! Not here: what a batch is made of (`batch.rs`).
+
+use super::sync::Mutex;
+use crate::batch::Batch;
+
+/// Why a batch was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The commit queue is full: try again later.
+    QueueFull,
+}
+
+/// Does somebody have to start a commit?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Submitted {
+    /// The queue was empty: wake whoever commits.
+    First,
+    /// Others are waiting already: a commit is on its way.
+    Behind,
+}
+
+/// Writes that wait for the next commit.
+pub(crate) struct CommitQueue {
+    waiting: Mutex<Batch>,
+    len_max: usize,
+    bytes_max: usize,
+}
+
+impl CommitQueue {
+    /// An empty queue for so many writes and bytes of records.
+    pub(crate) fn new(len_max: usize, bytes_max: usize) -> CommitQueue {
+        CommitQueue {
+            waiting: Mutex::new(Batch::new()),
+            len_max,
+            bytes_max,
+        }
+    }
+
+    /// Moves `batch` into the queue; it is empty afterwards, or untouched when refused.
+    pub(crate) fn submit(&self, batch: &mut Batch) -> Result<Submitted, Refused> {
+        let mut waiting = self.waiting.lock().expect("no holder panics");
+        let is_full = waiting.len() + batch.len() > self.len_max
+            || waiting.bytes().len() + batch.bytes().len() > self.bytes_max;
+        if is_full {
+            return Err(Refused::QueueFull);
+        }
+        let is_first = waiting.is_empty();
+        waiting.append(batch);
+        Ok(if is_first {
+            Submitted::First
+        } else {
+            Submitted::Behind
+        })
+    }
+
+    /// Takes everything that waits. Requires: `into` is empty; its buffers become the queue's.
+    pub(crate) fn take(&self, into: &mut Batch) {
+        assert!(into.is_empty(), "what was taken before is committed first");
+        std::mem::swap(&mut *self.waiting.lock().expect("no holder panics"), into);
+    }
+}

@@ -1,0 +1,85 @@
+//! Pieces of a page: text that means itself, tables, figures.
+//!
+//! Not here: what the page says (`page.rs`), how it looks (`style.css`).
+
+use dendra_flame::escape;
+use std::fmt::Display;
+use std::fmt::Write;
+
+/// `text`, safe in HTML.
+pub(crate) fn safe(text: impl Display) -> String {
+    let mut out = String::new();
+    escape(&text.to_string(), &mut out);
+    out
+}
+
+/// A table of words; the first column is a heading of its row.
+#[derive(Debug)]
+pub(crate) struct Table {
+    heads: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub(crate) fn new(heads: &[&str]) -> Table {
+        Table {
+            heads: heads.iter().map(|head| (*head).to_owned()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// The table as HTML; nothing when it has no rows.
+    pub(crate) fn html(&self) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
+        let mut out = String::from("<div class=\"scroll\"><table><thead><tr>");
+        for head in &self.heads {
+            write!(out, "<th scope=\"col\">{}</th>", safe(head)).expect("a string takes all text");
+        }
+        out.push_str("</tr></thead><tbody>");
+        for row in &self.rows {
+            out.push_str("<tr>");
+            for (at, cell) in row.iter().enumerate() {
+                let cell = safe(cell);
+                let tag = if at == 0 { "th scope=\"row\"" } else { "td" };
+                let end = if at == 0 { "th" } else { "td" };
+                write!(out, "<{tag}>{cell}</{end}>").expect("a string takes all text");
+            }
+            out.push_str("</tr>");
+        }
+        out.push_str("</tbody></table></div>");
+        out
+    }
+}
+
+/// A drawing with a caption above and, when there is more to say, a sentence below.
+pub(crate) fn figure(caption: &str, drawing: &str, below: &str) -> String {
+    let mut out = String::from("<figure>");
+    if !caption.is_empty() {
+        write!(out, "<figcaption>{}</figcaption>", safe(caption)).expect("a string takes all text");
+    }
+    out.push_str(drawing);
+    if !below.is_empty() {
+        write!(out, "<p class=\"below\">{}</p>", safe(below)).expect("a string takes all text");
+    }
+    out.push_str("</figure>\n");
+    out
+}
+
+/// A section with a heading; nothing when it has no body.
+pub(crate) fn section(id: &str, heading: &str, body: &str) -> String {
+    if body.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<section id=\"{id}\"><h2>{}</h2>\n{body}</section>\n",
+        safe(heading)
+    )
+}

@@ -1,0 +1,37 @@
+//! One HTML file that shows a run, or several over each other, and needs no network.
+//!
+//! ```text
+//! Run ─┬─ words.rs     verdict, headline, tables of facts
+//!      ├─ latency.rs   percentile curves, heat map ─┐
+//!      ├─ timeline.rs  panels on one time axis     ─┤ chart.rs ─ scale.rs    SVG
+//!      ├─ stages.rs    where the time goes         ─┤
+//!      ├─ courses.rs   search, overload            ─┘
+//!      └─ dendra_flame flame graphs
+//! page.rs puts them together; compare.rs and noise.rs lay runs over each other
+//! ```
+//!
+//! Invariants
+//! 1. The page asks nobody for anything: styles, script and drawings are inside.
+//! 2. Every text of a run is escaped where it enters the page; a hostile server cannot write markup.
+//! 3. An invalid or cut run says so before its first figure.
+//! 4. A run that lacks a part gives a page that lacks that part, never an error.
+//!
+//! Not here: taking the numbers (`driver`), `run.json` (`run.rs`), the summary for terminals.
+//! See: docs/lab/README.md.
+
+mod chart;
+mod compare;
+mod courses;
+mod format;
+mod hdr;
+mod html;
+mod latency;
+mod noise;
+mod page;
+mod scale;
+mod stages;
+mod timeline;
+mod words;
+
+pub use compare::{Side, render_compare, render_sides};
+pub use page::render_run;

@@ -1,0 +1,395 @@
+//! What happened when: panels that share one time axis, from the plan down to the levels on disk.
+//!
+//! ```text
+//! requests a second      plan ╌╌ against done
+//! not done as asked      refused, failed, timed out, broken
+//! waiting                in flight, without a connection
+//! server: levels, flushes and compactions, pressure          (when it was asked)
+//! ```
+//!
+//! Invariants
+//! 1. All panels of a run span the same seconds at the same places.
+//! 2. Phases other than the measured one are tinted and named, never cut out.
+//!
+//! Not here: latencies over time (`latency.rs`).
+
+use super::chart::{Axis, Band, Chart, Form, Line};
+use super::format::{bytes, short};
+use super::scale::Scale;
+use crate::run::{PhaseKind, Run, Second, Server};
+use std::collections::BTreeMap;
+
+/// Points of a line: more than the page has pixels would only make the file larger.
+const POINTS_MAX: usize = 560;
+
+/// A caption and a chart.
+pub(crate) struct Panel {
+    pub(crate) caption: String,
+    pub(crate) chart: Chart,
+}
+
+/// How values of a panel are written.
+#[derive(Clone, Copy)]
+enum Unit {
+    Count,
+    Bytes,
+}
+
+type Points = Vec<(f64, f64)>;
+type Series = (&'static str, &'static str, Form, Points);
+
+/// The seconds that a panel spans.
+pub(crate) fn span_s(run: &Run) -> f64 {
+    let ends = run.phases.iter().map(|phase| {
+        let seconds = phase
+            .ops
+            .iter()
+            .map(|op| op.seconds.len())
+            .max()
+            .unwrap_or(0);
+        phase.start_s + phase.length_s.max(seconds as f64)
+    });
+    ends.fold(run.length_s, f64::max).max(1.0)
+}
+
+/// Names of phases behind a panel.
+pub(crate) fn phase_bands(run: &Run) -> Vec<Band> {
+    let has_one = run.phases.len() == 1;
+    let phases = run.phases.iter().enumerate();
+    phases
+        .filter(|_| !has_one)
+        .map(|(at, phase)| Band {
+            from: phase.start_s,
+            to: phase.start_s + phase.length_s,
+            class: match phase.kind {
+                PhaseKind::Preload | PhaseKind::Warmup => "phase quiet",
+                PhaseKind::Overload => "phase hot",
+                _ if at % 2 == 0 => "phase",
+                _ => "phase other",
+            },
+            text: phase.name.clone(),
+        })
+        .collect()
+}
+
+fn per_second(run: &Run, of: impl Fn(&Second) -> u64) -> Points {
+    let mut sums: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+    for phase in &run.phases {
+        for (second, numbers) in phase
+            .ops
+            .iter()
+            .flat_map(|op| op.seconds.iter().enumerate())
+        {
+            let at = phase.start_s + second as f64;
+            let entry = sums
+                .entry((at * 1e3).max(0.0) as u64)
+                .or_insert((at + 0.5, 0.0));
+            entry.1 += of(numbers) as f64;
+        }
+    }
+    thinned(sums.into_values().collect())
+}
+
+/// Means of neighbours until few enough are left.
+fn thinned(points: Points) -> Points {
+    let group = points.len().div_ceil(POINTS_MAX).max(1);
+    let mean = |part: &[(f64, f64)]| {
+        let n = part.len() as f64;
+        let sum = part
+            .iter()
+            .fold((0.0, 0.0), |sum, p| (sum.0 + p.0, sum.1 + p.1));
+        (sum.0 / n, sum.1 / n)
+    };
+    points.chunks(group).map(mean).collect()
+}
+
+fn panel(run: &Run, caption: &str, series: Vec<Series>, unit: Unit) -> Option<Panel> {
+    let named = series
+        .into_iter()
+        .map(|(name, class, form, points)| (name.to_owned(), class, form, points));
+    panel_of(run, caption, named.collect(), unit)
+}
+
+fn panel_of(
+    run: &Run,
+    caption: &str,
+    series: Vec<(String, &'static str, Form, Points)>,
+    unit: Unit,
+) -> Option<Panel> {
+    let values = series.iter().flat_map(|s| &s.3);
+    let high = values.clone().map(|p| p.1).fold(0.0, f64::max);
+    values.clone().next()?;
+    let x = Axis::new(Scale::exact(0.0, span_s(run)), "", 12, short);
+    let y = match unit {
+        Unit::Count => Axis::new(Scale::from_zero(high * 1.02), "", 4, short),
+        Unit::Bytes => Axis::for_bytes(high * 1.02),
+    };
+    let say = match unit {
+        Unit::Count => short,
+        Unit::Bytes => bytes,
+    };
+    let mut chart = Chart::new(caption, 120.0, x, y);
+    chart.bands = phase_bands(run);
+    let mut texts: BTreeMap<u64, (f64, String)> = BTreeMap::new();
+    for (name, class, form, points) in series {
+        let word = name.split(',').next().unwrap_or_default();
+        for (x, y) in &points {
+            let entry = texts.entry((x * 1e3).max(0.0) as u64);
+            let entry = entry.or_insert_with(|| (*x, format!("{:.0} s", x.floor())));
+            entry.1.push_str(&format!("\n{word}: {}", say(*y)));
+        }
+        let mut joined = Vec::with_capacity(points.len());
+        let mut before: Option<f64> = None;
+        // A pause between phases is a gap, not a slope.
+        let widest = points
+            .windows(2)
+            .map(|w| w[1].0 - w[0].0)
+            .fold(f64::INFINITY, f64::min)
+            * 2.5;
+        for (x, y) in points {
+            if before.is_some_and(|before| x - before > widest) {
+                joined.push(None);
+            }
+            joined.push(Some((x, y)));
+            before = Some(x);
+        }
+        chart.lines.push(Line {
+            name,
+            class,
+            points: joined,
+            form,
+        });
+    }
+    chart.hover = texts.into_values().collect();
+    Some(Panel {
+        caption: caption.to_owned(),
+        chart,
+    })
+}
+
+/// Throughput against the plan.
+pub(crate) fn throughput(run: &Run) -> Option<Panel> {
+    panel(
+        run,
+        "Requests a second",
+        vec![
+            (
+                "done as asked",
+                "s0",
+                Form::FilledSteps,
+                per_second(run, |s| s.ok),
+            ),
+            (
+                "planned",
+                "plan",
+                Form::Steps,
+                per_second(run, |s| s.planned),
+            ),
+            ("sent", "s5", Form::Steps, per_second(run, |s| s.sent)),
+        ],
+        Unit::Count,
+    )
+}
+
+/// Everything that was not done as asked; none when all was.
+pub(crate) fn errors(run: &Run) -> Option<Panel> {
+    let kinds: [(&str, &'static str, fn(&Second) -> u64); 4] = [
+        ("refused (429, 503, 507)", "s3", |s| s.refused),
+        ("failed, another status", "s6", |s| s.failed),
+        ("timed out", "s4", |s| s.timeouts),
+        ("connection broke", "s2", |s| s.broken),
+    ];
+    let series: Vec<Series> = kinds
+        .into_iter()
+        .map(|(name, class, of)| (name, class, Form::Steps, per_second(run, of)))
+        .filter(|(_, _, _, points)| points.iter().any(|p| p.1 > 0.0))
+        .collect();
+    panel(
+        run,
+        "Requests a second that were not done as asked",
+        series,
+        Unit::Count,
+    )
+}
+
+/// Requests between plan and answer.
+pub(crate) fn waiting(run: &Run) -> Option<Panel> {
+    let mut in_flight = Vec::new();
+    let mut backlog = Vec::new();
+    for phase in &run.phases {
+        for (second, numbers) in phase.generator.seconds.iter().enumerate() {
+            let at = phase.start_s + second as f64 + 1.0;
+            in_flight.push((at, numbers.in_flight as f64));
+            backlog.push((at, numbers.backlog as f64));
+        }
+    }
+    let (in_flight, backlog) = (thinned(in_flight), thinned(backlog));
+    panel(
+        run,
+        "Requests that wait, at the end of each second",
+        vec![
+            ("sent and not answered", "s1", Form::Plain, in_flight),
+            ("due without a free connection", "s3", Form::Plain, backlog),
+        ],
+        Unit::Count,
+    )
+}
+
+/// The panels of one server, in the order of its target.
+pub(crate) fn server(run: &Run, server: &Server) -> Vec<Panel> {
+    let panels = [
+        panel_of(
+            run,
+            "Bytes of tables, by level",
+            levels(server),
+            Unit::Bytes,
+        ),
+        panel(
+            run,
+            "Flushes and compactions, bytes written a second",
+            rates(
+                server,
+                [
+                    (
+                        "flushed to level 0",
+                        "s2",
+                        "dendra_engine_flush_bytes_total",
+                    ),
+                    (
+                        "written by compactions",
+                        "s4",
+                        "dendra_engine_compaction_write_bytes_total",
+                    ),
+                    (
+                        "read by compactions",
+                        "s5",
+                        "dendra_engine_compaction_read_bytes_total",
+                    ),
+                    ("written to the log", "s1", "dendra_engine_log_bytes_total"),
+                ],
+            ),
+            Unit::Bytes,
+        ),
+        panel(
+            run,
+            "Log writes and syncs a second",
+            rates(
+                server,
+                [
+                    ("commits", "s0", "dendra_engine_commits_total"),
+                    ("syncs", "s3", "dendra_engine_log_syncs_total"),
+                    (
+                        "blocks read from the disk",
+                        "s4",
+                        "dendra_engine_cache_misses_total",
+                    ),
+                ],
+            ),
+            Unit::Count,
+        ),
+        panel(
+            run,
+            "Memory of the engine",
+            gauges(
+                server,
+                [
+                    ("memtables", "s0", "dendra_engine_memtable_bytes"),
+                    ("cached blocks", "s2", "dendra_engine_cache_bytes"),
+                ],
+            ),
+            Unit::Bytes,
+        ),
+        panel(
+            run,
+            "Pressure of the engine (1: new values are refused)",
+            gauges(server, [("pressure", "s6", "dendra_engine_pressure")]),
+            Unit::Count,
+        ),
+    ];
+    panels.into_iter().flatten().collect()
+}
+
+fn samples(server: &Server, name: &str) -> Points {
+    let Some(values) = server.series.get(name) else {
+        return Vec::new();
+    };
+    let pairs = server.at_s.iter().zip(values);
+    pairs
+        .filter_map(|(at, value)| Some((*at, (*value)?)))
+        .collect()
+}
+
+fn levels(server: &Server) -> Vec<(String, &'static str, Form, Points)> {
+    const CLASSES: [&str; 7] = ["s0", "s1", "s2", "s3", "s4", "s5", "s6"];
+    (0..CLASSES.len())
+        .map(|level| {
+            let name = format!("dendra_engine_table_bytes{{level=\"{level}\"}}");
+            let points = thinned(samples(server, &name));
+            (
+                format!("level {level}"),
+                CLASSES[level],
+                Form::Steps,
+                points,
+            )
+        })
+        .filter(|(_, _, _, points)| points.iter().any(|p| p.1 > 0.0))
+        .collect()
+}
+
+fn gauges<const N: usize>(
+    server: &Server,
+    of: [(&'static str, &'static str, &str); N],
+) -> Vec<Series> {
+    of.into_iter()
+        .map(|(word, class, name)| (word, class, Form::Plain, thinned(samples(server, name))))
+        .filter(|series| !series.3.is_empty())
+        .collect()
+}
+
+/// Growth of counters by the second. A counter that went back belongs to a new process: a gap.
+fn rates<const N: usize>(
+    server: &Server,
+    of: [(&'static str, &'static str, &str); N],
+) -> Vec<Series> {
+    of.into_iter()
+        .map(|(word, class, name)| {
+            let samples = samples(server, name);
+            let growth = samples.windows(2).filter_map(|pair| {
+                let (from, to) = (pair[0], pair[1]);
+                let seconds = to.0 - from.0;
+                (seconds > 0.0 && to.1 >= from.1)
+                    .then(|| ((from.0 + to.0) / 2.0, (to.1 - from.1) / seconds))
+            });
+            (word, class, Form::Steps, thinned(growth.collect()))
+        })
+        .filter(|series| series.3.iter().any(|p| p.1 > 0.0))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_becomes_a_rate_and_a_restart_a_gap() {
+        let mut server = Server {
+            at_s: vec![0.0, 2.0, 3.0, 4.0],
+            ..Server::default()
+        };
+        let values = vec![Some(10.0), Some(30.0), Some(5.0), Some(6.0)];
+        server.series.insert("x_total".to_owned(), values);
+        let rates = rates(&server, [("x", "s0", "x_total")]);
+        assert_eq!(rates[0].3, [(1.0, 10.0), (3.5, 1.0)]);
+    }
+
+    #[test]
+    fn thinning_keeps_the_mean() {
+        let points: Points = (0..10_000)
+            .map(|i| (f64::from(i), f64::from(i % 2)))
+            .collect();
+        let thin = thinned(points);
+        assert!(thin.len() <= POINTS_MAX);
+        let mean = thin.iter().map(|p| p.1).sum::<f64>() / thin.len() as f64;
+        assert!((mean - 0.5).abs() < 0.02, "{mean}");
+    }
+}

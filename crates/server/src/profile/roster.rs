@@ -1,0 +1,126 @@
+//! Which threads are sampled, and how far each one's stack goes.
+//!
+//! Invariants
+//! 1. A thread is on the roster exactly as long as its `Seat` lives; a dead thread is never signalled:
+//!    signals are sent, and seats given up, under the roster's lock.
+//! 2. What the handler reads of its thread (`own`) is plain memory of that thread, set before the thread
+//!    is on the roster.
+//!
+//! Not here: signals (`sampler.rs`).
+
+#![expect(
+    unsafe_code,
+    reason = "asks the C library for the bounds of the own stack"
+)]
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Mutex;
+
+/// What a thread is for: the root of its stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Kind {
+    Loop,
+    Worker,
+    Wal,
+    Flush,
+    Compact,
+    Admin,
+}
+
+impl Kind {
+    const ALL: [Kind; 6] = [
+        Kind::Loop,
+        Kind::Worker,
+        Kind::Wal,
+        Kind::Flush,
+        Kind::Compact,
+        Kind::Admin,
+    ];
+
+    /// As in folded stacks.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Kind::Loop => "loop",
+            Kind::Worker => "worker",
+            Kind::Wal => "wal",
+            Kind::Flush => "flush",
+            Kind::Compact => "compact",
+            Kind::Admin => "admin",
+        }
+    }
+
+    /// The kind with this number.
+    pub(crate) fn of(number: usize) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as usize == number)
+    }
+}
+
+/// What the handler knows of its thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Own {
+    pub(crate) kind: Kind,
+    /// One past the highest byte of the stack; zero for a thread that is not on the roster.
+    pub(crate) stack_end: usize,
+}
+
+thread_local! {
+    // `const` and without a destructor: reading it is a load, never an allocation.
+    static OWN: Cell<Own> = const { Cell::new(Own { kind: Kind::Admin, stack_end: 0 }) };
+}
+
+/// The calling thread, as it registered. Async-signal-safe.
+pub(crate) fn own() -> Own {
+    OWN.with(Cell::get)
+}
+
+/// The numbers of the threads on the roster, as the kernel knows them.
+pub(crate) static ROSTER: Mutex<Vec<libc::pid_t>> = Mutex::new(Vec::new());
+
+/// A thread's place on the roster, given up when dropped, by the thread itself.
+pub(crate) struct Seat {
+    thread: libc::pid_t,
+    /// It belongs to the thread that took it.
+    _own: PhantomData<*const ()>,
+}
+
+/// Lets the calling thread be sampled as `kind` for as long as the seat lives.
+pub(crate) fn register(kind: Kind) -> Seat {
+    // SAFETY: gettid has no preconditions and cannot fail.
+    let thread = unsafe { libc::gettid() };
+    // Without bounds the thread is counted by its kind alone: the walk ends before its first step.
+    let stack_end = stack_end().unwrap_or(1);
+    OWN.with(|own| own.set(Own { kind, stack_end }));
+    ROSTER.lock().expect("no holder panics").push(thread);
+    Seat {
+        thread,
+        _own: PhantomData,
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut roster = ROSTER.lock().expect("no holder panics");
+        if let Some(at) = roster.iter().position(|thread| *thread == self.thread) {
+            roster.swap_remove(at);
+        }
+    }
+}
+
+/// One past the highest byte of the calling thread's stack.
+fn stack_end() -> Option<usize> {
+    let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+    // SAFETY: pthread_self names a live thread, ours; the attributes are written when it returns zero.
+    if unsafe { libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    let mut low = std::ptr::null_mut();
+    let mut size = 0;
+    // SAFETY: the attributes were initialised by the call above; both results have room.
+    let code =
+        unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut low, &raw mut size) };
+    // SAFETY: initialised above, destroyed once.
+    unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
+    (code == 0).then_some(low as usize + size)
+}

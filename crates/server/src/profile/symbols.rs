@@ -1,0 +1,61 @@
+//! From addresses to names, after the capture, on the thread that asked.
+//!
+//! Invariants
+//! 1. A return address is looked up one byte before itself: the call, not what stands after it.
+//! 2. Inlined functions are frames of their own when the line tables tell them.
+//!
+//! Not here: sampling (`sampler.rs`), cutting names for a drawing (`crates/flame`).
+
+use super::roster::Kind;
+use dendra_flame::{Stacks, clean_name};
+use std::collections::HashMap;
+
+/// Frames of the runtime and the C library below a thread's own first function say nothing.
+const FLOOR: &str = "__rust_begin_short_backtrace";
+
+/// Names stacks as `slots.rs` holds them: kind, program counter, return addresses outwards.
+pub(crate) fn name(counts: &HashMap<Vec<usize>, u64>) -> Stacks {
+    let mut known: HashMap<usize, Vec<String>> = HashMap::new();
+    let mut stacks = Stacks::default();
+    for (frames, count) in counts {
+        let Some((kind, addresses)) = frames.split_first() else {
+            continue;
+        };
+        // Innermost first, as they were walked.
+        let mut names: Vec<&str> = Vec::new();
+        for (at, address) in addresses.iter().enumerate() {
+            let looked_up = address - usize::from(at > 0);
+            known.entry(looked_up).or_insert_with(|| resolve(looked_up));
+        }
+        for (at, address) in addresses.iter().enumerate() {
+            let looked_up = address - usize::from(at > 0);
+            names.extend(
+                known
+                    .get(&looked_up)
+                    .into_iter()
+                    .flatten()
+                    .map(String::as_str),
+            );
+        }
+        if let Some(floor) = names.iter().position(|name| name.contains(FLOOR)) {
+            names.truncate(floor);
+        }
+        let kind = Kind::of(*kind).map_or("unknown", Kind::as_str);
+        stacks.add(std::iter::once(kind).chain(names.into_iter().rev()), *count);
+    }
+    stacks
+}
+
+/// The functions at an address, innermost first.
+fn resolve(address: usize) -> Vec<String> {
+    let mut names = Vec::new();
+    backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
+        if let Some(name) = symbol.name() {
+            names.push(clean_name(&name.to_string()));
+        }
+    });
+    if names.is_empty() {
+        names.push("[unknown]".to_owned());
+    }
+    names
+}
