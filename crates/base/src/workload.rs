@@ -23,9 +23,6 @@
 
 use crate::Prng;
 
-#[cfg(test)]
-mod tests;
-
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
@@ -177,7 +174,7 @@ pub struct Request {
     pub scan_records: u32,
 }
 
-/// Requests in a block of invariant-free counting; see the drawing.
+/// Requests in a block; see the drawing.
 const BLOCK: u64 = 1000;
 
 /// Added to the number of a key that never was.
@@ -281,7 +278,7 @@ impl Sizes {
                 // Box and Muller; one of the pair is enough.
                 let radius = (-2.0 * (1.0 - prng.unit()).ln()).sqrt();
                 let normal = radius * (std::f64::consts::TAU * prng.unit()).cos();
-                // A float becomes the nearest integer in range.
+                // A float out of range becomes the nearest integer in range.
                 ((f64::from(median) * (sigma * normal).exp()) as u32).min(max)
             }
         }
@@ -515,3 +512,6 @@ impl Workload {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,12 +28,9 @@ use dendra_lab::template::Style;
 use dendra_lab::{summary, verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{BufWriter, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-
-#[cfg(test)]
-mod tests;
 
 /// Measures.
 pub(crate) fn bench(args: &Bench, console: Console) -> Outcome {
@@ -463,7 +460,7 @@ fn factors(text: Option<&str>) -> Result<Vec<f64>, String> {
     factors.ok_or_else(|| format!("--overload {text:?} is no list of factors; write 2x,5x"))
 }
 
-fn ammo(path: &PathBuf, value_bytes: u32) -> Result<(Arc<Ammo>, String), String> {
+fn ammo(path: &Path, value_bytes: u32) -> Result<(Arc<Ammo>, String), String> {
     let name = path.display().to_string();
     let format = Format::of_name(&name)
         .ok_or_else(|| format!("--ammo {name}: the name ends in .tsv, .ndjson or .log"))?;
@@ -471,3 +468,6 @@ fn ammo(path: &PathBuf, value_bytes: u32) -> Result<(Arc<Ammo>, String), String>
     let ammo = Ammo::parse(&text, format, value_bytes).map_err(|why| format!("{name}, {why}"))?;
     Ok((Arc::new(ammo), name))
 }
+
+#[cfg(test)]
+mod tests;

@@ -177,7 +177,7 @@ impl Setup {
     /// # Errors
     /// `Unusable`.
     pub fn check(&self) -> Result<(), SetupError> {
-        let unusable = |why: String| SetupError::Unusable(why);
+        let unusable = SetupError::Unusable;
         self.workload.check().map_err(unusable)?;
         let length_s = self.duration_s;
         if self.mode == Mode::Open && self.recorded_instants().is_none() {

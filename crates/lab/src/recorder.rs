@@ -75,7 +75,7 @@ pub(crate) struct Times {
 /// The bucket of the heat map that a time falls in: four an octave of microseconds.
 fn heat_bucket(ns: u64) -> usize {
     // Quarters of an octave, as the fractions of a float.
-    const QUARTERS: [u64; 3] = [0x306f_e0a3_1b715, 0x6a09_e667_f3bcd, 0xae89_f995_ad3ad];
+    const QUARTERS: [u64; 3] = [0x3_06fe_0a31_b715, 0x6_a09e_667f_3bcd, 0xa_e89f_995a_d3ad];
     let us = ns as f64 / 1000.0;
     if us < 1.0 {
         return 0;

@@ -191,10 +191,10 @@ impl<'a> Worker<'a> {
                 }
             }
         }
-        for target in 0..self.free.len() {
+        for (target, (tried, error)) in tried.into_iter().zip(first_error).enumerate() {
             let mut own = self.connections.iter().filter(|c| c.target == target);
-            if tried[target] && !own.any(Connection::is_open) {
-                let why = match first_error[target] {
+            if tried && !own.any(Connection::is_open) {
+                let why = match error {
                     Some(errno) => std::io::Error::from(errno).to_string(),
                     None => format!("nobody accepted within {CONNECT_MS_MAX} ms"),
                 };

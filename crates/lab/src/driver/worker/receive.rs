@@ -37,12 +37,12 @@ impl Worker<'_> {
             }
             return;
         }
-        if flags.contains(EventFlags::OUT) {
-            if let Wrote::Failed(errno) = self.connections[slot].write(&self.epoll) {
-                let now_ns = self.now_ns();
-                self.broke(slot, &std::io::Error::from(errno).to_string(), now_ns);
-                return;
-            }
+        if flags.contains(EventFlags::OUT)
+            && let Wrote::Failed(errno) = self.connections[slot].write(&self.epoll)
+        {
+            let now_ns = self.now_ns();
+            self.broke(slot, &std::io::Error::from(errno).to_string(), now_ns);
+            return;
         }
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
             self.receive(slot, buffer);
