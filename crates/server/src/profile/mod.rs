@@ -18,6 +18,7 @@
 //! Not here: flame graphs (`crates/flame`), the routes (`routes.rs`), allocations and locks.
 //! See: docs/lab/profiles.md.
 
+mod elf;
 mod roster;
 pub(crate) mod routes;
 mod sampler;

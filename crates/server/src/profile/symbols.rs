@@ -6,6 +6,7 @@
 //!
 //! Not here: sampling (`sampler.rs`), cutting names for a drawing (`crates/flame`).
 
+use super::elf::Table;
 use super::roster::Kind;
 use dendra_flame::{Stacks, clean_name};
 use std::collections::HashMap;
@@ -16,6 +17,7 @@ const FLOOR: &str = "__rust_begin_short_backtrace";
 /// Names stacks as `slots.rs` holds them: kind, program counter, return addresses outwards.
 pub(crate) fn name(counts: &HashMap<Vec<usize>, u64>) -> Stacks {
     let mut known: HashMap<usize, Vec<String>> = HashMap::new();
+    let table = Table::of_this_program();
     let mut stacks = Stacks::default();
     for (frames, count) in counts {
         let Some((kind, addresses)) = frames.split_first() else {
@@ -25,7 +27,9 @@ pub(crate) fn name(counts: &HashMap<Vec<usize>, u64>) -> Stacks {
         let mut names: Vec<&str> = Vec::new();
         for (at, address) in addresses.iter().enumerate() {
             let looked_up = address - usize::from(at > 0);
-            known.entry(looked_up).or_insert_with(|| resolve(looked_up));
+            known
+                .entry(looked_up)
+                .or_insert_with(|| resolve(&table, looked_up));
         }
         for (at, address) in addresses.iter().enumerate() {
             let looked_up = address - usize::from(at > 0);
@@ -46,14 +50,19 @@ pub(crate) fn name(counts: &HashMap<Vec<usize>, u64>) -> Stacks {
     stacks
 }
 
-/// The functions at an address, innermost first.
-fn resolve(address: usize) -> Vec<String> {
+/// The functions at an address, innermost first: the inlined ones by the line tables, the last one, which is
+/// there as code, by its symbol, which says the whole path.
+fn resolve(table: &Table, address: usize) -> Vec<String> {
     let mut names = Vec::new();
     backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
         if let Some(name) = symbol.name() {
             names.push(clean_name(&name.to_string()));
         }
     });
+    if let Some(whole) = table.name(address) {
+        names.pop();
+        names.push(whole.to_owned());
+    }
     if names.is_empty() {
         names.push("[unknown]".to_owned());
     }
