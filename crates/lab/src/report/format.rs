@@ -23,7 +23,7 @@ pub(crate) fn duration_us(us: f64) -> String {
 pub(crate) fn significant(value: f64) -> String {
     let size = value.abs();
     let text = match size {
-        s if s == 0.0 => return "0".to_owned(),
+        0.0 => return "0".to_owned(),
         s if s >= 100.0 => format!("{value:.0}"),
         s if s >= 10.0 => format!("{value:.1}"),
         s if s >= 0.1 => format!("{value:.2}"),

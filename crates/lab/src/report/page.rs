@@ -42,9 +42,9 @@ pub(crate) fn shell(title: &str, body: &str) -> String {
 pub fn render_run(run: &Run) -> String {
     let title = title(run);
     let mut body = String::new();
-    write!(
+    writeln!(
         body,
-        "<header><p class=\"kicker\">Dendra lab</p><h1>{}</h1><pre class=\"command\">{}</pre></header>\n",
+        "<header><p class=\"kicker\">Dendra lab</p><h1>{}</h1><pre class=\"command\">{}</pre></header>",
         safe(&title),
         safe(command(run))
     )

@@ -22,9 +22,9 @@ use std::fmt::Write;
 pub(crate) fn banners(run: &Run) -> String {
     let mut out = String::new();
     let mut banner = |class: &str, head: &str, text: &str| {
-        write!(
+        writeln!(
             out,
-            "<div class=\"banner {class}\"><strong>{}</strong> {}</div>\n",
+            "<div class=\"banner {class}\"><strong>{}</strong> {}</div>",
             safe(head),
             safe(text)
         )
