@@ -292,7 +292,7 @@ fn a_cut_scan_is_a_failure_however_it_was_cut() {
         ("half a record", chunked(&[&some, &some[..5]], b"0\r\n\r\n")),
         (
             "the node stopped",
-            chunked(&[&whole], b"0\r\nDendra-Scan: stopped; next=b\r\n\r\n"),
+            chunked(&[&some], b"0\r\nDendra-Scan: stopped; next=b\r\n\r\n"),
         ),
         ("bytes behind the end", chunked(&[&whole, &some], COMPLETE)),
     ];
