@@ -517,7 +517,7 @@ pub(crate) struct Bench {
     /// Admin port of each URL, in their order: its /metrics go into the record
     #[arg(long, value_name = "URL")]
     pub(crate) admin: Vec<String>,
-    /// Profiles to take in the middle, from --admin: cpu,alloc,lock,wall
+    /// Profiles to take in the middle, from --admin: cpu,wall
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     pub(crate) profile: Vec<String>,
     /// Folder for run.json and summary.txt; made when it is not there

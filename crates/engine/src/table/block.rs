@@ -3,7 +3,7 @@
 //! ```text
 //! entry entry entry … | restart offset u32 × n | n u32 |              little-endian
 //! entry   | shared varint | unshared varint | value length varint | key suffix | value |
-//! restart every 16th entry (every entry in an index): shared = 0, so a search can start there
+//! restart every 4th entry (every entry in an index): shared = 0, so a search can start there
 //! ```
 //!
 //! Invariants
