@@ -5,6 +5,8 @@
 //! quorum.rs     Quorum, Level      how many copies, how many answers, what that promises
 //! admission.rs  Gate, admit        who comes in, who waits a little, who is refused
 //! outcome.rs    Outcome, Receipt   what a client can get, and what it is told about it
+//! topology.rs   Topology, Member   what all nodes of a cluster agree on
+//! ring.rs       Ring, Partition    which members own which key
 //! limits.rs                        the numbers of the above, with their reasons
 //! ```
 //!
@@ -13,7 +15,7 @@
 //! 2. Values that exist are valid: a `Quorum` has been checked, a `Permit` was paid for.
 //!
 //! Not here: bytes on disk (crate `engine`), bytes on the wire and status codes (crates `wire`,
-//! `server`), the ring and the machines of replicated operations (not yet written).
+//! `server`), the machines of replicated operations (not yet written).
 //! See: docs/overload.md, ARCHITECTURE.md.
 
 pub mod admission;
@@ -21,6 +23,8 @@ pub mod hlc;
 pub mod limits;
 pub mod outcome;
 pub mod quorum;
+pub mod ring;
+pub mod topology;
 
 pub use admission::{
     Class, Entry, Gate, LocalGate, LocalPermit, Permit, Pressure, Refusal, Stop, admit,
@@ -28,3 +32,5 @@ pub use admission::{
 pub use hlc::{Hlc, TooFarAhead};
 pub use outcome::{Durability, Known, Outcome, Receipt};
 pub use quorum::{BadQuorum, Level, Quorum};
+pub use ring::{Partition, Ring};
+pub use topology::{BadMember, BadTopology, Member, MemberIndex, Topology};
