@@ -4,9 +4,11 @@
 //! hlc.rs        Hlc                clock values that never go back, below a persisted ceiling
 //! quorum.rs     Quorum, Level      how many copies, how many answers, what that promises
 //! admission.rs  Gate, admit        who comes in, who waits a little, who is refused
+//! member.rs     MemberIndex        members by number
 //! outcome.rs    Outcome, Receipt   what a client can get, and what it is told about it
 //! topology.rs   Topology, Member   what all nodes of a cluster agree on
 //! ring.rs       Ring, Partition    which members own which key
+//! step.rs       Event, Effect      what a node is told, and what it wants done
 //! limits.rs                        the numbers of the above, with their reasons
 //! ```
 //!
@@ -21,16 +23,19 @@
 pub mod admission;
 pub mod hlc;
 pub mod limits;
+pub mod member;
 pub mod outcome;
 pub mod quorum;
 pub mod ring;
+pub mod step;
 pub mod topology;
 
 pub use admission::{
     Class, Entry, Gate, LocalGate, LocalPermit, Permit, Pressure, Refusal, Stop, admit,
 };
 pub use hlc::{Hlc, TooFarAhead};
+pub use member::MemberIndex;
 pub use outcome::{Durability, Known, Outcome, Receipt};
 pub use quorum::{BadQuorum, Level, Quorum};
 pub use ring::{Partition, Ring};
-pub use topology::{BadMember, BadTopology, Member, MemberIndex, Topology};
+pub use topology::{BadMember, BadTopology, Member, Topology};

@@ -15,7 +15,8 @@
 //! Not here: agreeing on the topology (`topology.rs`), moving data when it changes.
 //! See: docs/cli.md, "A cluster".
 
-use crate::topology::{Member, MemberIndex, Topology};
+use crate::member::MemberIndex;
+use crate::topology::{Member, Topology};
 use siphasher::sip::SipHasher13;
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -26,7 +27,7 @@ pub struct Partition(pub u16);
 
 impl Partition {
     /// For arrays with one place per partition.
-    pub fn index(self) -> usize {
+    pub fn at(self) -> usize {
         usize::from(self.0)
     }
 }
@@ -78,7 +79,7 @@ impl Ring {
     /// When the partition is not of this ring.
     pub fn owners(&self, partition: Partition) -> &[MemberIndex] {
         assert!(partition.0 < self.partitions, "a partition of this ring");
-        let at = partition.index() * self.width;
+        let at = partition.at() * self.width;
         &self.rows[at..at + self.width]
     }
 
@@ -191,7 +192,7 @@ mod tests {
             "h6:1",
         ]);
         for partition in ring.all() {
-            let zone = |member: &MemberIndex| [0, 0, 0, 1, 1, 2][member.index()];
+            let zone = |member: &MemberIndex| [0, 0, 0, 1, 1, 2][member.at()];
             let mut three: Vec<i32> = ring.owners(partition)[..3].iter().map(zone).collect();
             three.sort_unstable();
             assert_eq!(three, [0, 1, 2]);

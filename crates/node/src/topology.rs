@@ -22,6 +22,7 @@ mod member;
 pub use member::{BadMember, Member};
 
 use crate::limits::{CLUSTER_NAME_BYTES_MAX, MEMBERS_MAX};
+use crate::member::MemberIndex;
 use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13Wide};
 use std::collections::BTreeMap;
@@ -36,17 +37,6 @@ pub const PARTITIONS_DEFAULT: u16 = 256;
 /// Which rule turns members into owners. Raised whenever the same members would get another table:
 /// nodes with different rules must not share a cluster.
 const LAYOUT: u16 = 1;
-
-/// Index of a member in the topology's sorted member list; dense, 0-based.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MemberIndex(pub u8);
-
-impl MemberIndex {
-    /// For arrays with one place per member.
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
 
 /// What all nodes of a cluster must agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,7 +190,7 @@ impl Topology {
 
     /// One member. Requires: `index` is of this topology.
     pub fn member(&self, index: MemberIndex) -> &Member {
-        &self.members[index.index()]
+        &self.members[index.at()]
     }
 
     /// How many members there are: 1 to [`MEMBERS_MAX`].
