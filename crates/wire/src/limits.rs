@@ -56,14 +56,14 @@ pub const ECHO_BYTES_MAX: usize = 40;
 /// is room for keys and numbers.
 pub const PEER_FRAME_BYTES_MAX: usize = 2 * VALUE_BYTES_MAX_LIMIT + 64 * 1024;
 
-/// The line by which a member introduces itself: a name and a url of 512 bytes each, every byte
-/// percent-encoded, fit with everything else.
-pub const PEER_HELLO_BYTES_MAX: usize = 4 * 1024;
+/// The line by which a member introduces itself: a description of the topology of 4 KiB, every byte
+/// percent-encoded, fits with everything else.
+pub const PEER_HELLO_BYTES_MAX: usize = 14 * 1024;
 
 /// The sentence with which a member ends a link.
 pub const PEER_SENTENCE_BYTES_MAX: usize = 512;
 
-const _: () = assert!(PEER_HELLO_BYTES_MAX < HEAD_BYTES_MAX);
+const _: () = assert!(PEER_HELLO_BYTES_MAX + 1024 < HEAD_BYTES_MAX);
 const _: () = assert!(TARGET_BYTES_MAX < HEAD_BYTES_MAX);
 const _: () = assert!(TARGET_BYTES_MAX > 2 * 3 * dendra_base::limits::KEY_BYTES_MAX);
 const _: () = assert!(CHUNK_LINE_BYTES_MAX <= CHUNK_EXTENSION_BYTES_MAX);

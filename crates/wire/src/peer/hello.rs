@@ -1,7 +1,7 @@
 //! Hellos: who speaks, for which cluster, and whether the two may talk.
 //!
 //! ```text
-//! Dendra-Peer: versions=1-1; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; members=<n>;
+//! Dendra-Peer: versions=1-1; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
 //!              node=<32 hex>; boot=<n>; url=<pct>; lane=<n>; secret=yes; nonce=<32 hex>
 //! judge(own, theirs) ─► the version to speak, or a refusal that names both sides
 //! ```
@@ -42,8 +42,8 @@ pub struct Hello {
     pub epoch: u64,
     /// Digest of the whole topology: members, partitions, replication factor.
     pub topology: u64,
-    /// Members that the topology has, for people.
-    pub members: u16,
+    /// The whole topology in a line, for a sentence on what differs; empty when it is long.
+    pub description: String,
     /// The node's id, made when its folder was.
     pub node: u128,
     /// How often the node has started.
@@ -62,7 +62,7 @@ impl fmt::Display for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "versions={}-{}; cluster={:016x}; name={}; epoch={}; topology={:016x}; members={}; \
+            "versions={}-{}; cluster={:016x}; name={}; epoch={}; topology={:016x}; shape={}; \
              node={:032x}; boot={}; url={}; lane={}; secret={}; nonce={}",
             self.version_min,
             self.version_max,
@@ -70,7 +70,7 @@ impl fmt::Display for Hello {
             percent::encode(self.cluster_name.as_bytes()),
             self.epoch,
             self.topology,
-            self.members,
+            percent::encode(self.description.as_bytes()),
             self.node,
             self.boot,
             percent::encode(self.url.as_bytes()),
@@ -82,7 +82,7 @@ impl fmt::Display for Hello {
 }
 
 /// Texts inside a hello, percent-decoded.
-const TEXT_BYTES_MAX: usize = 512;
+pub const TEXT_BYTES_MAX: usize = 4096;
 
 impl Hello {
     /// Reads what `Display` writes.
@@ -122,7 +122,7 @@ impl Hello {
             cluster_name: text("name")?,
             epoch: number("epoch")?,
             topology: hex("topology")?,
-            members: short("members")?,
+            description: text("shape")?,
             node: u128::from_be_bytes(unhex(field("node")?).ok_or("node")?),
             boot: number("boot")?,
             url: text("url")?,
@@ -144,11 +144,16 @@ fn versions(text: &[u8]) -> Option<(u16, u16)> {
     (min <= max).then_some((min, max))
 }
 
-/// May `own` and `theirs` talk? Then the version that both speak.
+/// May `own` and `theirs` talk? Then the version that both speak. `difference` says what of the own
+/// topology differs from a description.
 ///
 /// # Errors
 /// A refusal for the one who asked, naming both sides.
-pub fn judge(own: &Hello, theirs: &Hello) -> Result<u16, Refusal> {
+pub fn judge(
+    own: &Hello,
+    theirs: &Hello,
+    difference: impl FnOnce(&str) -> Option<String>,
+) -> Result<u16, Refusal> {
     let refuse = |code, sentence| Err(Refusal::new(409, code, sentence));
     let (us, them) = (&own.url, &theirs.url);
     let version = own.version_max.min(theirs.version_max);
@@ -171,13 +176,15 @@ pub fn judge(own: &Hello, theirs: &Hello) -> Result<u16, Refusal> {
         );
     }
     if own.topology != theirs.topology {
+        let difference = difference(&theirs.description).unwrap_or_else(|| {
+            format!(
+                "its digest is {:016x} here, {:016x} there",
+                own.topology, theirs.topology
+            )
+        });
         return refuse(
             "other-topology",
-            format!(
-                "{us} has topology {:016x} of {} members in epoch {}, {them} has topology {:016x} of {} members in \
-                 epoch {}: all members need the same --cluster list, partitions and replication factor",
-                own.topology, own.members, own.epoch, theirs.topology, theirs.members, theirs.epoch
-            ),
+            format!("{us} and {them} are not of one topology: {difference}"),
         );
     }
     let has = |hello: &Hello| {
@@ -246,7 +253,7 @@ mod tests {
             cluster_name: "main; or not".into(),
             epoch: 3,
             topology: 0x70,
-            members: 3,
+            description: "cluster=main members=http://127.0.0.1:8080".into(),
             node: 0xa,
             boot: 12,
             url: "http://127.0.0.1:8080".into(),
@@ -287,12 +294,30 @@ mod tests {
             parse(line.replace("secret=yes", "secret=perhaps")),
             "secret"
         );
-        assert_eq!(parse(format!("{line}{}", " ".repeat(5000))), "the length");
+        assert_eq!(
+            parse(format!("{line}{}", " ".repeat(PEER_HELLO_BYTES_MAX))),
+            "the length"
+        );
+    }
+
+    fn none(_: &str) -> Option<String> {
+        None
+    }
+
+    #[test]
+    fn what_differs_is_said_by_who_knows() {
+        let theirs = Hello {
+            topology: 1,
+            ..other()
+        };
+        let refusal = judge(&hello(), &theirs, |line| Some(format!("not {line}")));
+        let refusal = refusal.expect_err("another topology");
+        assert!(refusal.message.contains("not cluster=main"), "{refusal}");
     }
 
     #[test]
     fn members_of_one_cluster_may_talk() {
-        assert_eq!(judge(&hello(), &other()), Ok(1));
+        assert_eq!(judge(&hello(), &other(), none), Ok(1));
     }
 
     #[test]
@@ -343,7 +368,7 @@ mod tests {
             ),
         ];
         for (code, theirs) in table {
-            let refusal = judge(&hello(), &theirs).expect_err(code);
+            let refusal = judge(&hello(), &theirs, none).expect_err(code);
             assert_eq!((refusal.code, refusal.status), (code, 409));
             assert!(
                 refusal.message.contains("http://127.0.0.1:8080"),
@@ -353,7 +378,7 @@ mod tests {
                 refusal.message.contains("http://127.0.0.1:8081"),
                 "{refusal}"
             );
-            let mirrored = judge(&theirs, &hello()).expect_err(code);
+            let mirrored = judge(&theirs, &hello(), none).expect_err(code);
             assert_eq!(mirrored.code, code);
         }
     }
