@@ -3,7 +3,7 @@
 //! ```text
 //! key, bytes   | length u32 | bytes |             version  16 bytes, big-endian
 //! cell         | length u32 | as docs/format/cell.md |        option   | 0 or 1 | then it |
-//! condition    | 0 none, 1 present, 2 absent, 3 matches, 4 differs | version for 3 and 4 |
+//! proposal     ballot, ballot of its author, cell
 //! range        | start | option of end | bits: 1 reverse, 2 keys only |
 //! ```
 //!
@@ -19,9 +19,7 @@
 use super::frame::{Malformed, kind};
 use bytes::Bytes;
 use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
-use dendra_base::peer::{
-    Answer, Ask, Ballot, Condition, Forwarded, Operation, Proposal, Range, Refused,
-};
+use dendra_base::peer::{Answer, Ask, Ballot, Proposal, Range, Refused};
 use dendra_base::{Cell, CellRef, Version};
 
 type Result<T> = std::result::Result<T, Malformed>;
@@ -121,6 +119,9 @@ impl<'a> Cursor<'a> {
     fn cell(&mut self) -> Result<Cell> {
         let encoded = self.shared(CELL_BYTES_MAX, "cell")?;
         let cell = CellRef::decode(&encoded).ok_or(Malformed::Body("cell"))?;
+        if cell.value.len() > VALUE_BYTES_MAX_LIMIT {
+            return Err(Malformed::Body("value"));
+        }
         Ok(Cell {
             version: cell.version,
             kind: cell.kind,
@@ -135,18 +136,8 @@ impl<'a> Cursor<'a> {
     fn proposal(&mut self) -> Result<Proposal> {
         Ok(Proposal {
             ballot: self.ballot()?,
+            author: self.ballot()?,
             cell: self.cell()?,
-        })
-    }
-
-    fn condition(&mut self) -> Result<Condition> {
-        Ok(match self.u8("condition")? {
-            0 => Condition::None,
-            1 => Condition::Present,
-            2 => Condition::Absent,
-            3 => Condition::Matches(self.version()?),
-            4 => Condition::Differs(self.version()?),
-            _ => return Err(Malformed::Body("condition")),
         })
     }
 
@@ -207,23 +198,8 @@ fn put_ballot(out: &mut Vec<u8>, ballot: Ballot) {
 
 fn put_proposal(out: &mut Vec<u8>, proposal: &Proposal) {
     put_ballot(out, proposal.ballot);
+    put_ballot(out, proposal.author);
     put_cell(out, &proposal.cell);
-}
-
-fn put_condition(out: &mut Vec<u8>, condition: Condition) {
-    match condition {
-        Condition::None => out.push(0),
-        Condition::Present => out.push(1),
-        Condition::Absent => out.push(2),
-        Condition::Matches(version) => {
-            out.push(3);
-            put_version(out, version);
-        }
-        Condition::Differs(version) => {
-            out.push(4);
-            put_version(out, version);
-        }
-    }
 }
 
 fn put_range(out: &mut Vec<u8>, range: &Range) {
@@ -246,7 +222,6 @@ pub(super) fn kind_of_ask(ask: &Ask) -> u8 {
         Ask::Write { .. } => kind::WRITE,
         Ask::Prepare { .. } => kind::PREPARE,
         Ask::Accept { .. } => kind::ACCEPT,
-        Ask::Forward { .. } => kind::FORWARD,
         Ask::Page { .. } => kind::PAGE,
     }
 }
@@ -261,7 +236,6 @@ pub(super) fn kind_of_answer(answer: &Answer) -> u8 {
         Answer::Promised { .. } => kind::PROMISED,
         Answer::Accepted => kind::ACCEPTED,
         Answer::Outbid(_) => kind::OUTBID,
-        Answer::Forwarded(_) => kind::FORWARDED,
         Answer::Page { .. } => kind::PAGE_IS,
         Answer::Refused(_) => kind::REFUSED,
     }
@@ -285,28 +259,6 @@ pub(super) fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
         Ask::Accept { key, proposal } => {
             put_bytes(out, key);
             put_proposal(out, proposal);
-        }
-        Ask::Forward { key, operation } => {
-            put_bytes(out, key);
-            match operation {
-                Operation::Get => out.push(0),
-                Operation::Put {
-                    value,
-                    expiry_ms,
-                    condition,
-                } => {
-                    out.push(1);
-                    put_bytes(out, value);
-                    put_option(out, *expiry_ms, |out, ms: u64| {
-                        out.extend_from_slice(&ms.to_le_bytes());
-                    });
-                    put_condition(out, *condition);
-                }
-                Operation::Delete { condition } => {
-                    out.push(2);
-                    put_condition(out, *condition);
-                }
-            }
         }
         Ask::Page { range, bytes } => {
             put_range(out, range);
@@ -334,21 +286,6 @@ pub(super) fn take_ask(kind: u8, cursor: &mut Cursor<'_>) -> Result<Ask> {
             key: cursor.key()?,
             proposal: cursor.proposal()?,
         },
-        kind::FORWARD => Ask::Forward {
-            key: cursor.key()?,
-            operation: match cursor.u8("operation")? {
-                0 => Operation::Get,
-                1 => Operation::Put {
-                    value: cursor.shared(VALUE_BYTES_MAX_LIMIT, "value")?,
-                    expiry_ms: cursor.option(|cursor| cursor.u64("expiry"))?,
-                    condition: cursor.condition()?,
-                },
-                2 => Operation::Delete {
-                    condition: cursor.condition()?,
-                },
-                _ => return Err(Malformed::Body("operation")),
-            },
-        },
         kind::PAGE => Ask::Page {
             range: cursor.range()?,
             bytes: cursor.u32("bytes")?,
@@ -368,20 +305,6 @@ pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             put_option(out, accepted.as_ref(), put_proposal);
         }
         Answer::Outbid(ballot) => put_ballot(out, *ballot),
-        Answer::Forwarded(forwarded) => match forwarded {
-            Forwarded::Read(cell) => {
-                out.push(0);
-                put_option(out, cell.as_ref(), put_cell);
-            }
-            Forwarded::Written(version) => {
-                out.push(1);
-                put_version(out, *version);
-            }
-            Forwarded::ConditionFailed(current) => {
-                out.push(2);
-                put_option(out, *current, put_version);
-            }
-        },
         Answer::Page { records, rest } => {
             let len = u32::try_from(records.len()).expect("a page is bounded by its bytes");
             out.extend_from_slice(&len.to_le_bytes());
@@ -422,12 +345,6 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
         },
         kind::ACCEPTED => Answer::Accepted,
         kind::OUTBID => Answer::Outbid(cursor.ballot()?),
-        kind::FORWARDED => Answer::Forwarded(match cursor.u8("forwarded")? {
-            0 => Forwarded::Read(cursor.option(Cursor::cell)?),
-            1 => Forwarded::Written(cursor.version()?),
-            2 => Forwarded::ConditionFailed(cursor.option(Cursor::version)?),
-            _ => return Err(Malformed::Body("forwarded")),
-        }),
         kind::PAGE_IS => {
             let len = cursor.u32("records")? as usize;
             if len > cursor.left() / RECORD_BYTES_MIN {

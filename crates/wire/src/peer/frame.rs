@@ -4,7 +4,7 @@
 //! | length u32 | kind u8 | flags u8 = 0 | zero u16 | id u64 | body … | checksum u64 |   little-endian
 //!   length    of the whole frame, from its own first byte to the checksum's last
 //!   checksum  xxh3-64 of everything before it
-//! kind 01-07 questions   41-49 answers   4f refusal   81 proof   82 farewell   83 probe   84 alive
+//! kind 01-06 questions   41-48 answers   4f refusal   81 proof   82 farewell   83 probe   84 alive
 //! ```
 //!
 //! Invariants
@@ -36,8 +36,7 @@ pub(super) mod kind {
     pub const WRITE: u8 = 0x03;
     pub const PREPARE: u8 = 0x04;
     pub const ACCEPT: u8 = 0x05;
-    pub const FORWARD: u8 = 0x06;
-    pub const PAGE: u8 = 0x07;
+    pub const PAGE: u8 = 0x06;
     pub const CLOCK_IS: u8 = 0x41;
     pub const CELL: u8 = 0x42;
     pub const SAME: u8 = 0x43;
@@ -45,8 +44,7 @@ pub(super) mod kind {
     pub const PROMISED: u8 = 0x45;
     pub const ACCEPTED: u8 = 0x46;
     pub const OUTBID: u8 = 0x47;
-    pub const FORWARDED: u8 = 0x48;
-    pub const PAGE_IS: u8 = 0x49;
+    pub const PAGE_IS: u8 = 0x48;
     pub const REFUSED: u8 = 0x4f;
     pub const PROOF: u8 = 0x81;
     pub const FAREWELL: u8 = 0x82;

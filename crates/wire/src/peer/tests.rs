@@ -11,9 +11,7 @@
 use super::*;
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX};
 use bytes::Bytes;
-use dendra_base::peer::{
-    Answer, Ask, Ballot, Condition, Forwarded, Operation, Proposal, Range, Refused, Stamp,
-};
+use dendra_base::peer::{Answer, Ask, Ballot, Proposal, Range, Refused, Stamp};
 use dendra_base::{Cell, CellRef, Version};
 use proptest::prelude::*;
 
@@ -55,17 +53,11 @@ fn any_ballot() -> impl Strategy<Value = Ballot> {
 }
 
 fn any_proposal() -> impl Strategy<Value = Proposal> {
-    (any_ballot(), any_cell()).prop_map(|(ballot, cell)| Proposal { ballot, cell })
-}
-
-fn any_condition() -> impl Strategy<Value = Condition> {
-    prop_oneof![
-        Just(Condition::None),
-        Just(Condition::Present),
-        Just(Condition::Absent),
-        any_version().prop_map(Condition::Matches),
-        any_version().prop_map(Condition::Differs),
-    ]
+    (any_ballot(), any_ballot(), any_cell()).prop_map(|(ballot, author, cell)| Proposal {
+        ballot,
+        author,
+        cell,
+    })
 }
 
 fn any_range() -> impl Strategy<Value = Range> {
@@ -83,20 +75,6 @@ fn any_range() -> impl Strategy<Value = Range> {
     })
 }
 
-fn any_operation() -> impl Strategy<Value = Operation> {
-    prop_oneof![
-        Just(Operation::Get),
-        (any_bytes(0..60), any::<Option<u64>>(), any_condition()).prop_map(
-            |(value, expiry_ms, condition)| Operation::Put {
-                value,
-                expiry_ms,
-                condition
-            }
-        ),
-        any_condition().prop_map(|condition| Operation::Delete { condition }),
-    ]
-}
-
 fn any_ask() -> impl Strategy<Value = Ask> {
     let key = || any_bytes(1..40);
     prop_oneof![
@@ -105,7 +83,6 @@ fn any_ask() -> impl Strategy<Value = Ask> {
         (key(), any_cell()).prop_map(|(key, cell)| Ask::Write { key, cell }),
         (key(), any_ballot()).prop_map(|(key, ballot)| Ask::Prepare { key, ballot }),
         (key(), any_proposal()).prop_map(|(key, proposal)| Ask::Accept { key, proposal }),
-        (key(), any_operation()).prop_map(|(key, operation)| Ask::Forward { key, operation }),
         (any_range(), any::<u32>()).prop_map(|(range, bytes)| Ask::Page { range, bytes }),
     ]
 }
@@ -122,10 +99,6 @@ fn any_answer() -> impl Strategy<Value = Answer> {
             .prop_map(|(stored, accepted)| Answer::Promised { stored, accepted }),
         Just(Answer::Accepted),
         any_ballot().prop_map(Answer::Outbid),
-        cell().prop_map(|cell| Answer::Forwarded(Forwarded::Read(cell))),
-        any_version().prop_map(|version| Answer::Forwarded(Forwarded::Written(version))),
-        prop::option::of(any_version())
-            .prop_map(|current| Answer::Forwarded(Forwarded::ConditionFailed(current))),
         (records, prop::option::of(any_range()))
             .prop_map(|(records, rest)| Answer::Page { records, rest }),
         any::<u64>().prop_map(|epoch| Answer::Refused(Refused::Stale { epoch })),
@@ -327,20 +300,17 @@ fn a_key_or_value_beyond_the_limits_is_refused() {
     assert!(read(1024).is_ok());
     assert_eq!(read(1025), Err(Malformed::Body("key")));
     assert_eq!(read(0), Err(Malformed::Body("empty key")));
-    let put = |len| {
-        let operation = Operation::Put {
-            value: vec![b'v'; len].into(),
-            expiry_ms: None,
-            condition: Condition::None,
-        };
-        question(Ask::Forward {
+    let write = |len| {
+        let mut cell = CellRef::value(b"\x10k", Version::ZERO, b"").to_owned();
+        cell.value = vec![b'v'; len].into();
+        question(Ask::Write {
             key: Bytes::from_static(b"k"),
-            operation,
+            cell,
         })
     };
     let most = dendra_base::limits::VALUE_BYTES_MAX_LIMIT;
-    assert!(put(most).is_ok());
-    assert_eq!(put(most + 1), Err(Malformed::Body("value")));
+    assert!(write(most).is_ok());
+    assert_eq!(write(most + 1), Err(Malformed::Body("value")));
 }
 
 #[test]
