@@ -4,7 +4,11 @@
 //! hlc.rs        Hlc                clock values that never go back, below a persisted ceiling
 //! quorum.rs     Quorum, Level      how many copies, how many answers, what that promises
 //! admission.rs  Gate, admit        who comes in, who waits a little, who is refused
+//! member.rs     MemberIndex        members by number
 //! outcome.rs    Outcome, Receipt   what a client can get, and what it is told about it
+//! topology.rs   Topology, Member   what all nodes of a cluster agree on
+//! ring.rs       Ring, Partition    which members own which key
+//! step.rs       Event, Effect      what a node is told, and what it wants done
 //! limits.rs                        the numbers of the above, with their reasons
 //! ```
 //!
@@ -13,18 +17,25 @@
 //! 2. Values that exist are valid: a `Quorum` has been checked, a `Permit` was paid for.
 //!
 //! Not here: bytes on disk (crate `engine`), bytes on the wire and status codes (crates `wire`,
-//! `server`), the ring and the machines of replicated operations (not yet written).
+//! `server`), the machines of replicated operations (not yet written).
 //! See: docs/overload.md, ARCHITECTURE.md.
 
 pub mod admission;
 pub mod hlc;
 pub mod limits;
+pub mod member;
 pub mod outcome;
 pub mod quorum;
+pub mod ring;
+pub mod step;
+pub mod topology;
 
 pub use admission::{
     Class, Entry, Gate, LocalGate, LocalPermit, Permit, Pressure, Refusal, Stop, admit,
 };
 pub use hlc::{Hlc, TooFarAhead};
+pub use member::MemberIndex;
 pub use outcome::{Durability, Known, Outcome, Receipt};
 pub use quorum::{BadQuorum, Level, Quorum};
+pub use ring::{Partition, Ring};
+pub use topology::{BadMember, BadTopology, Member, Topology};

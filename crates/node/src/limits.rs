@@ -35,10 +35,27 @@ pub const RETRY_AFTER_S_BUSY: u32 = 1;
 /// What a client is told to wait when the disk was full: somebody has to make room.
 pub const RETRY_AFTER_S_DISK_FULL: u32 = 30;
 
+/// The largest cluster: everybody keeps a connection to everybody, and 256 partitions give each of
+/// a hundred members two or three to be the first owner of.
+pub const MEMBERS_MAX: usize = 100;
+
+/// Longest name of a cluster: it stands in every description of a topology.
+pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
+
+/// Longest name of a zone.
+pub const ZONE_BYTES_MAX: usize = 64;
+
+/// Longest host of a member's URL: the longest name that the name system knows.
+pub const HOST_BYTES_MAX: usize = 253;
+
 const _: () = assert!(CEILING_LEFT_MS_MIN < CEILING_STEP_MS);
 const _: () = assert!(
     CEILING_STEP_MS < HLC_AHEAD_MS_MAX,
     "a node that just restarted must still be believed by the others"
+);
+const _: () = assert!(
+    MEMBERS_MAX <= u8::MAX as usize,
+    "a member's index is one byte"
 );
 const _: () = assert!(DELAY_LEVEL_MIN >= 0.0 && DELAY_LEVEL_MIN < 1.0);
 const _: () = assert!(
