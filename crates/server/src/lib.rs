@@ -51,5 +51,6 @@ mod versions;
 mod wal_thread;
 
 pub use lifecycle::{ExitReason, Running, Server, StartError, serve};
+pub use profile::SampledAlloc;
 pub use settings::{Settings, Timeouts};
 pub use shared::Phase;
