@@ -15,9 +15,8 @@
 use crate::settings::ClusterSettings;
 use crate::versions::Versions;
 use dendra_base::{CellRef, Key, Space};
-use dendra_engine::{
-    Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Outcome, Show, Wait,
-};
+use dendra_engine::vfs::Wait;
+use dendra_engine::{Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Outcome, Show};
 use dendra_node::identity::{Content, OWN_KEY, Own};
 use std::ops::Bound;
 
@@ -57,8 +56,8 @@ pub(crate) fn start(
 }
 
 fn read(engine: &Engine, key: &Key) -> Result<Option<Own>, Reason> {
-    let found = engine.get(key.as_bytes(), Wait::Block, |cell| {
-        cell.is_intact(key.as_bytes())
+    let found = engine.get(key.as_stored(), Wait::Block, |cell| {
+        cell.is_intact(key.as_stored())
             .then(|| Own::decode(cell.value))
             .flatten()
     });
@@ -79,7 +78,7 @@ fn content(engine: &Engine) -> Result<Content, Error> {
         Bound::Included(vec![Space::User.byte()]),
         Bound::Excluded(vec![Space::User.byte() + 1]),
         Direction::Forward,
-        Show::Everything,
+        Show::All,
     );
     let mut content = Content::Empty;
     engine.scan(&mut cursor, LOOK_BYTES, |_, _| {
@@ -98,9 +97,9 @@ fn write(
 ) -> Result<(), Reason> {
     let bytes = own.encode();
     let version = versions.next(engine, wall_ms);
-    let cell = CellRef::value(key.as_bytes(), version, &bytes);
+    let cell = CellRef::value(key.as_stored(), version, &bytes);
     let mut batch = Batch::new();
-    batch.push(0, key.as_bytes(), &cell, Guard::None, wall_ms);
+    batch.push(0, key.as_stored(), &cell, Guard::None, wall_ms);
     engine
         .submit(&mut batch)
         .map_err(|refused| format!("the start could not be noted: {refused:?}"))?;
@@ -121,6 +120,7 @@ fn write(
 mod tests {
     use super::*;
     use crate::settings::{Member, Topology};
+    use dendra_base::Prng;
     use dendra_engine::vfs::mem::MemVfs;
     use dendra_engine::{Identity, Options};
     use std::sync::Arc;
@@ -149,11 +149,12 @@ mod tests {
 
     #[test]
     fn every_start_has_a_higher_number_also_after_a_power_cut() {
-        let vfs = MemVfs::new(1);
+        let mut vfs = MemVfs::new();
+        let mut prng = Prng::new(1);
         let me = cluster("h1:1");
         for number in 1..=3 {
             assert_eq!(start_of(&vfs, Some(&me)), Ok(number));
-            vfs.crash();
+            vfs = vfs.crash_image(&mut prng);
         }
         let refused = start_of(&vfs, Some(&cluster("h2:1"))).expect_err("another member");
         assert!(refused.contains("belongs to http://h1:1"), "{refused}");
@@ -164,15 +165,15 @@ mod tests {
 
     #[test]
     fn a_folder_with_records_of_a_node_by_itself_is_no_member() {
-        let vfs = MemVfs::new(1);
+        let vfs = MemVfs::new();
         {
             let (engine, versions) = opened(&vfs);
             assert_eq!(start(&engine, &versions, None, WALL_MS), Ok(0));
             let key = Key::user(b"k");
             let version = versions.next(&engine, WALL_MS);
-            let cell = CellRef::value(key.as_bytes(), version, b"v");
+            let cell = CellRef::value(key.as_stored(), version, b"v");
             let mut batch = Batch::new();
-            batch.push(0, key.as_bytes(), &cell, Guard::None, WALL_MS);
+            batch.push(0, key.as_stored(), &cell, Guard::None, WALL_MS);
             engine.submit(&mut batch).expect("there is room");
             engine.commit(&mut Vec::new()).expect("it is written");
         }
@@ -183,14 +184,14 @@ mod tests {
 
     #[test]
     fn notes_that_nobody_understands_are_no_new_folder() {
-        let vfs = MemVfs::new(1);
+        let vfs = MemVfs::new();
         {
             let (engine, versions) = opened(&vfs);
             let key = Key::new(Space::Meta, OWN_KEY);
             let version = versions.next(&engine, WALL_MS);
-            let cell = CellRef::value(key.as_bytes(), version, b"\x02later");
+            let cell = CellRef::value(key.as_stored(), version, b"\x02later");
             let mut batch = Batch::new();
-            batch.push(0, key.as_bytes(), &cell, Guard::None, WALL_MS);
+            batch.push(0, key.as_stored(), &cell, Guard::None, WALL_MS);
             engine.submit(&mut batch).expect("there is room");
             engine.commit(&mut Vec::new()).expect("it is written");
         }
