@@ -50,24 +50,25 @@ fn no_seed_shows_what_one_register_could_not() {
     }
 }
 
+/// Bugs that this world cannot show, and who does.
+const ELSEWHERE: [Bug; 2] = [
+    Bug::NoFence,          // one epoch only: scripts/stale-epoch.txt
+    Bug::HintDroppedEarly, // hints hurry, and never count: scripts/hints.txt
+];
+
 #[test]
-fn planted_bugs_are_found() {
+fn planted_bugs_are_found_by_few_seeds() {
     let ground = Ground::new();
     let seeds = number("DENDRA_TWIN_SEEDS", 20_000);
     let mut missed = Vec::new();
-    for bug in Bug::ALL {
+    for bug in Bug::ALL.into_iter().filter(|bug| !ELSEWHERE.contains(bug)) {
         plant(Some(bug));
         let found = first_fault(&ground, 0, seeds);
         plant(None);
         match found {
-            Some((seed, fault)) => {
-                println!(
-                    "{bug:?}: seed {seed} {}",
-                    fault.lines().next().unwrap_or("")
-                );
-            }
+            Some((seed, _)) => println!("{bug:?}: seed {seed}"),
             None => missed.push(bug),
         }
     }
-    println!("missed: {missed:?}");
+    assert!(missed.is_empty(), "{seeds} seeds do not show {missed:?}");
 }

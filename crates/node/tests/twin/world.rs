@@ -412,6 +412,7 @@ impl World {
         let Some(node) = self.sites[site].node.as_mut() else {
             return;
         };
+        let is_tick = matches!(event, Event::Tick);
         let mut effects = std::mem::take(&mut self.effects);
         node.step(now, event, &mut effects);
         let due = node.due_us();
@@ -419,8 +420,13 @@ impl World {
             self.execute(site, effect);
         }
         self.effects = effects;
-        let turn_end = self.now + self.prng.below(30);
-        self.wake(site, due.map_or(turn_end, |due| due.min(turn_end)));
+        // The turn of a loop ends soon after something happened; then only time wakes it.
+        if !is_tick {
+            let turn_end = self.now + self.prng.below(30);
+            self.wake(site, turn_end);
+        } else if let Some(due) = due {
+            self.wake(site, due);
+        }
     }
 
     fn execute(&mut self, site: usize, effect: Effect) {
