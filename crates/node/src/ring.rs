@@ -18,7 +18,7 @@
 //!    5 % or one partition, whichever is more.
 //!
 //! Not here: agreeing on the topology (`topology.rs`), moving data when it changes.
-//! See: docs/cli.md, "A cluster"; docs/decisions/0012-balanced-rendezvous.md.
+//! See: docs/cli.md, "A cluster"; docs/decisions/0014-balanced-rendezvous.md.
 
 mod choice;
 mod costs;

@@ -9,9 +9,8 @@
 //! The cheapest of several members is each of them with the probability of its weight's share, and
 //! the order of any two of them does not depend on a third: that is rendezvous, and why a new
 //! member takes its share and nobody else's choice changes. Scores drawn freely would leave ten
-//! members of 256 partitions up to 24 % off their shares. Here each member's scores are spread
-//! evenly over 0 to 1, which halves that before anything is balanced, and with it what balancing
-//! has to move.
+//! members of 256 partitions up to 17 % off their shares. Here each member's scores are spread
+//! evenly over 0 to 1, which makes that 10 % before anything is balanced, and balancing moves less.
 //!
 //! Invariants
 //! 1. A member's costs depend on its own URL and weight, the key of the cluster and the number of

@@ -70,6 +70,46 @@ fn every_member_has_its_share_in_clusters_of_2_to_100() {
     assert!(worst.iter().all(|off| *off <= 1.0 + 1e-9), "{worst:?}");
 }
 
+/// How far the worst of ten members is from its share by hashing alone, averaged over clusters.
+fn uneven(costs_of: impl Fn(&[u8; 16], &Member) -> Vec<i64>) -> f64 {
+    const CLUSTERS: u64 = 24;
+    let of = |seed| {
+        let topology = topology(seed, 0..10, 256);
+        let members = topology.members().iter();
+        let costs: Vec<Vec<i64>> = members.map(|m| costs_of(&topology.hash_key(), m)).collect();
+        let chosen = choose(&Problem {
+            costs: &costs,
+            zones: &zones(topology.members()),
+            allowed: &[(1 << 10) - 1; 256],
+            bounds: &vec![0..=256; 10],
+            copies: 3,
+        });
+        let load = |member: usize| chosen.iter().filter(|set| **set >> member & 1 == 1).count();
+        (0..10)
+            .map(|member| (load(member) as f64 / 76.8 - 1.0).abs())
+            .fold(0.0, f64::max)
+    };
+    100.0 * (0..CLUSTERS).map(of).sum::<f64>() / CLUSTERS as f64
+}
+
+#[test]
+fn even_scores_leave_less_to_correct() {
+    let free = uneven(|key, member| {
+        let hash = |partition: u16| {
+            let mut hasher = SipHasher13::new_with_key(key);
+            hasher.write(&partition.to_be_bytes());
+            hasher.write(member.url.as_bytes());
+            (hasher.finish() >> 2) as i64
+        };
+        (0..256).map(hash).collect()
+    });
+    let even = uneven(|key, member| costs::costs(key, member, 256));
+    println!(
+        "ten members, 256 partitions, by hashing alone: {free:.0} % off the share, {even:.0} % with even scores"
+    );
+    assert!(even < 0.75 * free, "{free} {even}");
+}
+
 /// What adding and removing a member moves beyond its share, in per cent of the share: the average
 /// and the worst over `seeds` names of clusters.
 fn extra(n: usize, partitions: u16, seeds: u64) -> (f64, f64) {
