@@ -6,6 +6,7 @@
 //! admission.rs  Gate, admit        who comes in, who waits a little, who is refused
 //! member.rs     MemberIndex        members by number
 //! outcome.rs    Outcome, Receipt   what a client can get, and what it is told about it
+//! identity.rs   Own, judge         what a folder remembers of itself and of its peers
 //! topology.rs   Topology, Member   what all nodes of a cluster agree on
 //! ring.rs       Ring, Partition    which members own which key
 //! step.rs       Event, Effect      what a node is told, and what it wants done
@@ -33,6 +34,7 @@ mod desk;
 mod health;
 pub mod hints;
 pub mod hlc;
+pub mod identity;
 mod ledger;
 pub mod limits;
 pub mod member;
