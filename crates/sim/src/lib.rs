@@ -1,0 +1,24 @@
+//! A made-up world around real hearts: scheduler, network, disks, clocks, clients, and checkers.
+//!
+//! ```text
+//! plan.rs      seed ─► cluster, weather, wishes, faults
+//! schedule.rs  what happens next
+//! store/       the engine on a disk that crashes, or a map
+//! history.rs   what clients were told
+//! check/       what must hold of it
+//! limits.rs    bounds, with their reasons
+//! ```
+//!
+//! Invariants
+//! 1. A seed is a run, byte for byte, on every machine: one thread, no clock, no foreign randomness.
+//! 2. What is checked is real: the engine, and the node's decisions; only the shells are made up.
+//!
+//! Not here: sockets, threads, HTTP (crate `server`).
+//! See: docs/consistency.md, ARCHITECTURE.md.
+
+pub mod check;
+pub mod history;
+pub mod limits;
+pub mod plan;
+pub mod schedule;
+pub mod store;

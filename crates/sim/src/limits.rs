@@ -1,0 +1,11 @@
+//! Bounds of the simulator, each with its reason.
+//!
+//! Invariants
+//! 1. A run that reaches a bound says so; it never looks like one that held.
+//!
+//! Not here: what is drawn per seed (`plan.rs`).
+//! See: docs/overload.md.
+
+/// States that one search for an order visits. Histories of one key have a few hundred operations
+/// and need as many states; a hundred times that is a search that will not end.
+pub const LINEAR_STATES_MAX: u64 = 400_000;
