@@ -6,7 +6,6 @@
 //!          Write        keep this cell unless you have a newer one          answered when durable
 //!          Prepare      promise to accept nothing below this ballot         durable before the answer
 //!          Accept       accept this proposal unless promised to a higher    durable before the answer
-//!          Forward      do the whole operation, you own the only copy       one hop, one sync
 //!          Page         what of this range do you hold                      a part of a scan
 //! Answer   one per question, or why there is none
 //! ```
@@ -16,6 +15,8 @@
 //! 2. Keys are raw user keys; what a member stores beside them (promises, hints) never travels
 //!    under a key of its own.
 //! 3. A refusal is an answer that counts for nothing; it never means "absent".
+//! 4. Every question may arrive twice, late and out of order and then does no harm. So there is none
+//!    that hands a whole operation over: applied again after a later write, it would undo that.
 //!
 //! Not here: bytes (crate `wire`), who asks whom and when (crate `node`).
 //! See: docs/consistency.md.
@@ -102,6 +103,10 @@ impl Ballot {
 pub struct Proposal {
     /// Under which it was accepted.
     pub ballot: Ballot,
+    /// Under which it was proposed first: names the proposal for ever, also when others finish it.
+    /// Rivals on one base propose the same version, perhaps of the same value; only this tells them
+    /// apart.
+    pub author: Ballot,
     /// The cell, with the version that it will have.
     pub cell: Cell,
 }
@@ -163,13 +168,6 @@ pub enum Ask {
         /// Ballot and cell.
         proposal: Proposal,
     },
-    /// Do the whole operation: the asked member is the first owner, and the only copy is there.
-    Forward {
-        /// Raw user key.
-        key: Bytes,
-        /// What the client wants.
-        operation: Operation,
-    },
     /// Cells of `range` in the order of the walk, tombstones included, up to `bytes` of them.
     Page {
         /// What is still to come.
@@ -177,17 +175,6 @@ pub enum Ask {
         /// How many bytes of keys and values the answer may have; at least one record comes.
         bytes: u32,
     },
-}
-
-/// What a forwarded operation came to at the owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Forwarded {
-    /// A read: the newest cell, tombstones included.
-    Read(Option<Cell>),
-    /// A write is durable under this version.
-    Written(Version),
-    /// The condition did not hold: the live value's version, if there is one.
-    ConditionFailed(Option<Version>),
 }
 
 /// Why a question has no answer. None of these says anything about the key.
@@ -221,7 +208,7 @@ pub enum Refused {
 pub enum Answer {
     /// To `Clock`.
     Clock {
-        /// Not below any version that is stored there.
+        /// Not below any version that is stored there, nor below its wall clock.
         hlc: u64,
     },
     /// To `Read`.
@@ -234,15 +221,14 @@ pub enum Answer {
     Promised {
         /// The newest cell.
         stored: Option<Cell>,
-        /// The proposal accepted last, if it is not known to be stored.
+        /// The proposal accepted last. When `stored` is not older than it, its cell may have lost its
+        /// value: only version and author count then.
         accepted: Option<Proposal>,
     },
     /// To `Accept`: accepted, durably.
     Accepted,
     /// To `Prepare` and `Accept`: a higher ballot was promised.
     Outbid(Ballot),
-    /// To `Forward`.
-    Forwarded(Forwarded),
     /// To `Page`: records in the order of the walk, and where to go on if there is more.
     Page {
         /// Raw keys and their newest cells, tombstones included.
