@@ -3,7 +3,10 @@
 //! ```text
 //! plan.rs      seed ─► cluster, weather, wishes, faults
 //! schedule.rs  what happens next
+//! world/       lets it happen; member.rs, decider.rs: one member and what decides in it
 //! store/       the engine on a disk that crashes, or a map
+//! planted.rs   bugs of the shell, to see whether they are found
+//! trace.rs     lines, printed or hashed
 //! history.rs   what clients were told
 //! check/       what must hold of it
 //! limits.rs    bounds, with their reasons
@@ -17,8 +20,13 @@
 //! See: docs/consistency.md, ARCHITECTURE.md.
 
 pub mod check;
+pub mod decider;
 pub mod history;
 pub mod limits;
+mod member;
 pub mod plan;
+pub mod planted;
 pub mod schedule;
 pub mod store;
+pub mod trace;
+pub mod world;

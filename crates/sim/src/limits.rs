@@ -9,3 +9,7 @@
 /// States that one search for an order visits. Histories of one key have a few hundred operations
 /// and need as many states; a hundred times that is a search that will not end.
 pub const LINEAR_STATES_MAX: u64 = 400_000;
+
+/// Happenings in one run. The largest plans have some tens of thousands; a run that reaches this
+/// one goes in circles.
+pub const HAPPENINGS_MAX: u64 = 2_000_000;

@@ -273,7 +273,7 @@ impl Shape {
             2 if is_mixed => KeyClass::Fleeting,
             _ => KeyClass::Strong,
         };
-        let skew = pick(prng, &[0, 1, 20, 400, 5_000, 40_000]);
+        let skew = pick(prng, &[0, 1, 20, 400, 4_000]);
         let signed = |prng: &mut Prng, most: u64| {
             let size = skewed(prng, most) as i64;
             if prng.chance(1, 2) { -size } else { size }
@@ -289,11 +289,18 @@ impl Shape {
             delay_min_us: pick(prng, &[20, 100, 500]),
             delay_spread_us: pick(prng, &[50, 1_000, 10_000, 60_000]),
             tail: if has_tail {
-                (pick(prng, &[5, 50, 150]), pick(prng, &[5_000, 100_000, 800_000]))
+                (
+                    pick(prng, &[5, 50, 150]),
+                    pick(prng, &[5_000, 100_000, 800_000]),
+                )
             } else {
                 (0, 1)
             },
-            loss_permille: if is_lossy { pick(prng, &[2, 20, 120]) } else { 0 },
+            loss_permille: if is_lossy {
+                pick(prng, &[2, 20, 120])
+            } else {
+                0
+            },
             repeat_permille: pick(prng, &[0, 0, 20, 100]),
             sync_us: pick(prng, &[100, 2_000, 40_000]),
             read_us: pick(prng, &[0, 200, 20_000]),
@@ -456,7 +463,7 @@ fn draw_fault(kind: usize, shape: &Shape, prng: &mut Prng) -> FaultKind {
         },
         6 => FaultKind::Jump {
             member,
-            by_ms: pick(prng, &[-40_000, -3_000, -50, 50, 3_000, 40_000]),
+            by_ms: pick(prng, &[-8_000, -1_000, -50, 50, 1_000, 8_000]),
         },
         7 => FaultKind::SlowDisk {
             member,

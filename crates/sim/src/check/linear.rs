@@ -16,7 +16,7 @@
 //! linearizability", 2017.
 
 use super::{Rule, Violation};
-use crate::history::{Base, End, Op, Promise, ValueId, Wish};
+use crate::history::{Base, End, Op, Promise, ValueId};
 use crate::limits::LINEAR_STATES_MAX;
 use dendra_base::Version;
 use std::collections::{BTreeMap, HashSet};
@@ -89,7 +89,8 @@ impl Step {
     }
 
     fn apply(&self, state: State) -> Option<State> {
-        let is_possible = self.holds.holds(state) && !self.fails.is_some_and(|expect| expect.holds(state));
+        let is_possible =
+            self.holds.holds(state) && !self.fails.is_some_and(|expect| expect.holds(state));
         is_possible.then(|| self.leaves.unwrap_or(state))
     }
 }
@@ -123,7 +124,9 @@ pub fn key_verdict(ops: &[&Op], pending: Pending) -> Verdict {
     let steps = steps(ops);
     // An unknown value that nobody saw is rarely needed to explain anything: try without first.
     let seen: HashSet<ValueId> = steps.iter().filter_map(seen_by).collect();
-    let is_needed = |step: &&Step| !step.is_pending() || step.leaves.is_none_or(|v| v == 0 || seen.contains(&v));
+    let is_needed = |step: &&Step| {
+        !step.is_pending() || step.leaves.is_none_or(|v| v == 0 || seen.contains(&v))
+    };
     let needed: Vec<Step> = steps.iter().filter(is_needed).cloned().collect();
     if needed.len() < steps.len() && search(&needed, pending) == Verdict::Good {
         return Verdict::Good;

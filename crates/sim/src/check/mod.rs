@@ -41,8 +41,6 @@ pub enum Rule {
     QuorumBlind,
     /// An acknowledged write is not there in the end.
     Lost,
-    /// A deleted value is there in the end.
-    Undead,
     /// Replicas differ after everything was repaired.
     Diverged,
     /// An operation got no outcome, or two, or one after its deadline.

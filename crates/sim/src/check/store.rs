@@ -46,7 +46,10 @@ pub fn check_key(key: usize, copies: &[Copy], ops: &[&Op]) -> Vec<Violation> {
             continue;
         };
         let asked = &copies[..usize::from(op.from).min(copies.len())];
-        let lost = asked.iter().filter(|c| matches!(c, Copy::Gone | Copy::Damaged)).count();
+        let lost = asked
+            .iter()
+            .filter(|c| matches!(c, Copy::Gone | Copy::Damaged))
+            .count();
         if lost < usize::from(op.ack) && newest.is_none_or(|newest| newest < version) {
             let what = format!("key {key}: {op:?} is not there: {copies:?}");
             violations.push(Violation::new(Rule::Lost, what));

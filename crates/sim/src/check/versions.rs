@@ -48,7 +48,10 @@ fn values(history: &[Op]) -> Vec<Violation> {
     let mut bind = |op: &Op, version: Version, value: ValueId, violations: &mut Vec<Violation>| {
         let other = *known.entry((op.key, version)).or_insert(value);
         if other != value {
-            let what = format!("{version} of key {} is value {value} and value {other}: {op:?}", op.key);
+            let what = format!(
+                "{version} of key {} is value {value} and value {other}: {op:?}",
+                op.key
+            );
             violations.push(Violation::new(Rule::VersionValue, what));
         }
         if value == 0 {
@@ -56,7 +59,10 @@ fn values(history: &[Op]) -> Vec<Violation> {
         }
         let first = *versions.entry(value).or_insert(version);
         if first != version {
-            let what = format!("value {value} of key {} has the versions {first} and {version}: {op:?}", op.key);
+            let what = format!(
+                "value {value} of key {} has the versions {first} and {version}: {op:?}",
+                op.key
+            );
             violations.push(Violation::new(Rule::VersionValue, what));
         }
     };
@@ -104,7 +110,11 @@ fn told(op: &Op) -> Option<(Version, bool)> {
 }
 
 fn order(ops: &[&Op], violations: &mut Vec<Violation>) {
-    let mut by_end: Vec<&Op> = ops.iter().copied().filter(|op| told(op).is_some()).collect();
+    let mut by_end: Vec<&Op> = ops
+        .iter()
+        .copied()
+        .filter(|op| told(op).is_some())
+        .collect();
     by_end.sort_by_key(|op| op.ended_us);
     let mut by_begin = by_end.clone();
     by_begin.sort_by_key(|op| op.begun_us);
@@ -118,7 +128,9 @@ fn order(ops: &[&Op], violations: &mut Vec<Violation>) {
             }
         }
         let (version, is_own) = told(op).expect("filtered above");
-        let Some((newest, before)) = newest else { continue };
+        let Some((newest, before)) = newest else {
+            continue;
+        };
         if version < newest || (is_own && version == newest) {
             let what = format!("{before:?} ended before {op:?} began");
             violations.push(Violation::new(Rule::VersionOrder, what));

@@ -13,7 +13,7 @@
 use super::{Crash, Fate, PageRange, Paged, Write, Written};
 use crate::plan::{Shape, pick};
 use dendra_base::peer::Condition;
-use dendra_base::{Cell, CellRef, Key, Prng};
+use dendra_base::{Cell, Key, Prng};
 use dendra_engine::vfs::faulty::{Call, Failure, Repeat};
 use dendra_engine::vfs::{FaultyVfs, MemVfs, Vfs, Wait};
 use dendra_engine::{
@@ -58,8 +58,13 @@ impl EngineStore {
         now_ms: u64,
     ) -> Result<EngineStore, String> {
         let faulty = FaultyVfs::new(Arc::new(vfs.clone()));
-        let engine = Engine::open(Arc::new(faulty.clone()), draw_options(shape), identity, now_ms)
-            .map_err(|error| error.to_string())?;
+        let engine = Engine::open(
+            Arc::new(faulty.clone()),
+            draw_options(shape),
+            identity,
+            now_ms,
+        )
+        .map_err(|error| error.to_string())?;
         Ok(EngineStore {
             vfs,
             faulty,
@@ -105,15 +110,17 @@ impl EngineStore {
         };
         let mut cursor = Cursor::new(low, high, direction, Show::All);
         let (mut records, mut seen, mut is_intact) = (Vec::new(), 0, true);
-        let progress = self.engine.scan(&mut cursor, range.bytes as usize, |stored, cell| {
-            is_intact &= cell.is_intact(stored);
-            seen += stored.len() + cell.encoded_len();
-            records.push((Key::user(&stored[1..]), cell.to_owned()));
-            match seen >= range.bytes as usize {
-                true => Flow::Pause,
-                false => Flow::Continue,
-            }
-        });
+        let progress = self
+            .engine
+            .scan(&mut cursor, range.bytes as usize, |stored, cell| {
+                is_intact &= cell.is_intact(stored);
+                seen += stored.len() + cell.encoded_len();
+                records.push((Key::user(&stored[1..]), cell.to_owned()));
+                match seen >= range.bytes as usize {
+                    true => Flow::Pause,
+                    false => Flow::Continue,
+                }
+            });
         let Ok(progress) = progress else {
             return Err(StoreFailure::Damaged);
         };
@@ -208,14 +215,22 @@ impl EngineStore {
 
     pub(super) fn fail_next_sync(&self) {
         let next = self.faulty.calls().of(Call::Sync);
-        self.faulty.fail(Call::Sync, next, Failure::Io, Repeat::Once);
+        self.faulty
+            .fail(Call::Sync, next, Failure::Io, Repeat::Once);
+    }
+
+    pub(super) fn heal(&self) {
+        self.vfs.crash_at(u64::MAX);
+        self.faulty.heal();
+        self.set_room(None);
     }
 
     pub(super) fn set_room(&self, bytes: Option<u64>) {
         let room = self.vfs.room();
         let used = room.map_or(0, |room| room.total_bytes - room.free_bytes);
         // Not all of it: the real default is a number that the folder treats as "no limit".
-        self.vfs.set_capacity(bytes.map_or(1 << 39, |bytes| used + bytes));
+        self.vfs
+            .set_capacity(bytes.map_or(1 << 39, |bytes| used + bytes));
     }
 
     pub(super) fn rot(&self, prng: &mut Prng) -> bool {
@@ -225,7 +240,10 @@ impl EngineStore {
             return false;
         }
         let name = tables[prng.below(tables.len() as u64) as usize];
-        let bits = self.vfs.file_bytes(name).map_or(0, |bytes| 8 * bytes.len() as u64);
+        let bits = self
+            .vfs
+            .file_bytes(name)
+            .map_or(0, |bytes| 8 * bytes.len() as u64);
         if bits == 0 {
             return false;
         }
@@ -235,7 +253,13 @@ impl EngineStore {
         true
     }
 
-    pub(super) fn crash(mut self, how: Crash, in_flight: &[Write], now_ms: u64, prng: &mut Prng) -> MemVfs {
+    pub(super) fn crash(
+        mut self,
+        how: Crash,
+        in_flight: &[Write],
+        now_ms: u64,
+        prng: &mut Prng,
+    ) -> MemVfs {
         if !in_flight.is_empty() && !self.vfs.has_crashed() && prng.chance(2, 3) {
             // In the middle of the commit that was under way.
             self.arm_power_cut(prng.below(4));

@@ -82,7 +82,10 @@ impl MapStore {
 
     pub(super) fn commit(&mut self, writes: &[Write], now_ms: u64) -> Vec<Written> {
         self.durable_ceiling = self.ceiling;
-        writes.iter().map(|write| self.write(write, now_ms)).collect()
+        writes
+            .iter()
+            .map(|write| self.write(write, now_ms))
+            .collect()
     }
 
     fn write(&mut self, write: &Write, now_ms: u64) -> Written {
@@ -127,7 +130,10 @@ impl MapStore {
         if self.damaged.contains(key) {
             return Err(StoreFailure::NotApplied);
         }
-        let live = self.cells.get(key).filter(|cell| cell.as_ref().is_live(now_ms));
+        let live = self
+            .cells
+            .get(key)
+            .filter(|cell| cell.as_ref().is_live(now_ms));
         Ok(live.map(|live| live.version))
     }
 

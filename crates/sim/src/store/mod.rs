@@ -104,7 +104,12 @@ impl Disk {
 
 impl Store {
     /// Opens what is on `disk`; the reason when it cannot be opened.
-    pub fn open(disk: &Disk, shape: &Shape, identity: Identity, now_ms: u64) -> Result<Store, String> {
+    pub fn open(
+        disk: &Disk,
+        shape: &Shape,
+        identity: Identity,
+        now_ms: u64,
+    ) -> Result<Store, String> {
         match disk {
             Disk::Folder(vfs) => EngineStore::open(vfs.clone(), shape, identity, now_ms)
                 .map(|store| Store::Engine(Box::new(store))),
@@ -187,6 +192,13 @@ impl Store {
     pub fn set_room(&mut self, bytes: Option<u64>) {
         if let Store::Engine(store) = self {
             store.set_room(bytes);
+        }
+    }
+
+    /// No fault is armed any more, and there is room.
+    pub fn heal(&mut self) {
+        if let Store::Engine(store) = self {
+            store.heal();
         }
     }
 

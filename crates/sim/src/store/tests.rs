@@ -46,7 +46,11 @@ fn the_map_and_the_engine_agree() {
             writes.sort_by(|a, b| a.key.cmp(&b.key));
             writes.dedup_by(|a, b| a.key == b.key);
             let expected = map.commit(&writes, now_ms);
-            assert_eq!(engine.commit(&writes, now_ms), expected, "seed {seed}: {writes:?}");
+            assert_eq!(
+                engine.commit(&writes, now_ms),
+                expected,
+                "seed {seed}: {writes:?}"
+            );
             engine.maintain(1 << 20, now_ms);
             for number in 0..6 {
                 let key = Key::user(format!("k{number}").as_bytes());
@@ -90,15 +94,25 @@ fn a_commit_survives_every_crash_and_a_damaged_cell_is_an_error() {
         for how in [Crash::PowerLoss, Crash::Killed] {
             let mut prng = Prng::new(7);
             let key = Key::user(b"k");
-            let version = Version { hlc: 9, origin: 1, rmw: 0 };
+            let version = Version {
+                hlc: 9,
+                origin: 1,
+                rmw: 0,
+            };
             let cell = CellRef::value(key.as_stored(), version, b"v").to_owned();
-            let write = Write { key: key.clone(), cell: cell.clone(), guard: StoreGuard::Newest };
-            let mut store = Store::open(&Disk::new(kind), &shape, identity, 1).expect("a new folder");
+            let write = Write {
+                key: key.clone(),
+                cell: cell.clone(),
+                guard: StoreGuard::Newest,
+            };
+            let mut store =
+                Store::open(&Disk::new(kind), &shape, identity, 1).expect("a new folder");
             store.raise_hlc_ceiling(77);
             let (fate, _) = store.commit(&[write], 1);
             assert_eq!(fate, Fate::Alive);
             let disk = store.crash(how, &[], 1, &mut prng);
-            let mut store = Store::open(&disk, &shape, identity, 1).expect("it opens after a crash");
+            let mut store =
+                Store::open(&disk, &shape, identity, 1).expect("it opens after a crash");
             assert_eq!(store.read(&key), Ok(Some(cell)));
             assert!(store.hlc_floor() >= 77, "{kind:?}");
             let mut is_damaged = false;
