@@ -78,7 +78,7 @@ impl<T> Schedule<T> {
     }
 
     /// Takes the next happening, and it is its time now.
-    pub fn next(&mut self) -> Option<T> {
+    pub fn take(&mut self) -> Option<T> {
         let entry = self.heap.pop()?;
         self.now_us = entry.at_us;
         Some(entry.what)
@@ -101,10 +101,10 @@ mod tests {
         schedule.at(1, "a");
         schedule.at(5, "d");
         schedule.at(2, "b");
-        let order: Vec<&str> = std::iter::from_fn(|| schedule.next()).collect();
+        let order: Vec<&str> = std::iter::from_fn(|| schedule.take()).collect();
         assert_eq!(order, ["a", "b", "c", "d"]);
         schedule.at(1, "late");
-        schedule.next();
+        schedule.take();
         assert_eq!(schedule.now_us(), 5, "time never goes back");
     }
 }

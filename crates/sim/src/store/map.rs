@@ -100,11 +100,10 @@ impl MapStore {
         match condition {
             None => {}
             // As the engine does it: without a condition there is nothing to look up.
+            Some(Condition::None) if cell.version > self.fence => {}
             Some(Condition::None) => {
-                if cell.version <= self.fence {
-                    self.fence = self.fence.successor();
-                    cell.version = self.fence;
-                }
+                self.fence = self.fence.successor();
+                cell.version = self.fence;
             }
             Some(condition) => {
                 let current = self.live_version(&write.key, now_ms)?;

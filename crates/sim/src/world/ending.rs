@@ -338,7 +338,7 @@ impl<'a> World<'a> {
         for member in 0..self.members.len() {
             for lane in 0..self.members[member].lanes.len() {
                 let it = &self.members[member].lanes[lane];
-                let open = it.open.len();
+                let open = it.open.values().filter(|open| !open.is_gone).count();
                 let leftovers = it.decider.leftovers().filter(|_| is_whole);
                 if open > 0 {
                     self.violate(

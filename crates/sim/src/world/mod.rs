@@ -129,7 +129,7 @@ pub(crate) struct World<'a> {
 pub fn run(plan: &Plan, setup: Setup) -> Report {
     let mut world = World::new(plan, setup);
     world.begin();
-    while let Some(happening) = world.schedule.next() {
+    while let Some(happening) = world.schedule.take() {
         world.happen(happening);
         if world.phase == Phase::Over || !world.violations.is_empty() {
             break;
