@@ -130,6 +130,8 @@ pub struct Op {
     pub from: u8,
     /// What its level promises.
     pub promise: Promise,
+    /// Values of this key end by themselves: nothing there is never wrong.
+    pub is_fleeting: bool,
     /// The member that was asked.
     pub member: usize,
     /// When it began.

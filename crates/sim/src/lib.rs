@@ -9,6 +9,7 @@
 //! trace.rs     lines, printed or hashed
 //! history.rs   what clients were told
 //! check/       what must hold of it
+//! runner.rs    many seeds, failures and how to repeat them; shrink.rs makes them small
 //! limits.rs    bounds, with their reasons
 //! ```
 //!
@@ -26,7 +27,10 @@ pub mod limits;
 mod member;
 pub mod plan;
 pub mod planted;
+pub mod real;
+pub mod runner;
 pub mod schedule;
+pub mod shrink;
 pub mod store;
 pub mod trace;
 pub mod world;

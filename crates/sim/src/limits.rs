@@ -13,3 +13,6 @@ pub const LINEAR_STATES_MAX: u64 = 400_000;
 /// Happenings in one run. The largest plans have some tens of thousands; a run that reaches this
 /// one goes in circles.
 pub const HAPPENINGS_MAX: u64 = 2_000_000;
+
+/// Runs that making a failure small may take: a minute of them at most.
+pub const SHRINK_RUNS_MAX: u32 = 2_000;

@@ -207,6 +207,25 @@ pub struct Fault {
     pub kind: FaultKind,
 }
 
+impl Fault {
+    /// The one member that it is about, if it is about one.
+    pub fn member(&self) -> Option<usize> {
+        match self.kind {
+            FaultKind::PowerCut { member, .. }
+            | FaultKind::Kill { member }
+            | FaultKind::Pause { member }
+            | FaultKind::Jump { member, .. }
+            | FaultKind::SlowDisk { member, .. }
+            | FaultKind::FailedSync { member }
+            | FaultKind::FullDisk { member } => Some(member),
+            FaultKind::Blackout
+            | FaultKind::Cut { .. }
+            | FaultKind::Rot { .. }
+            | FaultKind::LostDisk => None,
+        }
+    }
+}
+
 /// Everything that a seed decides about a run.
 #[derive(Clone, Debug)]
 pub struct Plan {

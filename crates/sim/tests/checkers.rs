@@ -27,6 +27,7 @@ fn op(number: u32, wish: Wish, begun_us: u64, ended_us: u64, end: End) -> Op {
         ack: 2,
         from: 3,
         promise: Promise::Linearizable,
+        is_fleeting: false,
         member: 0,
         begun_us,
         ended_us,

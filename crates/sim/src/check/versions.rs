@@ -171,7 +171,9 @@ fn quorums(ops: &[&Op], violations: &mut Vec<Violation>) {
                 End::Missing(Some(seen)) => seen < version,
                 // Without a version: only if nothing but this could have been there.
                 End::Missing(None) => {
-                    write.wish.leaves().is_some() && !may_have_been_removed(ops, read)
+                    write.wish.leaves().is_some()
+                        && !write.is_fleeting
+                        && !may_have_been_removed(ops, read)
                 }
                 _ => false,
             };

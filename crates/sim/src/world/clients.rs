@@ -14,7 +14,7 @@ use super::{Happening, World};
 use crate::check::Rule;
 use crate::history::{Base, End, Op, Promise, Seen, Wish};
 use crate::member::Open;
-use crate::plan::{Planned, PlannedBase, PlannedKind};
+use crate::plan::{KeyClass, Planned, PlannedBase, PlannedKind};
 use bytes::Bytes;
 use dendra_base::peer::{Condition, Operation, Range};
 use dendra_base::{Cell, Kind};
@@ -118,6 +118,7 @@ impl World<'_> {
             ack,
             from,
             promise,
+            is_fleeting: self.plan.shape.keys[planned.key] == KeyClass::Fleeting,
             member,
             begun_us: self.now_us(),
             ended_us: u64::MAX,
@@ -130,8 +131,9 @@ impl World<'_> {
         }
         let lane = self.prng.below(self.members[member].lanes.len() as u64) as usize;
         let deadline_us = now.mono_us + planned.timeout_us;
+        // A paused member has not heard of it yet, and cannot be late.
         let open = Open {
-            deadline_us,
+            deadline_us: u64::MAX,
             is_gone: false,
         };
         self.lane(member, lane).open.insert(u64::from(number), open);

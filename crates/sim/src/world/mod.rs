@@ -245,6 +245,15 @@ impl World<'_> {
             format!("m{member}.{lane} {event:?}")
         });
         let is_tick = matches!(event, Event::Tick);
+        if let Event::Begin {
+            client,
+            deadline_us,
+            ..
+        } = &event
+            && let Some(open) = self.members[member].lanes[lane].open.get_mut(client)
+        {
+            open.deadline_us = *deadline_us;
+        }
         let mut effects = std::mem::take(&mut self.effects);
         self.members[member].lanes[lane]
             .decider

@@ -240,5 +240,17 @@ impl World<'_> {
                 },
             );
         }
+        if !is_up && self.is_connected(member, peer) {
+            // The cut was shorter than its notice: a link is made anew.
+            let incarnation = self.members[member].incarnation;
+            let delay_us = self.prng.below(50_000);
+            let again = Happening::Notice {
+                member,
+                peer,
+                is_up: true,
+                incarnation,
+            };
+            self.schedule.after(delay_us, again);
+        }
     }
 }

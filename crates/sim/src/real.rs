@@ -1,0 +1,49 @@
+//! The real node as a decider: what runs of the simulator are about.
+//!
+//! Invariants
+//! 1. The origin of a loop is its member's plus its number, as in the server.
+//!
+//! Not here: decisions (crate `node`).
+
+use crate::decider::{Birth, Decider};
+use dendra_node::step::{Effect, Event, Now};
+use dendra_node::{Node, NodeConfig};
+use std::sync::Arc;
+
+/// Operations of clients that a loop takes: more than there are clients.
+const OPERATIONS_MAX: usize = 64;
+
+struct Real(Node);
+
+impl Decider for Real {
+    fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
+        self.0.step(now, event, effects);
+    }
+
+    fn due_us(&self) -> Option<u64> {
+        self.0.due_us()
+    }
+
+    fn leftovers(&self) -> Option<String> {
+        let operations = self.0.operations();
+        (operations > 0).then(|| format!("{operations} operations"))
+    }
+}
+
+/// One node per loop.
+pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
+    let node = |lane: usize| {
+        Node::new(NodeConfig {
+            topology: Arc::clone(&birth.topology),
+            ring: Arc::clone(&birth.ring),
+            me: birth.me,
+            origin: birth.origin + lane as u32,
+            hlc: Arc::clone(&birth.hlc),
+            seed: birth.seed.wrapping_add(lane as u64),
+            operations_max: OPERATIONS_MAX,
+        })
+    };
+    (0..birth.lanes)
+        .map(|lane| Box::new(Real(node(lane))) as Box<dyn Decider>)
+        .collect()
+}
