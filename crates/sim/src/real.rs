@@ -7,31 +7,36 @@
 
 use crate::decider::{Birth, Decider};
 use dendra_node::step::{Effect, Event, Now};
-use dendra_node::{Node, NodeConfig};
+use dendra_node::{HintRoom, Node, NodeConfig};
 use std::sync::Arc;
 
 /// Operations of clients that a loop takes: more than there are clients.
 const OPERATIONS_MAX: usize = 64;
 
-struct Real(Node);
+struct Real {
+    node: Node,
+    hints: Arc<HintRoom>,
+}
 
 impl Decider for Real {
     fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
-        self.0.step(now, event, effects);
+        self.node.step(now, event, effects);
     }
 
     fn due_us(&self) -> Option<u64> {
-        self.0.due_us()
+        self.node.due_us()
     }
 
     fn leftovers(&self) -> Option<String> {
-        let operations = self.0.operations();
-        (operations > 0).then(|| format!("{operations} operations"))
+        let (operations, hint_bytes) = (self.node.operations(), self.hints.bytes());
+        let is_holding = operations > 0 || hint_bytes > 0;
+        is_holding.then(|| format!("{operations} operations and {hint_bytes} bytes of hints"))
     }
 }
 
 /// One node per loop.
 pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
+    let hints = Arc::new(HintRoom::new(birth.hint_bytes));
     let node = |lane: usize| {
         Node::new(NodeConfig {
             topology: Arc::clone(&birth.topology),
@@ -41,9 +46,17 @@ pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
             hlc: Arc::clone(&birth.hlc),
             seed: birth.seed.wrapping_add(lane as u64),
             operations_max: OPERATIONS_MAX,
+            hints: Arc::clone(&hints),
+            is_keeper: lane == 0,
         })
     };
     (0..birth.lanes)
-        .map(|lane| Box::new(Real(node(lane))) as Box<dyn Decider>)
+        .map(|lane| {
+            let real = Real {
+                node: node(lane),
+                hints: Arc::clone(&hints),
+            };
+            Box::new(real) as Box<dyn Decider>
+        })
         .collect()
 }
