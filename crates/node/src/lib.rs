@@ -14,6 +14,7 @@
 //! coordinator/                     reads, writes, conditions: from the beginning to the outcome
 //! replica/                         how a member answers for its own copies
 //! desk.rs, ledger.rs, places.rs    open questions and orders, and what they are kept in
+//! hints.rs      HintRoom           writes kept for members that did not confirm them
 //! health.rs     Health             whom to ask first, and when to ask somebody else
 //! planted.rs    Bug                rules that can be broken on purpose
 //! limits.rs                        the numbers of the above, with their reasons
@@ -31,6 +32,7 @@ pub mod admission;
 mod coordinator;
 mod desk;
 mod health;
+pub mod hints;
 pub mod hlc;
 pub mod identity;
 mod ledger;
@@ -49,6 +51,7 @@ pub mod topology;
 pub use admission::{
     Class, Entry, Gate, LocalGate, LocalPermit, Permit, Pressure, Refusal, Stop, admit,
 };
+pub use hints::HintRoom;
 pub use hlc::{Hlc, TooFarAhead};
 pub use member::MemberIndex;
 pub use node::{Node, NodeConfig};
