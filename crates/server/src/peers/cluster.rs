@@ -1,0 +1,168 @@
+//! What all event loops of a member share: the topology, the clock, the identity, and counters.
+//!
+//! ```text
+//! ClusterSettings + engine identity ─► Cluster ─► hello(lane), welcome(hello) ─► which member, or why not
+//! ```
+//!
+//! Invariants
+//! 1. The number of a version's maker names this node and one of its loops: 24 bits of the node's
+//!    origin, 8 bits of the loop. Two members with equal 24 bits do not talk.
+//! 2. A member that said one node id says the same one for as long as this process lives.
+//!
+//! Not here: the order of the handshake (`link.rs`, `accept.rs`), its bytes (crate `wire`).
+//! See: docs/peer.md, section "Handshake".
+
+use crate::settings::ClusterSettings;
+use dendra_engine::Engine;
+use dendra_node::{Hlc, MemberIndex, Ring, Topology};
+use dendra_wire::Refusal;
+use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
+use dendra_wire::peer::{Hello, Nonce, Proof, Role};
+use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Counters about one peer, of all loops together.
+#[derive(Debug, Default)]
+pub(crate) struct PeerGauges {
+    /// Loops whose link to it is up.
+    pub(crate) links: AtomicU64,
+    /// Questions sent.
+    pub(crate) asks: AtomicU64,
+    /// Answers received.
+    pub(crate) answers: AtomicU64,
+    /// Questions that were refused here: no link, or too much waits for it already.
+    pub(crate) refused: AtomicU64,
+    /// Its questions that were too old when they arrived.
+    pub(crate) late: AtomicU64,
+    /// Links that were lost.
+    pub(crate) lost: AtomicU64,
+}
+
+/// Adds to a counter of [`PeerGauges`].
+pub(crate) fn count(gauge: &AtomicU64) {
+    gauge.fetch_add(1, Ordering::Relaxed);
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) ring: Arc<Ring>,
+    pub(crate) me: MemberIndex,
+    pub(crate) hlc: Arc<Hlc>,
+    pub(crate) peers: Vec<PeerGauges>,
+    secret: Option<Box<[u8]>>,
+    node: u128,
+    boot: u64,
+    origin: u32,
+    /// The node ids that members said, by member.
+    seen: Mutex<Vec<Option<u128>>>,
+}
+
+/// Bits of an origin that name the loop.
+const LANE_BITS: u32 = 8;
+
+/// Bytes from the operating system that nobody can guess.
+pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+impl Cluster {
+    /// The cluster of `settings` for the node whose folder `engine` has open.
+    pub(crate) fn new(settings: &ClusterSettings, engine: &Engine, wall_ms: u64) -> Cluster {
+        let identity = engine.identity();
+        let topology = Arc::new(settings.topology.clone());
+        Cluster {
+            ring: Arc::new(Ring::new(&topology)),
+            me: settings.me,
+            hlc: Arc::new(Hlc::new(engine.hlc_floor(), wall_ms)),
+            peers: topology.members().iter().map(|_| PeerGauges::default()).collect(),
+            secret: settings.secret.as_ref().map(|secret| secret.expose().into()),
+            node: identity.node,
+            boot: wall_ms,
+            origin: identity.origin,
+            seen: Mutex::new(vec![None; topology.members().len()]),
+            topology,
+        }
+    }
+
+    /// The number of the versions that loop `lane` makes.
+    pub(crate) fn origin(&self, lane: usize) -> u32 {
+        let lane = u32::try_from(lane).expect("loops are counted in eight bits");
+        (self.origin << LANE_BITS) | lane
+    }
+
+    /// The url of a member.
+    pub(crate) fn url(&self, member: MemberIndex) -> &str {
+        &self.topology.member(member).url
+    }
+
+    /// What this member says about itself on a link of `lane`.
+    pub(crate) fn hello(&self, lane: usize, nonce: [u8; 16]) -> Hello {
+        let description = self.topology.describe();
+        Hello {
+            version_min: VERSION_MIN,
+            version_max: VERSION_MAX,
+            cluster: self.topology.id(),
+            cluster_name: self.topology.name().to_owned(),
+            epoch: self.topology.epoch(),
+            topology: self.topology.digest(),
+            description: match description.len() {
+                0..=hello::TEXT_BYTES_MAX => description,
+                _ => String::new(),
+            },
+            node: self.node,
+            origin: self.origin << LANE_BITS,
+            boot: self.boot,
+            url: self.url(self.me).to_owned(),
+            lane: u16::try_from(lane).expect("loops are counted in eight bits"),
+            has_secret: self.secret.is_some(),
+            nonce: Nonce(nonce),
+        }
+    }
+
+    /// Which member says `theirs`, and may it talk to us?
+    pub(crate) fn welcome(&self, own: &Hello, theirs: &Hello) -> Result<MemberIndex, Refusal> {
+        hello::judge(own, theirs, |other| self.topology.difference(other))?;
+        let (us, them) = (&own.url, &theirs.url);
+        let member = self.topology.index_of(them).filter(|&m| m != self.me);
+        let member = member.ok_or_else(|| {
+            Refusal::new(
+                403,
+                "not-a-member",
+                format!("{us} knows no other member {them} in its topology"),
+            )
+        })?;
+        let mut seen = self.seen.lock().expect("no holder panics");
+        let known = seen[member.at()].get_or_insert(theirs.node);
+        if *known != theirs.node {
+            return Err(Refusal::new(
+                409,
+                "other-node",
+                format!(
+                    "{them} was node {known:032x} for {us} and is {:032x} now: an empty folder must not take the place of a \
+                     member that has voted; give it its folder back",
+                    theirs.node
+                ),
+            ));
+        }
+        Ok(member)
+    }
+
+    /// The proof that this member knows the secret, if there is one.
+    pub(crate) fn prove(&self, role: Role, asker: &str, acceptor: &str) -> Proof {
+        Proof::new(self.secret(), role, asker, acceptor)
+    }
+
+    /// Does `proof` show that the other side knows it, too?
+    pub(crate) fn check(&self, proof: &Proof, role: Role, asker: &str, acceptor: &str) -> bool {
+        proof.holds(self.secret(), role, asker, acceptor)
+    }
+
+    fn secret(&self) -> &[u8] {
+        self.secret.as_deref().unwrap_or_default()
+    }
+}
