@@ -107,11 +107,17 @@ pub(crate) struct Profile {
     #[arg(default_value = "http://127.0.0.1:9080")]
     pub(crate) url: String,
     /// Where its threads work: samples of their CPU time (the default)
-    #[arg(long, conflicts_with = "wall")]
+    #[arg(long, group = "measure")]
     pub(crate) cpu: bool,
     /// Where they work or wait: samples of all threads in wall time
-    #[arg(long)]
+    #[arg(long, group = "measure")]
     pub(crate) wall: bool,
+    /// Where they ask for memory: bytes, from a sample every 512 KiB of a thread
+    #[arg(long, group = "measure")]
+    pub(crate) alloc: bool,
+    /// With --alloc: count allocations instead of bytes
+    #[arg(long, requires = "alloc")]
+    pub(crate) objects: bool,
     /// How long to sample
     #[arg(long, value_name = "N", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=60))]

@@ -128,11 +128,7 @@ impl Topology {
         members: Vec<Member>,
         replication_factor: u8,
     ) -> Result<Topology, BadTopology> {
-        if !is_word(name, CLUSTER_NAME_BYTES_MAX) {
-            return Err(BadTopology::Name {
-                name: name.to_owned(),
-            });
-        }
+        Topology::check_name(name)?;
         if replication_factor == 0 {
             return Err(BadTopology::NoCopy);
         }
@@ -165,6 +161,19 @@ impl Topology {
             members,
             replication_factor,
             partitions: PARTITIONS_DEFAULT,
+        })
+    }
+
+    /// Can a cluster have this name?
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn check_name(name: &str) -> Result<(), BadTopology> {
+        if is_word(name, CLUSTER_NAME_BYTES_MAX) {
+            return Ok(());
+        }
+        Err(BadTopology::Name {
+            name: name.to_owned(),
         })
     }
 

@@ -13,7 +13,7 @@
 //! input.rs seat.rs mailbox.rs                    what a connection and a loop hold
 //! status.rs      outcome to HTTP                 versions.rs    the node's clock
 //! store_pool.rs wal_thread.rs maintenance.rs     threads that may wait for the disk
-//! admin.rs exposition.rs metrics.rs              what a person and a scraper see
+//! admin.rs exposition.rs metrics.rs stages.rs    what a person and a scraper see
 //! profile/                                      what its threads do, when somebody asks
 //! limits.rs clock.rs shared.rs                   bounds, time, what all threads share
 //! ```
@@ -44,11 +44,13 @@ mod scan;
 mod seat;
 pub mod settings;
 mod shared;
+mod stages;
 mod status;
 mod store_pool;
 mod versions;
 mod wal_thread;
 
 pub use lifecycle::{ExitReason, Running, Server, StartError, serve};
+pub use profile::SampledAlloc;
 pub use settings::{Settings, Timeouts};
 pub use shared::Phase;

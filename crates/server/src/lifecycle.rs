@@ -241,7 +241,7 @@ fn open_engine(
             .collect(),
         requests: Arc::new(Gate::new(settings.requests_inflight_max as u64)),
         bytes: Arc::new(Gate::new(settings.body_bytes_inflight_max as u64)),
-        pool: StorePool::new(settings.queue),
+        pool: StorePool::new(settings.queue, settings.workers),
         bell: wal_thread::Bell::default(),
         poke: maintenance::Poke::default(),
         phase,
