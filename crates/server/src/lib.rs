@@ -14,6 +14,7 @@
 //! status.rs      outcome to HTTP                 versions.rs    the node's clock
 //! store_pool.rs wal_thread.rs maintenance.rs     threads that may wait for the disk
 //! admin.rs exposition.rs metrics.rs stages.rs    what a person and a scraper see
+//! peers/                                        the node, links between members
 //! profile/                                      what its threads do, when somebody asks
 //! limits.rs clock.rs shared.rs                   bounds, time, what all threads share
 //! ```
@@ -38,6 +39,7 @@ mod listener;
 mod mailbox;
 mod maintenance;
 mod metrics;
+mod peers;
 mod profile;
 mod requests;
 mod scan;

@@ -165,9 +165,9 @@ async fn questions(
                 conduit.close();
                 Ok(())
             }
-            Message::Answer { .. } | Message::Proof(_) | Message::Alive { .. } => {
-                Err(Malformed::Body("an answer on a link that carries questions"))
-            }
+            Message::Answer { .. } | Message::Proof(_) | Message::Alive { .. } => Err(
+                Malformed::Body("an answer on a link that carries questions"),
+            ),
         })
     })
     .await

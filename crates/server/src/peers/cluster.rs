@@ -79,8 +79,15 @@ impl Cluster {
             ring: Arc::new(Ring::new(&topology)),
             me: settings.me,
             hlc: Arc::new(Hlc::new(engine.hlc_floor(), wall_ms)),
-            peers: topology.members().iter().map(|_| PeerGauges::default()).collect(),
-            secret: settings.secret.as_ref().map(|secret| secret.expose().into()),
+            peers: topology
+                .members()
+                .iter()
+                .map(|_| PeerGauges::default())
+                .collect(),
+            secret: settings
+                .secret
+                .as_ref()
+                .map(|secret| secret.expose().into()),
             node: identity.node,
             boot: wall_ms,
             origin: identity.origin,

@@ -162,7 +162,10 @@ impl Conduit {
         mut on_frame: impl FnMut(Bytes) -> Result<(), Malformed>,
     ) -> Poll<Broken> {
         let mut waker = self.waker.borrow_mut();
-        if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+        if !waker
+            .as_ref()
+            .is_some_and(|known| known.will_wake(cx.waker()))
+        {
             *waker = Some(cx.waker().clone());
         }
         drop(waker);

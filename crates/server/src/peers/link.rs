@@ -53,7 +53,11 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
             Err(_) => "it did not answer in time".to_owned(),
         };
         if reason != last_reason {
-            tracing::warn!(peer = agent.cluster.url(member), reason, "no link to a peer");
+            tracing::warn!(
+                peer = agent.cluster.url(member),
+                reason,
+                "no link to a peer"
+            );
             last_reason = reason;
         }
         let us = pause.as_micros() as u64;
@@ -69,7 +73,9 @@ async fn open(agent: &Agent, member: MemberIndex) -> Result<Conduit, String> {
     let mut stream = TcpStream::connect(host)
         .await
         .map_err(|error| error.to_string())?;
-    stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    stream
+        .set_nodelay(true)
+        .map_err(|error| error.to_string())?;
     let nonce = random().map_err(|error| format!("no randomness: {error}"))?;
     let own = cluster.hello(agent.lane, nonce);
     let own_line = own.to_string();
@@ -145,38 +151,34 @@ impl Drop for Up<'_> {
     }
 }
 
-async fn answers(
-    lane: &Lane,
-    agent: &Agent,
-    member: MemberIndex,
-    conduit: Rc<Conduit>,
-) -> Broken {
+async fn answers(lane: &Lane, agent: &Agent, member: MemberIndex, conduit: Rc<Conduit>) -> Broken {
     let gauges = &agent.cluster.peers[member.at()];
     gauges.links.fetch_add(1, Ordering::Relaxed);
     agent.put_link(member, &conduit);
     let _up = Up { agent, member };
     poll_fn(|cx| {
-        conduit.poll(cx, |frame| match peer::decode(&frame)? {
-            Message::Answer { id, answer } => {
-                count(&gauges.answers);
-                agent.post(Event::Answered { member, id, answer });
-                Ok(())
-            }
-            Message::Alive { .. } => Ok(()),
-            Message::Farewell(sentence) => {
-                let peer = agent.cluster.url(member);
-                tracing::warn!(peer, sentence, "a peer ends the link");
-                conduit.close();
-                Ok(())
-            }
-            Message::Ask(_) | Message::Proof(_) | Message::Probe { .. } => {
-                Err(Malformed::Body("a question on a link that carries answers"))
-            }
-        })
-        .map(|broken| {
-            lane.refresh();
-            broken
-        })
+        conduit
+            .poll(cx, |frame| match peer::decode(&frame)? {
+                Message::Answer { id, answer } => {
+                    count(&gauges.answers);
+                    agent.post(Event::Answered { member, id, answer });
+                    Ok(())
+                }
+                Message::Alive { .. } => Ok(()),
+                Message::Farewell(sentence) => {
+                    let peer = agent.cluster.url(member);
+                    tracing::warn!(peer, sentence, "a peer ends the link");
+                    conduit.close();
+                    Ok(())
+                }
+                Message::Ask(_) | Message::Proof(_) | Message::Probe { .. } => {
+                    Err(Malformed::Body("a question on a link that carries answers"))
+                }
+            })
+            .map(|broken| {
+                lane.refresh();
+                broken
+            })
     })
     .await
 }
