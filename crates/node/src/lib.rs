@@ -9,6 +9,12 @@
 //! topology.rs   Topology, Member   what all nodes of a cluster agree on
 //! ring.rs       Ring, Partition    which members own which key
 //! step.rs       Event, Effect      what a node is told, and what it wants done
+//! node.rs       Node               which machine an event is for
+//! coordinator/                     reads, writes, conditions: from the beginning to the outcome
+//! replica/                         how a member answers for its own copies
+//! desk.rs, ledger.rs, places.rs    open questions and orders, and what they are kept in
+//! health.rs     Health             whom to ask first, and when to ask somebody else
+//! planted.rs    Bug                rules that can be broken on purpose
 //! limits.rs                        the numbers of the above, with their reasons
 //! ```
 //!
@@ -17,15 +23,23 @@
 //! 2. Values that exist are valid: a `Quorum` has been checked, a `Permit` was paid for.
 //!
 //! Not here: bytes on disk (crate `engine`), bytes on the wire and status codes (crates `wire`,
-//! `server`), the machines of replicated operations (not yet written).
-//! See: docs/overload.md, ARCHITECTURE.md.
+//! `server`), worlds (crates `server`, `sim`).
+//! See: docs/consistency.md, docs/overload.md, ARCHITECTURE.md.
 
 pub mod admission;
+mod coordinator;
+mod desk;
+mod health;
 pub mod hlc;
+mod ledger;
 pub mod limits;
 pub mod member;
+pub mod node;
 pub mod outcome;
+mod places;
+pub mod planted;
 pub mod quorum;
+mod replica;
 pub mod ring;
 pub mod step;
 pub mod topology;
@@ -35,6 +49,7 @@ pub use admission::{
 };
 pub use hlc::{Hlc, TooFarAhead};
 pub use member::MemberIndex;
+pub use node::{Node, NodeConfig};
 pub use outcome::{Durability, Known, Outcome, Receipt};
 pub use quorum::{BadQuorum, Level, Quorum};
 pub use ring::{Partition, Ring};

@@ -48,6 +48,41 @@ pub const ZONE_BYTES_MAX: usize = 64;
 /// Longest host of a member's URL: the longest name that the name system knows.
 pub const HOST_BYTES_MAX: usize = 253;
 
+/// Operations of clients that one loop has under way: more than the request gate lets in.
+pub const OPERATIONS_MAX: usize = 16_384;
+
+/// Questions to one peer that are open on one loop. As many operations as a loop may have, each
+/// with one question to each owner; beyond that the peer is not keeping up.
+pub const PEER_ASKS_MAX: u32 = 16_384;
+
+/// Questions of all peers that one loop works on. A store that is slower than its peers ask answers
+/// `Busy`, and the others do the work.
+pub const REPLICA_JOBS_MAX: usize = 16_384;
+
+/// How often a promise or an acceptance is tried again because another one for the same key came
+/// in between. Each try that fails means that somebody else got through.
+pub const PROTOCOL_TRIES_MAX: u8 = 8;
+
+/// The first pause of a proposer that was outbid is drawn below this, about a round trip.
+pub const BACK_OFF_US_MIN: u64 = 1_000;
+
+/// Pauses double up to this: far inside a deadline of a second.
+pub const BACK_OFF_US_MAX: u64 = 64_000;
+
+/// The shortest and the longest patience before a read asks another member: a round trip in a
+/// rack with one sync in front, and a tenth of the smallest deadline that people use.
+pub const HEDGE_US_MIN: u64 = 1_000;
+/// See [`HEDGE_US_MIN`].
+pub const HEDGE_US_MAX: u64 = 50_000;
+
+/// How often a version that waits for its ceiling looks whether another loop had it persisted.
+pub const COVER_POLL_US: u64 = 1_000;
+
+const _: () = assert!(BACK_OFF_US_MIN <= BACK_OFF_US_MAX && HEDGE_US_MIN <= HEDGE_US_MAX);
+const _: () = assert!(
+    OPERATIONS_MAX + REPLICA_JOBS_MAX < 1 << 20 && PEER_ASKS_MAX < 1 << 20,
+    "a ledger's slots have 20 bits"
+);
 const _: () = assert!(CEILING_LEFT_MS_MIN < CEILING_STEP_MS);
 const _: () = assert!(
     CEILING_STEP_MS < HLC_AHEAD_MS_MAX,
