@@ -107,6 +107,16 @@ impl Cluster {
         &self.topology.member(member).url
     }
 
+    /// The other members' urls and counters.
+    pub(crate) fn others(&self) -> impl Iterator<Item = (&str, &PeerGauges)> {
+        let me = self.me.at();
+        let members = self.topology.members().iter().zip(&self.peers);
+        members
+            .enumerate()
+            .filter(move |(index, _)| *index != me)
+            .map(|(_, (member, gauges))| (member.url.as_str(), gauges))
+    }
+
     /// What this member says about itself on a link of `lane`.
     pub(crate) fn hello(&self, lane: usize, nonce: [u8; 16]) -> Hello {
         let description = self.topology.describe();

@@ -29,7 +29,7 @@ mod store;
 
 pub(crate) use accept::{PendingLink, serve};
 pub(crate) use agent::{Agent, run};
-pub(crate) use cluster::{Cluster, random};
+pub(crate) use cluster::{Cluster, PeerGauges, random};
 pub(crate) use link::keep;
 pub(crate) use operation::{Finished, PendingOperation, check_condition};
 pub(crate) use store::{Page, Paged, answered, cover, wrote};
