@@ -21,6 +21,7 @@ pub(crate) mod clock;
 pub(crate) mod only;
 pub(crate) mod paxos;
 pub(crate) mod read;
+pub(crate) mod scan;
 pub(crate) mod write;
 
 use crate::desk::{Desk, OpId, Purpose, Turn};

@@ -17,16 +17,18 @@
 //! See: docs/overload.md.
 
 use crate::health::Health;
+use crate::hints::HintRoom;
 use crate::hlc::Hlc;
 use crate::ledger::Ledger;
 use crate::limits::{PEER_ASKS_MAX, REPLICA_JOBS_MAX};
 use crate::member::MemberIndex;
+use crate::node::NodeConfig;
 use crate::planted::{Bug, is_planted};
 use crate::replica;
 use crate::ring::Ring;
 use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
 use crate::topology::Topology;
-use dendra_base::peer::{Answer, Ask, Refused, Stamp};
+use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
 use dendra_base::{Prng, Version};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,6 +49,14 @@ pub(crate) enum Purpose {
     Op { op: OpId, place: u8, round: u8 },
     /// A clock probe that serves many operations.
     Probe { probe: u64, member: MemberIndex },
+    /// A hint is delivered, in one of the keeper's walks.
+    Hint { walk: u32, slot: u16 },
+    /// A member's page of a scan.
+    Page {
+        scan: u64,
+        member: MemberIndex,
+        round: u32,
+    },
     /// Nobody waits: a repair that may fail.
     Nobody,
 }
@@ -82,6 +92,14 @@ pub(crate) enum Order {
     Protocol(Box<replica::protocol::Job>),
     /// The only member of a cluster does a client's operation.
     Only { op: OpId },
+    /// A part of a range is read for a scan.
+    Page { requester: Requester, range: Range },
+    /// A hint is kept.
+    HintKept { bytes: u64 },
+    /// A hint is deleted.
+    HintGone { bytes: u64 },
+    /// A part of the hints is read.
+    HintPage { walk: u32 },
 }
 
 /// See the module.
@@ -91,6 +109,7 @@ pub(crate) struct Desk {
     pub(crate) me: MemberIndex,
     pub(crate) origin: u32,
     pub(crate) hlc: Arc<Hlc>,
+    pub(crate) hints: Arc<HintRoom>,
     pub(crate) prng: Prng,
     pub(crate) health: Health,
     pub(crate) asks: Ledger<OpenAsk>,
@@ -104,20 +123,14 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    pub(crate) fn new(
-        topology: Arc<Topology>,
-        ring: Arc<Ring>,
-        me: MemberIndex,
-        origin: u32,
-        hlc: Arc<Hlc>,
-        seed: u64,
-    ) -> Desk {
-        let members = topology.members().len();
-        let mut prng = Prng::named(seed, "node");
+    pub(crate) fn new(config: NodeConfig) -> Desk {
+        let members = config.topology.members().len();
+        let mut prng = Prng::named(config.seed, "node");
         Desk {
-            me,
-            origin,
-            hlc,
+            me: config.me,
+            origin: config.origin,
+            hlc: config.hlc,
+            hints: config.hints,
             health: Health::new(members),
             asks: Ledger::new(prng.next_u64()),
             orders: Ledger::new(prng.next_u64()),
@@ -126,8 +139,8 @@ impl Desk {
             uncovered: Vec::new(),
             open_asks: vec![0; members],
             prng,
-            topology,
-            ring,
+            topology: config.topology,
+            ring: config.ring,
         }
     }
 
@@ -197,6 +210,8 @@ impl Desk {
         if let Some(ask) = self.asks.remove(id) {
             self.open_asks[ask.member.at()] -= 1;
             self.health.late(ask.member, ask.sent_us, turn.now.mono_us);
+            self.inbox
+                .push_back((ask.purpose, Answer::Refused(Refused::Late)));
         }
     }
 

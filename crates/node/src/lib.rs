@@ -6,6 +6,7 @@
 //! admission.rs  Gate, admit        who comes in, who waits a little, who is refused
 //! member.rs     MemberIndex        members by number
 //! outcome.rs    Outcome, Receipt   what a client can get, and what it is told about it
+//! identity.rs   Own, judge         what a folder remembers of itself and of its peers
 //! topology.rs   Topology, Member   what all nodes of a cluster agree on
 //! ring.rs       Ring, Partition    which members own which key
 //! step.rs       Event, Effect      what a node is told, and what it wants done
@@ -13,6 +14,7 @@
 //! coordinator/                     reads, writes, conditions: from the beginning to the outcome
 //! replica/                         how a member answers for its own copies
 //! desk.rs, ledger.rs, places.rs    open questions and orders, and what they are kept in
+//! hints.rs      HintRoom           writes kept for members that did not confirm them
 //! health.rs     Health             whom to ask first, and when to ask somebody else
 //! planted.rs    Bug                rules that can be broken on purpose
 //! limits.rs                        the numbers of the above, with their reasons
@@ -30,7 +32,9 @@ pub mod admission;
 mod coordinator;
 mod desk;
 mod health;
+pub mod hints;
 pub mod hlc;
+pub mod identity;
 mod ledger;
 pub mod limits;
 pub mod member;
@@ -47,6 +51,7 @@ pub mod topology;
 pub use admission::{
     Class, Entry, Gate, LocalGate, LocalPermit, Permit, Pressure, Refusal, Stop, admit,
 };
+pub use hints::HintRoom;
 pub use hlc::{Hlc, TooFarAhead};
 pub use member::MemberIndex;
 pub use node::{Node, NodeConfig};

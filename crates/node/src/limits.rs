@@ -78,6 +78,31 @@ pub const HEDGE_US_MAX: u64 = 50_000;
 /// How often a version that waits for its ceiling looks whether another loop had it persisted.
 pub const COVER_POLL_US: u64 = 1_000;
 
+/// What hints of one member hold unless the operator says otherwise: some minutes of writes for one
+/// absent member. Beyond it repair by reads takes longer, and nothing is lost.
+pub const HINT_BYTES_MAX_DEFAULT: u64 = 256 << 20;
+
+/// One page of a walk through hints: many small ones, or one of the largest.
+pub const HINT_PAGE_BYTES_MAX: u32 = 256 << 10;
+
+/// Deliveries of hints at once: a member that comes back has other things to do.
+pub const HINT_WINDOW_MAX: usize = 32;
+
+/// Between two looks for hints of members that have links: what they refused or were late for.
+pub const HINT_PAUSE_US: u64 = 10_000_000;
+
+/// How long the delivery of one hint may take.
+pub const HINT_TIMEOUT_US: u64 = 5_000_000;
+
+/// Scans of clients under way on one loop, each with a page of every member in memory.
+pub const SCANS_MAX: usize = 32;
+
+/// The largest page that a member makes for another one, whatever it is asked for.
+pub const SCAN_PAGE_BYTES_MAX: u32 = 1 << 20;
+
+/// How long a scan waits for members whose answer it can do without.
+pub const SCAN_PATIENCE_US: u64 = 50_000;
+
 const _: () = assert!(BACK_OFF_US_MIN <= BACK_OFF_US_MAX && HEDGE_US_MIN <= HEDGE_US_MAX);
 const _: () = assert!(
     OPERATIONS_MAX + REPLICA_JOBS_MAX < 1 << 20 && PEER_ASKS_MAX < 1 << 20,

@@ -1,10 +1,10 @@
 //! One member of the cluster as one event loop sees it: events in, effects out, nothing else.
 //!
 //! ```text
-//! Begin, Gone ─────────► coordinator: one `Op` per client's operation
+//! Begin, Scan, Gone ───► coordinator: one `Op` per client's operation, one `Scan` per page
 //! Asked ───────────────► replica
-//! Answered, Link ──────► desk: which question? ─► coordinator
-//! Read, Wrote, Paged ──► desk: which order?    ─► coordinator, replica
+//! Answered, Link ──────► desk: which question? ─► coordinator, hints
+//! Read, Wrote, Paged ──► desk: which order?    ─► coordinator, replica, hints
 //! Tick ────────────────► probe for all that waits, late questions, alarms, deadlines, the ceiling
 //! ```
 //!
@@ -16,16 +16,20 @@
 //! See: step.rs, docs/consistency.md.
 
 use crate::coordinator::clock::{Probes, send_probe};
+use crate::coordinator::scan::{Scan, Scanning};
 use crate::coordinator::{Fate, Op, Stage};
 use crate::desk::{Desk, OpId, Order, Purpose, Turn};
+use crate::hints::{self, HintRoom, Keeper};
 use crate::hlc::Hlc;
 use crate::ledger::{Ledger, NEVER};
-use crate::limits::{COVER_POLL_US, OPERATIONS_MAX};
+use crate::limits::{COVER_POLL_US, OPERATIONS_MAX, SCANS_MAX};
 use crate::member::MemberIndex;
 use crate::quorum::Quorum;
 use crate::replica;
 use crate::ring::Ring;
-use crate::step::{AskId, ClientTicket, Effect, Event, Now, StoreFailure, StoreTicket};
+use crate::step::{
+    AskId, ClientTicket, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
+};
 use crate::topology::Topology;
 use bytes::Bytes;
 use dendra_base::Cell;
@@ -45,6 +49,10 @@ pub struct NodeConfig {
     pub origin: u32,
     /// The clock that all loops of the member share.
     pub hlc: Arc<Hlc>,
+    /// Room for hints that all loops of the member share.
+    pub hints: Arc<HintRoom>,
+    /// Does this loop deliver the hints? Exactly one of a member does.
+    pub is_keeper: bool,
     /// For jitter and for ids: another one at each start, so that no id comes twice.
     pub seed: u64,
     /// Operations of clients under way at once.
@@ -56,6 +64,8 @@ pub struct Node {
     desk: Desk,
     ops: Ledger<Op>,
     probes: Probes,
+    scans: Ledger<Scan>,
+    keeper: Keeper,
     operations_max: usize,
     late: Vec<u64>,
     /// When to look whether a ceiling is durable; `NEVER` when nobody waits for one.
@@ -72,20 +82,17 @@ impl Node {
             config.me.at() < config.topology.members().len(),
             "a node is a member of its topology"
         );
-        let mut desk = Desk::new(
-            config.topology,
-            config.ring,
-            config.me,
-            config.origin,
-            config.hlc,
-            config.seed,
-        );
-        let (ops, probes) = (desk.prng.next_u64(), desk.prng.next_u64());
+        let operations_max = config.operations_max.min(OPERATIONS_MAX);
+        let keeper = Keeper::new(config.is_keeper);
+        let mut desk = Desk::new(config);
+        let mut first = || desk.prng.next_u64();
         Node {
+            ops: Ledger::new(first()),
+            probes: Probes::new(first()),
+            scans: Ledger::new(first()),
             desk,
-            ops: Ledger::new(ops),
-            probes: Probes::new(probes),
-            operations_max: config.operations_max.min(OPERATIONS_MAX),
+            keeper,
+            operations_max,
             late: Vec::new(),
             cover_us: NEVER,
         }
@@ -103,30 +110,34 @@ impl Node {
                 quorum,
                 deadline_us,
             } => self.begin(turn, client, key, operation, quorum, deadline_us),
-            Event::Scan { client, range, .. } => turn.effects.push(Effect::Scanned {
+            Event::Scan {
                 client,
-                records: Vec::new(),
-                rest: Some(range),
-                is_complete: false,
-            }),
+                range,
+                bytes,
+                deadline_us,
+            } => self.scan(turn, Scan::new(client, range, bytes, deadline_us)),
             Event::Gone { client } => self.gone(client),
             Event::Asked { asker, stamp, ask } => {
                 replica::asked(&mut self.desk, turn, asker, stamp, ask);
             }
             Event::Answered { member, id, answer } => self.answered(turn, member, id, answer),
-            Event::Link { member, is_up } => self.desk.set_link(member, is_up),
+            Event::Link { member, is_up } => {
+                self.desk.set_link(member, is_up);
+                if is_up {
+                    self.keeper.link_up(&mut self.desk, turn, member);
+                }
+            }
             Event::Read { ticket, result } => self.read(turn, ticket, result),
-            Event::Wrote { ticket, result } => match self.desk.orders.remove(ticket) {
-                Some(Order::Write { requester }) => {
-                    replica::wrote(&mut self.desk, turn, requester, result);
+            Event::Wrote { ticket, result } => self.wrote(turn, ticket, result),
+            Event::Paged { ticket, result } => match self.desk.orders.remove(ticket) {
+                Some(Order::Page { requester, range }) => {
+                    replica::paged(&mut self.desk, turn, requester, range, result);
                 }
-                Some(Order::Protocol(job)) => {
-                    replica::protocol::wrote(&mut self.desk, turn, job, result);
+                Some(Order::HintPage { walk }) => {
+                    self.keeper.paged(&mut self.desk, turn, walk, result);
                 }
-                Some(Order::Only { op }) => self.with_op(op, |op, _| op.only_wrote(turn, result)),
-                Some(Order::Read { .. }) | None => {}
+                _ => {}
             },
-            Event::Paged { .. } => {}
             Event::Covered { hlc } => {
                 self.desk.hlc.cover(hlc);
                 self.send_covered(turn);
@@ -143,6 +154,8 @@ impl Node {
             .due_us()
             .min(self.desk.asks.due_us())
             .min(self.probes.open.due_us())
+            .min(self.scans.due_us())
+            .min(self.keeper.due_us())
             .min(self.cover_us);
         (due_us != NEVER).then_some(due_us)
     }
@@ -200,6 +213,11 @@ impl Node {
         if let Some(op) = found.and_then(|id| self.ops.find_mut(id)) {
             op.client = None;
         }
+        let is_its = |scan: &Scan| scan.client == Some(client);
+        let found = self.scans.iter().find(|(_, scan)| is_its(scan));
+        if let Some(id) = found.map(|(id, _)| id) {
+            self.scans.remove(id);
+        }
     }
 
     fn answered(&mut self, turn: &mut Turn<'_>, member: MemberIndex, id: AskId, answer: Answer) {
@@ -221,7 +239,56 @@ impl Node {
             Some(Order::Protocol(job)) => {
                 replica::protocol::read(&mut self.desk, turn, job, result);
             }
-            Some(Order::Write { .. } | Order::Only { .. }) | None => {}
+            _ => {}
+        }
+    }
+
+    fn wrote(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: StoreTicket,
+        result: Result<StoreOutcome, StoreFailure>,
+    ) {
+        match self.desk.orders.remove(ticket) {
+            Some(Order::Write { requester }) => {
+                replica::wrote(&mut self.desk, turn, requester, result);
+            }
+            Some(Order::Protocol(job)) => {
+                replica::protocol::wrote(&mut self.desk, turn, job, result);
+            }
+            Some(Order::Only { op }) => self.with_op(op, |op, _| op.only_wrote(turn, result)),
+            Some(Order::HintKept { bytes }) => hints::kept(&self.desk, bytes, result),
+            Some(Order::HintGone { bytes }) => hints::gone(&self.desk, bytes, result),
+            _ => {}
+        }
+    }
+
+    fn scan(&mut self, turn: &mut Turn<'_>, scan: Scan) {
+        let (due_us, is_full) = (scan.due_us(), self.scans.len() >= SCANS_MAX);
+        let id = self.scans.insert(scan, due_us);
+        self.with_scan(id, |scan, desk| {
+            scan.id = id;
+            if is_full || turn.now.mono_us >= due_us {
+                return scan.refuse(turn);
+            }
+            scan.ask(desk, turn);
+            Scanning::Goes
+        });
+    }
+
+    /// Works on a scan, if it is still there, and sees to its entry afterwards.
+    fn with_scan(&mut self, id: u64, work: impl FnOnce(&mut Scan, &mut Desk) -> Scanning) {
+        let Some(scan) = self.scans.find_mut(id) else {
+            return;
+        };
+        match work(scan, &mut self.desk) {
+            Scanning::Goes => {
+                let due_us = scan.due_us();
+                self.scans.set_due(id, due_us);
+            }
+            Scanning::Over => {
+                self.scans.remove(id);
+            }
         }
     }
 
@@ -242,6 +309,17 @@ impl Node {
             Purpose::Probe { probe, member } => {
                 self.probe_answered(turn, probe, member, &answer);
             }
+            Purpose::Hint { walk, slot } => {
+                self.keeper
+                    .delivered(&mut self.desk, turn, walk, slot, &answer);
+            }
+            Purpose::Page {
+                scan,
+                member,
+                round,
+            } => self.with_scan(scan, |scan, desk| {
+                scan.answered(desk, turn, member, round, answer)
+            }),
             Purpose::Nobody => {}
         }
     }
@@ -290,7 +368,12 @@ impl Node {
         for id in late.drain(..) {
             self.with_op(id, |op, desk| op.due(desk, turn));
         }
+        self.scans.late(turn.now.mono_us, &mut late);
+        for id in late.drain(..) {
+            self.with_scan(id, |scan, desk| scan.due(desk, turn));
+        }
         self.late = late;
+        self.keeper.tick(&mut self.desk, turn);
         send_probe(&mut self.desk, turn, &mut self.probes, &mut self.ops);
         self.empty_inbox(turn);
         if let Some(hlc) = self.desk.hlc.needs_ceiling(turn.now.wall_ms) {

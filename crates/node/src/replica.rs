@@ -4,6 +4,7 @@
 //! Clock            the hybrid clock, at once
 //! Read             Effect::Read  ─► Cell | Same
 //! Write            Effect::Write ─► Written, once this or a newer version is durable
+//! Page             Effect::Page  ─► Page
 //! Prepare, Accept  protocol.rs: record ─► stored cell ─► guarded write ─► Promised | Accepted | Outbid
 //! ```
 //!
@@ -21,9 +22,12 @@ pub(crate) mod protocol;
 pub(crate) mod record;
 
 use crate::desk::{Desk, Order, Requester, Turn, refused};
+use crate::limits::SCAN_PAGE_BYTES_MAX;
 use crate::planted::{Bug, is_planted};
 use crate::step::{Asker, Effect, StoreFailure, StoreGuard, StoreOutcome};
-use dendra_base::peer::{Answer, Ask, Refused, Stamp};
+use bytes::Bytes;
+use dendra_base::limits::KEY_BYTES_MAX;
+use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
 use dendra_base::{Cell, Key, Version};
 
 /// A peer asks.
@@ -113,8 +117,73 @@ pub(crate) fn begin(
             let question = protocol::Question::Accept { proposal };
             protocol::begin(desk, turn, requester, key, question, deadline_us);
         }
-        Ask::Page { .. } => desk.reply(turn, requester, Answer::Refused(Refused::Busy)),
+        Ask::Page { range, bytes } => page(desk, turn, requester, range, bytes, deadline_us),
     }
+}
+
+/// Begins to read a part of a range.
+fn page(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    requester: Requester,
+    range: Range,
+    bytes: u32,
+    deadline_us: u64,
+) {
+    let first = Key::user(&range.start);
+    let (start, end) = if range.is_reverse {
+        // No key of a client is as long: the walk begins below the end of the space.
+        let last = || Key::user(&[0xff; KEY_BYTES_MAX + 1]);
+        let from = range.end.as_ref().map_or_else(last, |end| Key::user(end));
+        (from, Some(first))
+    } else {
+        (first, range.end.as_ref().map(|end| Key::user(end)))
+    };
+    let is_reverse = range.is_reverse;
+    let ticket = desk.order(Order::Page { requester, range });
+    turn.effects.push(Effect::Page {
+        ticket,
+        start,
+        end,
+        is_reverse,
+        bytes: bytes.min(SCAN_PAGE_BYTES_MAX),
+        deadline_us,
+    });
+}
+
+/// The store read a part of a range.
+pub(crate) fn paged(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    requester: Requester,
+    range: Range,
+    result: Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>,
+) {
+    let answer = match result {
+        Err(failure) => Answer::Refused(refused(failure)),
+        Ok((cells, next)) => {
+            let raw = |key: &Key| Bytes::copy_from_slice(key.raw());
+            let record = |(key, mut cell): (Key, Cell)| {
+                if range.is_keys_only {
+                    cell.value = Bytes::new();
+                }
+                (raw(&key), cell)
+            };
+            let records = cells.into_iter().map(record).collect();
+            let rest = next.map(|next| match range.is_reverse {
+                true => Range {
+                    end: Some(raw(&next)),
+                    ..range.clone()
+                },
+                false => Range {
+                    start: raw(&next),
+                    ..range.clone()
+                },
+            });
+            Answer::Page { records, rest }
+        }
+    };
+    desk.reply(turn, requester, answer);
 }
 
 /// Takes note of a clock value; `false` when it is too far ahead.

@@ -264,6 +264,12 @@ fn members(cluster: &Cluster) -> serde_json::Value {
         "epoch": cluster.topology.epoch(),
         "digest": format!("{:016x}", cluster.topology.digest()),
         "self": cluster.url(cluster.me),
+        "hints": {
+            "bytes": cluster.hints.bytes(),
+            "kept": cluster.hints.kept(),
+            "dropped": cluster.hints.dropped(),
+            "delivered": cluster.hints.delivered(),
+        },
         "peers": peers,
     })
 }

@@ -269,6 +269,23 @@ fn peers(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
         "Orders of nodes at which the next one is refused.",
         shared.orders.limit(),
     )?;
+    let hints = &cluster.hints;
+    page.gauge("hint_bytes", "Bytes that hints hold, about.", hints.bytes())?;
+    page.counter(
+        "hints_kept",
+        "Writes kept for a member that did not confirm them.",
+        hints.kept(),
+    )?;
+    page.counter(
+        "hints_dropped",
+        "Hints for which there was no room.",
+        hints.dropped(),
+    )?;
+    page.counter(
+        "hints_delivered",
+        "Hints that their members confirmed.",
+        hints.delivered(),
+    )?;
     let rows = cluster.others().map(|(url, gauges)| {
         let links = gauges.links.load(std::sync::atomic::Ordering::Relaxed);
         ([("peer", url.to_owned())], links)

@@ -12,6 +12,7 @@
 //! body.rs        bodies that arrive slowly       scan.rs        streamed scans
 //! input.rs seat.rs mailbox.rs                    what a connection and a loop hold
 //! status.rs      outcome to HTTP                 versions.rs    the node's clock
+//! notes.rs       is this the member's folder
 //! store_pool.rs wal_thread.rs maintenance.rs     threads that may wait for the disk
 //! admin.rs exposition.rs metrics.rs stages.rs    what a person and a scraper see
 //! peers/                                        the node, links between members
@@ -39,6 +40,7 @@ mod listener;
 mod mailbox;
 mod maintenance;
 mod metrics;
+mod notes;
 mod peers;
 mod profile;
 mod requests;

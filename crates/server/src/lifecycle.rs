@@ -23,6 +23,7 @@ use crate::limits;
 use crate::listener;
 use crate::mailbox::LaneEvent;
 use crate::maintenance;
+use crate::notes;
 use crate::peers::{self, Cluster};
 use crate::settings::Settings;
 use crate::shared::{LaneHandle, Phase, PhaseCell, Shared};
@@ -223,16 +224,24 @@ fn open_engine(
             },
         }
     })?;
+    let versions = Versions::above(&engine, clock::wall_ms());
     let cluster = settings.cluster.as_ref();
+    let in_folder = |reason| StartError::Folder {
+        reason: format!("{folder}: {reason}"),
+    };
+    let starts = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
     let cluster = cluster.filter(|cluster| cluster.topology.len() > 1);
-    let cluster = cluster.map(|cluster| Arc::new(Cluster::new(cluster, &engine, clock::wall_ms())));
+    let cluster = cluster
+        .map(|cluster| Cluster::new(cluster, &engine, starts, clock::wall_ms()).map(Arc::new))
+        .transpose()
+        .map_err(in_folder)?;
     if cluster.is_none() {
         // One node holds the only copy of everything: no replica has to confirm a tombstone. In a
         // cluster nobody confirms them yet, so they stay.
         engine.raise_purge_horizon(dendra_base::Version::MAX);
     }
     let took_ms = (clock::monotonic_us() - began_us) / 1_000;
-    tracing::info!(folder, took_ms, "the data folder is open");
+    tracing::info!(folder, took_ms, starts, "the data folder is open");
     let loops = settings.loops.unwrap_or_else(|| {
         std::thread::available_parallelism().map_or(1, |n| n.get().min(limits::LOOPS_MAX))
     });
@@ -243,7 +252,7 @@ fn open_engine(
         + limits::ORDERS_INFLIGHT_MAX
         + 16;
     Ok(Shared {
-        versions: Versions::above(&engine, clock::wall_ms()),
+        versions,
         lanes: (0..loops)
             .map(|_| LaneHandle::new(mailbox_capacity))
             .collect(),

@@ -16,6 +16,7 @@
 
 use super::{Fate, Intent, Op, Stage, is_written};
 use crate::desk::{Desk, Turn};
+use crate::hints;
 use crate::ledger::NEVER;
 use crate::outcome::{Known, Outcome};
 use crate::planted::{Bug, is_planted};
@@ -84,8 +85,17 @@ impl Op {
         }
     }
 
-    /// Nobody else will answer.
-    pub(crate) fn stop_lingering(&mut self, _desk: &mut Desk, _turn: &mut Turn<'_>) -> Fate {
+    /// Nobody else will answer: whoever did not confirm a write that was stored gets a hint.
+    pub(crate) fn stop_lingering(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+        let is_stored = self.good.len() >= self.quorum.ack();
+        if let Some(cell) = self.cell.take().filter(|_| is_stored) {
+            for place in self.everybody().without(self.good).iter() {
+                let member = self.owners(desk)[usize::from(place)];
+                if member != desk.me {
+                    hints::keep(desk, turn, member, &self.key, &cell);
+                }
+            }
+        }
         Fate::Over
     }
 

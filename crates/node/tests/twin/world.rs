@@ -16,7 +16,9 @@ use dendra_base::{Cell, Key, Prng, Version};
 use dendra_node::step::{
     AskId, Asker, Effect, Event, Now, StoreFailure, StoreGuard, StoreOutcome, StoreTicket,
 };
-use dendra_node::{Hlc, Known, MemberIndex, Node, NodeConfig, Outcome, Quorum, Ring, Topology};
+use dendra_node::{
+    HintRoom, Hlc, Known, MemberIndex, Node, NodeConfig, Outcome, Quorum, Ring, Topology,
+};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -56,6 +58,13 @@ pub struct Run {
 }
 
 enum What {
+    Page {
+        site: usize,
+        life: u32,
+        ticket: StoreTicket,
+        start: Key,
+        end: Option<Key>,
+    },
     Deliver {
         to: usize,
         event: Box<Event>,
@@ -283,6 +292,8 @@ impl World {
             me: MemberIndex(site as u8),
             origin: site as u32 + 1,
             hlc: Arc::clone(&at.hlc),
+            hints: Arc::new(HintRoom::new(1 << 20)),
+            is_keeper: true,
             seed,
             operations_max: 64,
         }));
@@ -340,6 +351,27 @@ impl World {
                             result: Ok(outcome),
                         },
                     );
+                }
+            }
+            What::Page {
+                site,
+                life,
+                ticket,
+                start,
+                end,
+            } => {
+                if self.sites[site].life == life {
+                    let is_in = |key: &Key| {
+                        *key >= start
+                            && key.as_stored()[0] == start.as_stored()[0]
+                            && end.as_ref().is_none_or(|end| key < end)
+                    };
+                    let stored = self.sites[site].store.iter().filter(|s| is_in(&s.key));
+                    let mut cells: Vec<_> =
+                        stored.map(|s| (s.key.clone(), s.cell.clone())).collect();
+                    cells.sort_by(|a, b| a.0.cmp(&b.0));
+                    let result = Ok((cells, None));
+                    self.step(site, Event::Paged { ticket, result });
                 }
             }
             What::Covered { site, life, hlc } => {
@@ -493,7 +525,22 @@ impl World {
                 let delay = self.store_delay();
                 self.later(delay, What::Covered { site, life, hlc });
             }
-            other => self.broke(format!("nobody wanted {other:?}")),
+            Effect::Page {
+                ticket, start, end, ..
+            } => {
+                let delay = self.store_delay();
+                self.later(
+                    delay,
+                    What::Page {
+                        site,
+                        life,
+                        ticket,
+                        start,
+                        end,
+                    },
+                );
+            }
+            other @ Effect::Scanned { .. } => self.broke(format!("nobody wanted {other:?}")),
         }
     }
 

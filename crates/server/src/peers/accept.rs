@@ -17,11 +17,13 @@
 use super::agent::Agent;
 use super::cluster::{count, random};
 use super::conduit::{Broken, Conduit};
+use super::link::learn;
 use crate::connection::Connection;
 use crate::lane::Lane;
 use crate::limits;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
+use dendra_node::identity::Peer;
 use dendra_node::step::{Asker, Event};
 use dendra_wire::Refusal;
 use dendra_wire::http::{Field, Head};
@@ -35,6 +37,7 @@ use tokio::net::TcpStream;
 #[derive(Debug)]
 pub(crate) struct PendingLink {
     member: MemberIndex,
+    claim: Peer,
     lane: u16,
     asker: String,
     acceptor: String,
@@ -64,12 +67,13 @@ impl Connection {
             Refusal::not_serving("no randomness from the system", limits::RETRY_AFTER_S)
         })?;
         let own = agent.cluster.hello(agent.lane, nonce);
-        let member = agent.cluster.welcome(&own, &theirs)?;
+        let (member, claim) = agent.cluster.welcome(&own, &theirs)?;
         let acceptor = own.to_string();
         let proof = agent.cluster.prove(Role::Acceptor, asker, &acceptor);
         peer::hello::accept(&mut self.out, &acceptor, &proof);
         Ok(PendingLink {
             member,
+            claim,
             lane: theirs.lane,
             asker: asker.to_owned(),
             acceptor,
@@ -113,6 +117,15 @@ pub(crate) async fn serve(lane: Rc<Lane>, link: PendingLink, stream: TcpStream, 
         tracing::warn!(peer, "a peer does not know the secret of the cluster");
         let us = agent.cluster.url(agent.cluster.me);
         let sentence = format!("cluster-secret: {peer} does not know the secret that {us} knows");
+        conduit.put(|out| peer::encode_farewell(out, &sentence));
+        conduit.flush();
+        return;
+    }
+    let learning = learn(&lane, &agent, link.member, link.claim);
+    let learnt = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, learning).await;
+    if let Ok(Err(sentence)) | Err(sentence) = learnt.map_err(|_| "the log is too slow".to_owned())
+    {
+        tracing::warn!(peer, sentence, "a peer is not let in");
         conduit.put(|out| peer::encode_farewell(out, &sentence));
         conduit.flush();
         return;

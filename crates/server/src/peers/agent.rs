@@ -76,6 +76,8 @@ impl Agent {
             me: cluster.me,
             origin: cluster.origin(lane),
             hlc: Arc::clone(&cluster.hlc),
+            hints: Arc::clone(&cluster.hints),
+            is_keeper: lane == 0,
             seed: now_us ^ (u64::from(cluster.origin(lane)) << 32),
             operations_max: limits::NODE_OPERATIONS_MAX,
         });

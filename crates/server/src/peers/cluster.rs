@@ -7,13 +7,20 @@
 //! Invariants
 //! 1. The number of a version's maker names this node and one of its loops: 24 bits of the node's
 //!    origin, 8 bits of the loop. Two members with equal 24 bits do not talk.
-//! 2. A member that said one node id says the same one for as long as this process lives.
+//! 2. A member shows the node id that it showed first and never a lower number of starts; both are
+//!    durable here before it counts.
 //!
 //! Not here: the order of the handshake (`link.rs`, `accept.rs`), its bytes (crate `wire`).
 //! See: docs/peer.md, section "Handshake".
 
 use crate::settings::ClusterSettings;
+use dendra_base::{Key, Space};
 use dendra_engine::Engine;
+use dendra_engine::Lookup;
+use dendra_engine::vfs::Wait;
+use dendra_node::hints::HintRoom;
+use dendra_node::identity::{Peer, Verdict, judge, peer_key};
+use dendra_node::limits::HINT_BYTES_MAX_DEFAULT;
 use dendra_node::{Hlc, MemberIndex, Ring, Topology};
 use dendra_wire::Refusal;
 use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
@@ -56,8 +63,9 @@ pub(crate) struct Cluster {
     node: u128,
     boot: u64,
     origin: u32,
-    /// The node ids that members said, by member.
-    seen: Mutex<Vec<Option<u128>>>,
+    pub(crate) hints: Arc<HintRoom>,
+    /// Who the members were when they were met last, by member.
+    known: Mutex<Vec<Option<Peer>>>,
 }
 
 /// Bits of an origin that name the loop.
@@ -70,12 +78,45 @@ pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     Ok(bytes)
 }
 
+/// What a note says of the member at `url`.
+fn remembered(engine: &Engine, url: &str) -> Result<Option<Peer>, String> {
+    let key = note_key(url);
+    let found = engine.get(key.as_stored(), Wait::Block, |cell| {
+        cell.is_intact(key.as_stored())
+            .then(|| Peer::decode(cell.value))
+            .flatten()
+    });
+    match found.map_err(|error| error.to_string())? {
+        Lookup::Cell(Some(peer)) => Ok(Some(peer)),
+        Lookup::Cell(None) => Err(format!(
+            "the note about {url} is damaged or of another release; run `dendra check` on the folder and restore it from a copy"
+        )),
+        Lookup::Nothing => Ok(None),
+        Lookup::WouldBlock => unreachable!("a read that may wait does not give up"),
+    }
+}
+
+/// Where the note about the member at `url` is.
+pub(crate) fn note_key(url: &str) -> Key {
+    Key::new(Space::Meta, &peer_key(url))
+}
+
 impl Cluster {
     /// The cluster of `settings` for the node whose folder `engine` has open.
-    pub(crate) fn new(settings: &ClusterSettings, engine: &Engine, wall_ms: u64) -> Cluster {
+    pub(crate) fn new(
+        settings: &ClusterSettings,
+        engine: &Engine,
+        starts: u64,
+        wall_ms: u64,
+    ) -> Result<Cluster, String> {
         let identity = engine.identity();
         let topology = Arc::new(settings.topology.clone());
-        Cluster {
+        let known = topology
+            .members()
+            .iter()
+            .map(|member| remembered(engine, &member.url))
+            .collect::<Result<_, _>>()?;
+        Ok(Cluster {
             ring: Arc::new(Ring::new(&topology)),
             me: settings.me,
             hlc: Arc::new(Hlc::new(engine.hlc_floor(), wall_ms)),
@@ -89,11 +130,12 @@ impl Cluster {
                 .as_ref()
                 .map(|secret| secret.expose().into()),
             node: identity.node,
-            boot: wall_ms,
+            boot: starts,
             origin: identity.origin,
-            seen: Mutex::new(vec![None; topology.members().len()]),
+            hints: Arc::new(HintRoom::new(HINT_BYTES_MAX_DEFAULT)),
+            known: Mutex::new(known),
             topology,
-        }
+        })
     }
 
     /// The number of the versions that loop `lane` makes.
@@ -142,7 +184,11 @@ impl Cluster {
     }
 
     /// Which member says `theirs`, and may it talk to us?
-    pub(crate) fn welcome(&self, own: &Hello, theirs: &Hello) -> Result<MemberIndex, Refusal> {
+    pub(crate) fn welcome(
+        &self,
+        own: &Hello,
+        theirs: &Hello,
+    ) -> Result<(MemberIndex, Peer), Refusal> {
         hello::judge(own, theirs, |other| self.topology.difference(other))?;
         let (us, them) = (&own.url, &theirs.url);
         let member = self.topology.index_of(them).filter(|&m| m != self.me);
@@ -153,20 +199,27 @@ impl Cluster {
                 format!("{us} knows no other member {them} in its topology"),
             )
         })?;
-        let mut seen = self.seen.lock().expect("no holder panics");
-        let known = seen[member.at()].get_or_insert(theirs.node);
-        if *known != theirs.node {
-            return Err(Refusal::new(
-                409,
-                "other-node",
-                format!(
-                    "{them} was node {known:032x} for {us} and is {:032x} now: an empty folder must not take the place of a \
-                     member that has voted; give it its folder back",
-                    theirs.node
-                ),
-            ));
+        let claim = Peer {
+            node: theirs.node,
+            boot: theirs.boot,
+        };
+        match self.judge(member, claim) {
+            Verdict::Known | Verdict::Learn(_) => Ok((member, claim)),
+            Verdict::Refuse(reason) => Err(Refusal::new(409, reason.code(), reason.to_string())),
         }
-        Ok(member)
+    }
+
+    /// Is the member that makes this claim the one that is known?
+    pub(crate) fn judge(&self, member: MemberIndex, claim: Peer) -> Verdict {
+        let known = self.known.lock().expect("no holder panics");
+        judge(self.url(member), claim, known[member.at()])
+    }
+
+    /// Remembers a member. Requires: its note is durable.
+    pub(crate) fn remember(&self, member: MemberIndex, peer: Peer) {
+        let mut known = self.known.lock().expect("no holder panics");
+        let newest = known[member.at()].filter(|known| known.boot > peer.boot);
+        known[member.at()] = Some(newest.unwrap_or(peer));
     }
 
     /// The proof that this member knows the secret, if there is one.

@@ -17,12 +17,15 @@
 //! See: docs/peer.md.
 
 use super::agent::Agent;
-use super::cluster::{count, random};
+use super::cluster::{count, note_key, random};
 use super::conduit::{Broken, Conduit};
 use crate::lane::Lane;
 use crate::limits;
-use dendra_base::Prng;
+use crate::seat::Seat;
+use dendra_base::{CellRef, Prng, Version};
+use dendra_engine::{Guard, Outcome};
 use dendra_node::MemberIndex;
+use dendra_node::identity::{Peer, Verdict};
 use dendra_node::step::Event;
 use dendra_wire::client::{Asked, ParsedAnswer, parse_answer};
 use dendra_wire::limits::HEAD_BYTES_MAX;
@@ -40,7 +43,8 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
     let mut prng = Prng::named(lane.now_us() ^ u64::from(member.0), "link");
     let mut last_reason = String::new();
     loop {
-        let opened = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, open(&agent, member)).await;
+        let opened =
+            tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, open(&lane, &agent, member)).await;
         let reason = match opened {
             Ok(Ok(conduit)) => {
                 pause = limits::LINK_PAUSE_MIN;
@@ -66,7 +70,7 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
     }
 }
 
-async fn open(agent: &Agent, member: MemberIndex) -> Result<Conduit, String> {
+async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Conduit, String> {
     let cluster = &agent.cluster;
     let url = cluster.url(member);
     let host = url.trim_start_matches("http://").trim_end_matches('/');
@@ -112,7 +116,7 @@ async fn open(agent: &Agent, member: MemberIndex) -> Result<Conduit, String> {
         let line = answer.peer_hello.ok_or("its answer has no hello")?;
         let theirs = Hello::parse(line)
             .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
-        let met = cluster
+        let (met, claim) = cluster
             .welcome(&own, &theirs)
             .map_err(|refusal| refusal.to_string())?;
         if met != member {
@@ -129,10 +133,48 @@ async fn open(agent: &Agent, member: MemberIndex) -> Result<Conduit, String> {
             ));
         }
         let proof = cluster.prove(Role::Asker, &own_line, line);
+        learn(lane, agent, member, claim).await?;
         let conduit = Conduit::new(stream, &head[answer.consumed..]);
         conduit.put(|out| peer::encode_proof(out, &proof));
         conduit.flush();
         return Ok(conduit);
+    }
+}
+
+/// Makes what a member says about itself durable, when it is news; only then it counts.
+pub(super) async fn learn(
+    lane: &Lane,
+    agent: &Agent,
+    member: MemberIndex,
+    claim: Peer,
+) -> Result<(), String> {
+    let cluster = &agent.cluster;
+    let news = match cluster.judge(member, claim) {
+        Verdict::Known => return Ok(()),
+        Verdict::Learn(news) => news,
+        Verdict::Refuse(reason) => return Err(reason.to_string()),
+    };
+    let key = note_key(cluster.url(member));
+    let version = Version {
+        hlc: cluster.hlc.tick(lane.wall_ms()),
+        origin: cluster.origin(agent.lane),
+        rmw: 0,
+    };
+    // The node asks for a ceiling only now and then: this write brings its own.
+    lane.shared.engine.raise_hlc_ceiling(version.hlc);
+    let value = news.encode();
+    let cell = CellRef::value(key.as_stored(), version, &value);
+    let seat = Rc::new(Seat::default());
+    lane.push_write(&seat, key.as_stored(), &cell, Guard::None)
+        .map_err(|_| "the log has no room for a note about it".to_owned())?;
+    // The handshake has a deadline of its own.
+    let waited = seat.outcomes().await;
+    match (waited, seat.outcome(0)) {
+        (Ok(()), Some(Outcome::Applied { .. })) => {
+            cluster.remember(member, news);
+            Ok(())
+        }
+        (_, outcome) => Err(format!("no note about it could be written: {outcome:?}")),
     }
 }
 

@@ -48,7 +48,7 @@ pub struct Hello {
     pub node: u128,
     /// The number by which versions name it: no two members may have one.
     pub origin: u32,
-    /// When the node started, wall milliseconds.
+    /// How often the node has started.
     pub boot: u64,
     /// The url under which the topology names the member.
     pub url: String,
