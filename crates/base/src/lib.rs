@@ -4,6 +4,7 @@
 //! key.rs      Space, Key        bytes that name a record, behind one byte that names its space
 //! version.rs  Version           the one order in which two copies of a record are compared
 //! cell.rs     Cell, CellRef     what a key holds: version, kind, copies, expiry, checksum, value
+//! peer.rs     Ask, Answer       what members of a cluster say to each other
 //! prng.rs     Prng              seeded randomness for tests, simulation and workloads
 //! workload.rs Workload          what clients do, as a seeded value
 //! limits.rs                     sizes that all crates agree on
@@ -20,6 +21,7 @@
 pub mod cell;
 pub mod key;
 pub mod limits;
+pub mod peer;
 pub mod prng;
 pub mod version;
 pub mod workload;

@@ -1,7 +1,7 @@
 //! `dendra bench`: settings from the command line to the lab, its record to a folder.
 //!
 //! ```text
-//! flags ─► Setup ─► dendra_lab::experiment ─► Run ─► summary on stdout, run.json and report.html in --out
+//! flags.rs ─► Setup ─► dendra_lab::experiment ─► Run ─► summary on stdout, run.json and report.html in --out
 //!                    progress on stderr      Ctrl-C ends early; a second one at once
 //! ```
 //!
@@ -9,10 +9,12 @@
 //! 1. A folder that cannot be written is found out before the first request.
 //! 2. Whatever was measured is written, cut or void.
 //!
-//! Not here: measuring (crate `lab`).
+//! Not here: measuring (crate `lab`), `bench compare` (`compare.rs`).
 //! See: docs/lab/run-json.md.
 
-use crate::cli::Bench;
+mod compare;
+pub(crate) mod flags;
+
 use crate::console::Console;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::ops;
@@ -26,14 +28,22 @@ use dendra_lab::run::{Mode, Run, Tool};
 use dendra_lab::schedule::{Instants, Shape, Spacing, parse_seconds};
 use dendra_lab::template::Style;
 use dendra_lab::{summary, verdict};
+use flags::{Bench, BenchVerb};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Measures.
+/// Measures, or does what the verb says.
 pub(crate) fn bench(args: &Bench, console: Console) -> Outcome {
+    match &args.verb {
+        Some(BenchVerb::Compare(args)) => compare::compare(args, console),
+        None => measure(args, console),
+    }
+}
+
+fn measure(args: &Bench, console: Console) -> Outcome {
     let setup = setup(args).map_err(Failure::usage)?;
     setup.check().map_err(failure)?;
     if let Some(folder) = &args.out {

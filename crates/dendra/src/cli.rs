@@ -12,6 +12,7 @@
 //! Not here: what the commands do (one file each), options of a node (`config/`).
 //! See: docs/cli.md.
 
+use crate::bench::flags::Bench;
 use crate::config::table::{Fallback, OPTIONS};
 use crate::encoding::Encoding;
 use clap::{ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -106,11 +107,17 @@ pub(crate) struct Profile {
     #[arg(default_value = "http://127.0.0.1:9080")]
     pub(crate) url: String,
     /// Where its threads work: samples of their CPU time (the default)
-    #[arg(long, conflicts_with = "wall")]
+    #[arg(long, group = "measure")]
     pub(crate) cpu: bool,
     /// Where they work or wait: samples of all threads in wall time
-    #[arg(long)]
+    #[arg(long, group = "measure")]
     pub(crate) wall: bool,
+    /// Where they ask for memory: bytes, from a sample every 512 KiB of a thread
+    #[arg(long, group = "measure")]
+    pub(crate) alloc: bool,
+    /// With --alloc: count allocations instead of bytes
+    #[arg(long, requires = "alloc")]
+    pub(crate) objects: bool,
     /// How long to sample
     #[arg(long, value_name = "N", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=60))]
@@ -405,141 +412,6 @@ pub(crate) struct Load {
     #[command(flatten)]
     pub(crate) target: Target,
 }
-
-/// `dendra bench`
-#[derive(Debug, Args)]
-#[command(after_long_help = BENCH_MANUAL)]
-pub(crate) struct Bench {
-    /// Where the store is; several are the nodes of one store, and get equal shares
-    #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    pub(crate) urls: Vec<String>,
-    /// What to ask: get, put, mixed, scan, insert, delete, create, read-modify-write,
-    /// compare-and-set, or ycsb-a to ycsb-f
-    #[arg(long, value_name = "NAME", default_value = "get")]
-    pub(crate) workload: String,
-    /// Instead of the workload's own mix: get=0.8,put=0.2
-    #[arg(long, value_name = "OP=WEIGHT,…")]
-    pub(crate) mix: Option<String>,
-    /// Requests a second, fixed in advance: 30000, 30k, steps:1000@10s,2000@10s, ramp:1000..9000,
-    /// burst:1000,20000@1s/10s
-    #[arg(long, value_name = "PLAN", default_value = "1000")]
-    pub(crate) rate: String,
-    /// Arrivals that do not know of each other, instead of evenly spaced ones
-    #[arg(long)]
-    pub(crate) poisson: bool,
-    /// Each connection waits for its answer before the next request: finds a throughput, hides stalls
-    #[arg(long, conflicts_with_all = ["rate", "poisson", "find_max", "overload"])]
-    pub(crate) closed: bool,
-    /// Length of the measurement, and of each step of --find-max and --overload
-    #[arg(long, value_name = "TIME", default_value = "10s")]
-    pub(crate) duration: String,
-    /// The same load before it, not counted
-    #[arg(long, value_name = "TIME", default_value = "1s")]
-    pub(crate) warmup: String,
-    /// Connections, all targets together
-    #[arg(short, long, value_name = "N", default_value_t = 64)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(dendra_lab::limits::CONNECTIONS_MAX)))]
-    pub(crate) connections: u32,
-    /// Threads of the generator; each can send about 100,000 requests a second
-    #[arg(short, long, value_name = "N", default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(dendra_lab::limits::THREADS_MAX)))]
-    pub(crate) threads: u32,
-    /// Requests in flight on one connection
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(dendra_lab::limits::PIPELINE_MAX)))]
-    pub(crate) pipeline: u32,
-    /// From its planned instant until a request is given up
-    #[arg(long, value_name = "TIME", default_value = "5s")]
-    pub(crate) timeout: String,
-    /// Records that the workload knows
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    pub(crate) keys: u64,
-    /// Write these records first; without it, keys that are not there are misses
-    #[arg(long)]
-    pub(crate) preload: bool,
-    /// Keys: uniform, zipfian, zipfian:0.8, latest, hotspot:0.2,0.8 (keys, requests), sequential
-    /// [default: the workload's own]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) distribution: Option<String>,
-    /// Neighbouring numbers are neighbouring keys
-    #[arg(long)]
-    pub(crate) ordered_keys: bool,
-    /// Bytes of a value: 100, 10..1000, or lognormal:MEDIAN,SIGMA,MAX [default: 100; YCSB: 1000]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) value_bytes: Option<String>,
-    /// Share of gets that ask for a key that never was
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
-    pub(crate) miss_ratio: f64,
-    /// A scan asks for one to this many records
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    pub(crate) scan_records: u32,
-    /// Seed of keys, sizes, values and arrivals: the same seed sends the same requests
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Requests from a file instead: .tsv, .ndjson, or .log (an access log)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) ammo: Option<PathBuf>,
-    /// Send the file's requests when it says, this many times as fast
-    #[arg(long, value_name = "SPEED", requires = "ammo", num_args = 0..=1, default_missing_value = "1")]
-    pub(crate) replay: Option<f64>,
-    /// Write the planned requests to this file, for --ammo
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["closed", "find_max"])]
-    pub(crate) record: Option<PathBuf>,
-    /// Find the highest rate that holds --slo, from --rate upwards
-    #[arg(long, requires = "slo")]
-    pub(crate) find_max: bool,
-    /// What has to hold: p99<10ms,errors<0.1%
-    #[arg(long, value_name = "TERMS")]
-    pub(crate) slo: Option<String>,
-    /// Afterwards, these multiples of the rate (of the one found), each followed by the rate itself
-    #[arg(long, value_name = "2x,5x")]
-    pub(crate) overload: Option<String>,
-    /// Path, or whole URL, for any other store: {key}, {key_base64}, {value}, {limit} are filled in
-    #[arg(long, value_name = "URL")]
-    pub(crate) url_template: Option<String>,
-    /// Body of every request, with the same places and {value_base64}
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) body_template: Option<String>,
-    /// Method of every request
-    #[arg(long, value_name = "WORD")]
-    pub(crate) method: Option<String>,
-    /// A header line for every request; may be repeated
-    #[arg(long, value_name = "LINE")]
-    pub(crate) header: Vec<String>,
-    /// Added to the query of Dendra's own routes: ack=1&from=1
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        conflicts_with = "url_template"
-    )]
-    pub(crate) query: String,
-    /// Admin port of each URL, in their order: its /metrics go into the record
-    #[arg(long, value_name = "URL")]
-    pub(crate) admin: Vec<String>,
-    /// Profiles to take in the middle, from --admin: cpu,wall
-    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
-    pub(crate) profile: Vec<String>,
-    /// Folder for run.json and summary.txt; made when it is not there
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) out: Option<PathBuf>,
-}
-
-const BENCH_MANUAL: &str = "\
-Latency counts from the instant at which a request was due by the plan, not from when it could be
-sent: a server that stalls for a second shows it. Service time, from the send, stands beside it.
-Requests that were given up are in the response time with what they had waited; refused ones (429,
-503, 507) and failed ones stand apart. The generator watches itself: when it was the bottleneck the
-verdict says so and the exit code is 6.
-
-  dendra bench --workload put --rate 30k --duration 60s --keys 1000000 --out runs/today
-  dendra bench --workload ycsb-b --preload --keys 100000 --find-max --slo 'p99<10ms,errors<0.1%'
-  dendra bench http://127.0.0.1:80 --url-template '/{key}' --rate 5000
-  dendra bench http://127.0.0.1:2379 --workload put --method POST --url-template /v3/kv/put \\
-         --body-template '{\"key\":\"{key_base64}\",\"value\":\"{value_base64}\"}'
-
-Exit codes: 0 done · 1 the record cannot be written · 2 unusable options · 5 the target is down, or
-answered nothing · 6 the generator was the bottleneck · 130 cut by Ctrl-C (the record is written).";
 
 /// `dendra check`
 #[derive(Debug, Args)]

@@ -35,12 +35,15 @@ mod serve;
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
 use cli::{Cli, Command, ConfigVerb};
 use console::Console;
+use dendra_server::SampledAlloc;
 use exit::{Exit, Failure, Outcome};
+use mimalloc::MiMalloc;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// mimalloc, and above it what `dendra profile --alloc` asks.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: SampledAlloc<MiMalloc> = SampledAlloc::over(MiMalloc);
 
 fn main() -> ExitCode {
     let matches = Cli::command().color(colour_asked_for()).get_matches();

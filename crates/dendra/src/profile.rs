@@ -1,8 +1,8 @@
-//! `dendra profile`: where the threads of a running node spend their time, as a file.
+//! `dendra profile`: where the threads of a running node spend time and memory, as a file.
 //!
 //! ```text
-//! GET admin/debug/profile/{cpu,wall}?seconds=N&format=svg     -o x.svg
-//!                                             format=folded   any other file, or stdout
+//! GET admin/debug/profile/{cpu,wall,alloc}?seconds=N&format=svg     -o x.svg
+//!                                                   format=folded   any other file, or stdout
 //! ```
 //!
 //! Invariants
@@ -18,7 +18,6 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::ops;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
-use std::path::Path;
 
 /// Naming what was sampled takes a moment after the last sample.
 const NAMING_MS: u64 = 20_000;
@@ -27,13 +26,9 @@ const NAMING_MS: u64 = 20_000;
 pub(crate) async fn profile(args: &Profile, console: Console) -> Outcome {
     let base = Base::parse(&args.url).map_err(Failure::usage)?;
     let client = Client::new(base, args.seconds * 1000 + NAMING_MS, console);
-    let kind = match (args.cpu, args.wall) {
-        (_, true) => "wall",
-        (true | false, false) => "cpu",
-    };
     let ask = Ask {
         method: Method::GET,
-        path: path(kind, args.seconds, args.out.as_deref()),
+        path: path(args),
         headers: Vec::new(),
         body: Bytes::new(),
     };
@@ -74,27 +69,53 @@ pub(crate) async fn profile(args: &Profile, console: Console) -> Outcome {
 }
 
 /// What to ask for: a drawing for a file that is called one, text for anything else.
-fn path(kind: &str, seconds: u64, out: Option<&Path>) -> String {
+fn path(args: &Profile) -> String {
+    let kind = match args {
+        Profile { wall: true, .. } => "wall",
+        Profile { alloc: true, .. } => "alloc",
+        Profile { .. } => "cpu",
+    };
+    let out = args.out.as_deref();
     let is_drawing = out.is_some_and(|out| out.extension().is_some_and(|end| end == "svg"));
     let format = if is_drawing { "svg" } else { "folded" };
-    format!("/debug/profile/{kind}?seconds={seconds}&format={format}")
+    let seconds = args.seconds;
+    let unit = if args.objects { "&unit=objects" } else { "" };
+    format!("/debug/profile/{kind}?seconds={seconds}&format={format}{unit}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn asked(line: &str) -> Result<String, clap::Error> {
+        let words = "dendra profile http://h:1 --seconds 3".split(' ');
+        let cli = Cli::try_parse_from(words.chain(line.split_whitespace()))?;
+        let Command::Profile(args) = &cli.command else {
+            panic!("{line} is a profile");
+        };
+        Ok(path(args))
+    }
+
     #[test]
     fn a_file_called_svg_gets_a_drawing_and_all_others_text() {
-        let ask = |out: Option<&str>| path("cpu", 3, out.map(Path::new));
-        assert_eq!(
-            ask(Some("a/cpu.svg")),
-            "/debug/profile/cpu?seconds=3&format=svg"
-        );
-        assert_eq!(
-            ask(Some("cpu.folded")),
-            "/debug/profile/cpu?seconds=3&format=folded"
-        );
-        assert_eq!(ask(None), "/debug/profile/cpu?seconds=3&format=folded");
+        let ask = |line| asked(line).expect("a good command line");
+        let cpu = "/debug/profile/cpu?seconds=3&format=";
+        assert_eq!(ask("-o a/cpu.svg"), format!("{cpu}svg"));
+        assert_eq!(ask("--cpu -o cpu.folded"), format!("{cpu}folded"));
+        assert_eq!(ask(""), format!("{cpu}folded"));
+    }
+
+    #[test]
+    fn each_measure_has_its_flag_and_one_is_taken_at_a_time() {
+        let ask = |line| asked(line).expect("a good command line");
+        let of = |kind| format!("/debug/profile/{kind}?seconds=3&format=folded");
+        assert_eq!(ask("--wall"), of("wall"));
+        assert_eq!(ask("--alloc"), of("alloc"));
+        assert_eq!(ask("--alloc --objects"), of("alloc") + "&unit=objects");
+        assert!(asked("--cpu --alloc").is_err());
+        assert!(asked("--objects").is_err());
     }
 }

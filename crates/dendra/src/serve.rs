@@ -28,8 +28,9 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
     let effective = Said::gather(flags.given.clone(), flags.config.as_deref())
         .and_then(|said| said.resolve())
         .map_err(|problems| Failure::usage(problems.to_string()))?;
+    let settings = settings(&effective).map_err(Failure::usage)?;
     start_log(&effective, colour, console)?;
-    let reason = dendra_server::serve(settings(&effective), |running| announce(running, console));
+    let reason = dendra_server::serve(settings, |running| announce(running, console));
     match reason {
         ExitReason::Stopped => Ok(Exit::OK),
         other => Err(Failure::new(Exit::from(&other), other.to_string())),
@@ -83,7 +84,8 @@ fn data(effective: &Effective) -> PathBuf {
     }
 }
 
-fn settings(effective: &Effective) -> Settings {
+/// Everything that the server is told; the secret of the cluster is read here.
+fn settings(effective: &Effective) -> Result<Settings, String> {
     let durability = match effective.setting("durability").value {
         Value::Choice("os") => Durability::Os,
         _ => Durability::Sync,
@@ -98,12 +100,18 @@ fn settings(effective: &Effective) -> Settings {
     settings.memtable_bytes = Some(effective.size("memtable"));
     settings.value_bytes_max = effective.size("value-bytes-max");
     settings.drain_ms = effective.number("drain-ms");
-    settings
+    settings.cluster = effective.cluster()?;
+    if let Some(cluster) = &mut settings.cluster {
+        cluster.secret = effective.secret()?;
+    }
+    Ok(settings)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dendra_server::settings::{ClusterSettings, Member, PeerTransport, Secret, Topology};
+    use std::io::Write;
 
     #[test]
     fn the_defaults_of_the_table_are_the_defaults_of_the_server() {
@@ -111,7 +119,7 @@ mod tests {
         let theirs = Settings::new("data");
         let ours = Settings {
             memtable_bytes: None,
-            ..settings(&effective)
+            ..settings(&effective).expect("no file is named")
         };
         assert_eq!(ours, theirs);
         let memtable = theirs.engine_options().memtable_bytes;
@@ -120,6 +128,9 @@ mod tests {
 
     #[test]
     fn every_option_reaches_the_server() {
+        let mut secret = tempfile::NamedTempFile::new().expect("a file");
+        secret.write_all(b"hush\n").expect("written");
+        let path = secret.path().to_str().expect("a plain name");
         let flags = [
             ("listen", "127.0.0.1:1,127.0.0.1:2"),
             ("admin", "off"),
@@ -131,12 +142,18 @@ mod tests {
             ("memtable", "2MiB"),
             ("value-bytes-max", "2MiB"),
             ("drain-ms", "9"),
+            ("cluster", "h2:1;weight=2,http://h1:1;zone=a"),
+            ("self", "http://h2:1"),
+            ("replication-factor", "2"),
+            ("cluster-name", "prod"),
+            ("cluster-secret-file", path),
+            ("peer-transport", "http"),
         ];
         let said = Said {
             flags: flags.map(|(key, text)| (key, text.into())).to_vec(),
             ..Said::default()
         };
-        let settings = settings(&said.resolve().expect("all are fine"));
+        let settings = settings(&said.resolve().expect("all are fine")).expect("a secret");
         let mut expected = Settings::new("elsewhere");
         expected.listen = vec![([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2).into()];
         expected.admin = None;
@@ -147,6 +164,13 @@ mod tests {
         expected.memtable_bytes = Some(2 << 20);
         expected.value_bytes_max = 2 << 20;
         expected.drain_ms = 9;
+        let members = ["http://h1:1;zone=a", "http://h2:1;weight=2"].map(|text| text.parse());
+        let members: Result<Vec<Member>, _> = members.into_iter().collect();
+        let topology = Topology::new("prod", members.expect("two members"), 2).expect("a topology");
+        let mut cluster = ClusterSettings::new(topology, "http://h2:1").expect("a member");
+        cluster.secret = Secret::new(b"hush");
+        cluster.transport = PeerTransport::Http;
+        expected.cluster = Some(cluster);
         assert_eq!(settings, expected);
     }
 }

@@ -5,7 +5,7 @@
 
 mod sample;
 
-use dendra_lab::report::{Side, render_compare, render_run, render_sides};
+use dendra_lab::report::{Side, render_compare, render_run, render_sides, say_sides};
 use dendra_lab::run::{Counts, Mode, OpResult, PhaseKind, Run, Second, Verdict};
 use sample::{Taste, latency, run};
 
@@ -350,6 +350,32 @@ fn three_slower_repeats_are_called_slower_and_two_are_not_judged() {
     assert!(
         !page.contains("yes: slower") && !page.contains("yes: faster"),
         "noise is called noise"
+    );
+}
+
+#[test]
+fn the_verdict_as_text_names_what_moved_and_passes_no_control_character_on() {
+    let side = |name: &str, runs| Side {
+        name: name.to_owned(),
+        runs,
+    };
+    let mut slow = repeats(900.0, 10);
+    slow[0].command.push("\u{1b}[2J".to_owned());
+    let text = say_sides(&[side("old", repeats(400.0, 1)), side("new", slow)]);
+    let verdict = text.lines().find(|line| line.starts_with("verdict: "));
+    let verdict = verdict.expect("each comparison has one");
+    assert!(
+        verdict.contains("new differs from old") && verdict.contains("p99, response +"),
+        "{verdict}"
+    );
+    assert!(!text.contains('\u{1b}'), "{text}");
+    let same = say_sides(&[
+        side("old", repeats(400.0, 1)),
+        side("same", repeats(400.0, 20)),
+    ]);
+    assert!(
+        !same.contains("(slower)") && !same.contains("(faster)"),
+        "{same}"
     );
 }
 

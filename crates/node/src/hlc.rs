@@ -113,6 +113,11 @@ impl Hlc {
         self.last.load(Ordering::Relaxed)
     }
 
+    /// What the clock shows: not below any value so far, nor below the wall clock.
+    pub fn shown(&self, now_ms: u64) -> u64 {
+        self.last().max(first_of(now_ms))
+    }
+
     /// The ceiling to persist now, when less than half a step is left below the last one asked
     /// for. Says so to one caller only; that caller sees to it that it becomes durable, with the next log
     /// write, and then tells [`Hlc::cover`].

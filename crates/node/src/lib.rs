@@ -4,7 +4,19 @@
 //! hlc.rs        Hlc                clock values that never go back, below a persisted ceiling
 //! quorum.rs     Quorum, Level      how many copies, how many answers, what that promises
 //! admission.rs  Gate, admit        who comes in, who waits a little, who is refused
+//! member.rs     MemberIndex        members by number
 //! outcome.rs    Outcome, Receipt   what a client can get, and what it is told about it
+//! identity.rs   Own, judge         what a folder remembers of itself and of its peers
+//! topology.rs   Topology, Member   what all nodes of a cluster agree on
+//! ring.rs       Ring, Partition    which members own which key
+//! step.rs       Event, Effect      what a node is told, and what it wants done
+//! node.rs       Node               which machine an event is for
+//! coordinator/                     reads, writes, conditions: from the beginning to the outcome
+//! replica/                         how a member answers for its own copies
+//! desk.rs, ledger.rs, places.rs    open questions and orders, and what they are kept in
+//! hints.rs      HintRoom           writes kept for members that did not confirm them
+//! health.rs     Health             whom to ask first, and when to ask somebody else
+//! planted.rs    Bug                rules that can be broken on purpose
 //! limits.rs                        the numbers of the above, with their reasons
 //! ```
 //!
@@ -13,18 +25,37 @@
 //! 2. Values that exist are valid: a `Quorum` has been checked, a `Permit` was paid for.
 //!
 //! Not here: bytes on disk (crate `engine`), bytes on the wire and status codes (crates `wire`,
-//! `server`), the ring and the machines of replicated operations (not yet written).
-//! See: docs/overload.md, ARCHITECTURE.md.
+//! `server`), worlds (crates `server`, `sim`).
+//! See: docs/consistency.md, docs/overload.md, ARCHITECTURE.md.
 
 pub mod admission;
+mod coordinator;
+mod desk;
+mod health;
+pub mod hints;
 pub mod hlc;
+pub mod identity;
+mod ledger;
 pub mod limits;
+pub mod member;
+pub mod node;
 pub mod outcome;
+mod places;
+pub mod planted;
 pub mod quorum;
+mod replica;
+pub mod ring;
+pub mod step;
+pub mod topology;
 
 pub use admission::{
     Class, Entry, Gate, LocalGate, LocalPermit, Permit, Pressure, Refusal, Stop, admit,
 };
+pub use hints::HintRoom;
 pub use hlc::{Hlc, TooFarAhead};
+pub use member::MemberIndex;
+pub use node::{Node, NodeConfig};
 pub use outcome::{Durability, Known, Outcome, Receipt};
 pub use quorum::{BadQuorum, Level, Quorum};
+pub use ring::{Partition, Ring};
+pub use topology::{BadMember, BadTopology, Member, Topology};

@@ -35,10 +35,87 @@ pub const RETRY_AFTER_S_BUSY: u32 = 1;
 /// What a client is told to wait when the disk was full: somebody has to make room.
 pub const RETRY_AFTER_S_DISK_FULL: u32 = 30;
 
+/// The largest cluster: everybody keeps a connection to everybody, and 256 partitions give each of
+/// a hundred members two or three to be the first owner of.
+pub const MEMBERS_MAX: usize = 100;
+
+/// Longest name of a cluster: it stands in every description of a topology.
+pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
+
+/// Longest name of a zone.
+pub const ZONE_BYTES_MAX: usize = 64;
+
+/// Longest host of a member's URL: the longest name that the name system knows.
+pub const HOST_BYTES_MAX: usize = 253;
+
+/// Operations of clients that one loop has under way: more than the request gate lets in.
+pub const OPERATIONS_MAX: usize = 16_384;
+
+/// Questions to one peer that are open on one loop. As many operations as a loop may have, each
+/// with one question to each owner; beyond that the peer is not keeping up.
+pub const PEER_ASKS_MAX: u32 = 16_384;
+
+/// Questions of all peers that one loop works on. A store that is slower than its peers ask answers
+/// `Busy`, and the others do the work.
+pub const REPLICA_JOBS_MAX: usize = 16_384;
+
+/// How often a promise or an acceptance is tried again because another one for the same key came
+/// in between. Each try that fails means that somebody else got through.
+pub const PROTOCOL_TRIES_MAX: u8 = 8;
+
+/// The first pause of a proposer that was outbid is drawn below this, about a round trip.
+pub const BACK_OFF_US_MIN: u64 = 1_000;
+
+/// Pauses double up to this: far inside a deadline of a second.
+pub const BACK_OFF_US_MAX: u64 = 64_000;
+
+/// The shortest and the longest patience before a read asks another member: a round trip in a
+/// rack with one sync in front, and a tenth of the smallest deadline that people use.
+pub const HEDGE_US_MIN: u64 = 1_000;
+/// See [`HEDGE_US_MIN`].
+pub const HEDGE_US_MAX: u64 = 50_000;
+
+/// How often a version that waits for its ceiling looks whether another loop had it persisted.
+pub const COVER_POLL_US: u64 = 1_000;
+
+/// What hints of one member hold unless the operator says otherwise: some minutes of writes for one
+/// absent member. Beyond it repair by reads takes longer, and nothing is lost.
+pub const HINT_BYTES_MAX_DEFAULT: u64 = 256 << 20;
+
+/// One page of a walk through hints: many small ones, or one of the largest.
+pub const HINT_PAGE_BYTES_MAX: u32 = 256 << 10;
+
+/// Deliveries of hints at once: a member that comes back has other things to do.
+pub const HINT_WINDOW_MAX: usize = 32;
+
+/// Between two looks for hints of members that have links: what they refused or were late for.
+pub const HINT_PAUSE_US: u64 = 10_000_000;
+
+/// How long the delivery of one hint may take.
+pub const HINT_TIMEOUT_US: u64 = 5_000_000;
+
+/// Scans of clients under way on one loop, each with a page of every member in memory.
+pub const SCANS_MAX: usize = 32;
+
+/// The largest page that a member makes for another one, whatever it is asked for.
+pub const SCAN_PAGE_BYTES_MAX: u32 = 1 << 20;
+
+/// How long a scan waits for members whose answer it can do without.
+pub const SCAN_PATIENCE_US: u64 = 50_000;
+
+const _: () = assert!(BACK_OFF_US_MIN <= BACK_OFF_US_MAX && HEDGE_US_MIN <= HEDGE_US_MAX);
+const _: () = assert!(
+    OPERATIONS_MAX + REPLICA_JOBS_MAX < 1 << 20 && PEER_ASKS_MAX < 1 << 20,
+    "a ledger's slots have 20 bits"
+);
 const _: () = assert!(CEILING_LEFT_MS_MIN < CEILING_STEP_MS);
 const _: () = assert!(
     CEILING_STEP_MS < HLC_AHEAD_MS_MAX,
     "a node that just restarted must still be believed by the others"
+);
+const _: () = assert!(
+    MEMBERS_MAX <= u8::MAX as usize,
+    "a member's index is one byte"
 );
 const _: () = assert!(DELAY_LEVEL_MIN >= 0.0 && DELAY_LEVEL_MIN < 1.0);
 const _: () = assert!(

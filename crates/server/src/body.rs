@@ -18,6 +18,7 @@ use crate::input::Input;
 use crate::lane::RoomPermit;
 use crate::limits;
 use crate::metrics::{Op, Refused};
+use crate::stages::Watch;
 use crate::status::{self, Terms};
 use bytes::BufMut;
 use dendra_base::Key;
@@ -103,6 +104,7 @@ pub(crate) struct PendingBody {
     /// Room in the bytes gate for `value`.
     pub(crate) room: Vec<RoomPermit>,
     pub(crate) expects_continue: bool,
+    pub(crate) watch: Watch,
 }
 
 /// Why a body cannot be stored.
@@ -145,19 +147,28 @@ impl Connection {
             Err(Ok(refusal)) => {
                 let style = body.terms.style.closing();
                 let status = status::write_refusal(&mut self.out, style, &refusal);
-                self.lane.metrics().note(Op::Put, status, 0);
+                self.lane.finish(Op::Put, status);
                 self.is_closing = true;
                 self.lingers = true;
                 return Ok(());
             }
             Err(Err(end)) => return Err(end),
         };
-        let pushed = self.push(&body.entity, body.terms, body.key.as_stored(), Some(&value));
+        // Waiting for the client is no stage of ours.
+        body.watch.restart();
+        let stored_key = body.key.as_stored();
+        let pushed = self.push(
+            &body.entity,
+            body.terms,
+            stored_key,
+            Some(&value),
+            body.watch,
+        );
         if let Err(what) = pushed {
             self.lane.metrics().refuse(what);
             let refusal = status::refused(what);
             let status = status::write_refusal(&mut self.out, body.terms.style, &refusal);
-            self.lane.metrics().note(Op::Put, status, 0);
+            self.lane.finish(Op::Put, status);
         }
         self.is_closing |= body.terms.style.connection == dendra_wire::http::Connection::Close;
         Ok(())

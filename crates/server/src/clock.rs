@@ -1,7 +1,7 @@
 //! The only caller of the operating system's clocks.
 //!
 //! ```text
-//! monotonic_us   deadlines and latencies          never goes back
+//! monotonic_ns   deadlines (as µs) and latencies  never goes back
 //! wall_ms        versions, expiry                 may step; the hybrid clock does not follow it back
 //! ```
 //!
@@ -16,8 +16,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// Both clocks, read once for a turn of an event loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tick {
-    /// Microseconds since some fixed point; never goes back.
-    pub(crate) monotonic_us: u64,
+    /// Nanoseconds since some fixed point; never goes back.
+    pub(crate) monotonic_ns: u64,
     /// Wall milliseconds since 1970.
     pub(crate) wall_ms: u64,
 }
@@ -25,15 +25,20 @@ pub(crate) struct Tick {
 /// Reads both clocks.
 pub(crate) fn tick() -> Tick {
     Tick {
-        monotonic_us: monotonic_us(),
+        monotonic_ns: monotonic_ns(),
         wall_ms: wall_ms(),
     }
 }
 
 /// Microseconds since some fixed point; never goes back.
 pub(crate) fn monotonic_us() -> u64 {
+    monotonic_ns() / 1_000
+}
+
+/// The same in nanoseconds: enough for 584 years.
+pub(crate) fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Wall milliseconds since 1970. The coarse clock: it lags at most one tick of the kernel (4 ms) and
@@ -51,7 +56,7 @@ mod tests {
     fn the_monotonic_clock_does_not_go_back_and_the_wall_clock_is_in_this_century() {
         let before = tick();
         let after = tick();
-        assert!(after.monotonic_us >= before.monotonic_us);
+        assert!(after.monotonic_ns >= before.monotonic_ns);
         assert!(before.wall_ms > 1_700_000_000_000);
     }
 }

@@ -27,6 +27,7 @@ use crate::limits;
 use crate::requests::{PendingRead, PendingWrite};
 use crate::scan::PendingScan;
 use crate::seat::Seat;
+use crate::stages::Unsent;
 use dendra_wire::Refusal;
 use dendra_wire::http::response::Style;
 use std::future::poll_fn;
@@ -93,6 +94,8 @@ pub(crate) struct Connection {
     pub(crate) input: Input,
     pub(crate) out: Vec<u8>,
     pub(crate) pending: Vec<PendingWrite>,
+    /// Measured requests whose answers are in `out`.
+    pub(crate) unsent: Unsent,
     /// The answer formed last ends the connection.
     pub(crate) is_closing: bool,
     /// Unread bytes may follow the last answer: wait for the client to have read it.
@@ -111,6 +114,7 @@ pub(crate) async fn serve(lane: Rc<Lane>, seat: Rc<Seat>, stream: TcpStream) {
         input: Input::default(),
         out: Vec::new(),
         pending: Vec::new(),
+        unsent: Unsent::default(),
         is_closing: false,
         lingers: false,
         has_paused: false,
@@ -134,7 +138,12 @@ impl Connection {
             let done = match next {
                 Next::Read => self.read_on().await,
                 Next::Outcomes => self.wait_for_outcomes().await,
-                Next::Flush => self.flush().await,
+                Next::Flush => {
+                    let done = self.flush().await;
+                    // The next request did not take this long.
+                    self.lane.refresh();
+                    done
+                }
                 Next::Pause(us) => self.pause(us).await,
                 // The rare ways are boxed: an idle connection should not reserve room for them.
                 Next::Body(body) => Box::pin(self.receive(*body)).await,
@@ -211,9 +220,7 @@ impl Connection {
     /// Forms a refusal that ends the connection.
     pub(crate) fn refuse_and_close(&mut self, refusal: &Refusal) {
         let status = crate::status::write_refusal(&mut self.out, Style::CLOSING, refusal);
-        self.lane
-            .metrics()
-            .note(crate::metrics::Op::Other, status, 0);
+        self.lane.finish(crate::metrics::Op::Other, status);
         self.is_closing = true;
         self.lingers = true;
     }
@@ -304,6 +311,14 @@ impl Connection {
 
     /// Writes everything out.
     pub(crate) async fn flush(&mut self) -> Result<(), End> {
+        let unsent = std::mem::take(&mut self.unsent);
+        let watch = unsent.watch();
+        self.write_out().await?;
+        unsent.sent(watch, &self.lane.metrics().stages);
+        Ok(())
+    }
+
+    async fn write_out(&mut self) -> Result<(), End> {
         let out = std::mem::take(&mut self.out);
         if out.is_empty() {
             self.lane.reuse_output(out);

@@ -11,8 +11,9 @@
 //! Not here: the counters themselves (`metrics.rs`), the route (`admin.rs`).
 //! See: docs/overload.md.
 
-use crate::metrics::{BUCKETS_US, CLASSES, LaneMetrics, Op, Refused, Tally};
+use crate::metrics::{BUCKETS_NS, CLASSES, Histogram, LaneMetrics, Op, Refused, Tally};
 use crate::shared::{Phase, PhaseCell, Shared};
+use crate::stages::{REQUESTS_PER_SAMPLE, Stage};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -41,7 +42,7 @@ pub(crate) fn registry(numbers: Numbers) -> Registry {
 
 /// The registry as text.
 pub(crate) fn render(registry: &Registry) -> Result<String, fmt::Error> {
-    let mut page = String::with_capacity(16 << 10);
+    let mut page = String::with_capacity(96 << 10);
     text::encode(&mut page, registry)?;
     Ok(page)
 }
@@ -119,6 +120,7 @@ impl Collector for Numbers {
         match self.shared.get() {
             Some(shared) => {
                 requests(&mut page, shared)?;
+                stages(&mut page, shared)?;
                 sockets(&mut page, shared)?;
                 queues(&mut page, shared)?;
                 engine(&mut page, shared)
@@ -146,29 +148,57 @@ fn requests(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     page.counters("refused", "Requests refused, by what refused them.", rows)?;
     let mut family = page.0.encode_descriptor(
         "request_seconds",
-        "From a parsed head to a formed answer, by operation.",
+        "From the first look at a request to its formed answer, by operation; every request.",
         None,
         MetricType::Histogram,
     )?;
     for op in Op::ALL {
-        let latency = |metrics: &LaneMetrics, bucket: usize| {
-            metrics.latency[op as usize].buckets[bucket].read()
-        };
-        let count_of = |bucket: usize| -> u64 {
-            let lanes = shared.lanes.iter();
-            lanes.map(|lane| latency(&lane.metrics, bucket)).sum()
-        };
-        let bounds = BUCKETS_US.iter().map(|&us| us as f64 / 1e6);
-        let buckets: Vec<(f64, u64)> = bounds
-            .chain([f64::MAX])
-            .enumerate()
-            .map(|(bucket, bound)| (bound, count_of(bucket)))
-            .collect();
-        let count = buckets.iter().map(|(_, count)| count).sum();
-        let sum_us = sum(shared, |metrics| &metrics.latency[op as usize].sum_us);
+        let lanes = shared.lanes.iter();
+        let (buckets, count, sum_s) = add(lanes.map(|lane| &lane.metrics.latency[op as usize]));
         family
             .encode_family(&[("op", op.as_str())])?
-            .encode_histogram::<NoLabelSet>(sum_us as f64 / 1e6, count, &buckets, None)?;
+            .encode_histogram::<NoLabelSet>(sum_s, count, &buckets, None)?;
+    }
+    Ok(())
+}
+
+/// The sum of several histograms: buckets with their upper bounds, how many, and seconds.
+fn add<'a>(all: impl Iterator<Item = &'a Histogram> + Clone) -> (Vec<(f64, u64)>, u64, f64) {
+    let bounds = BUCKETS_NS.iter().map(|&ns| ns as f64 / 1e9);
+    let buckets: Vec<(f64, u64)> = bounds
+        .chain([f64::MAX])
+        .enumerate()
+        .map(|(bucket, bound)| {
+            let counts = all.clone().map(|one| one.buckets[bucket].read());
+            (bound, counts.sum())
+        })
+        .collect();
+    let count = buckets.iter().map(|(_, count)| count).sum();
+    let sum_ns: u64 = all.map(|one| one.sum_ns.read()).sum();
+    (buckets, count, sum_ns as f64 / 1e9)
+}
+
+fn stages(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
+    page.gauge(
+        "stage_requests_per_sample",
+        "One request in so many, at random, is in stage_seconds.",
+        REQUESTS_PER_SAMPLE.into(),
+    )?;
+    let mut family = page.0.encode_descriptor(
+        "stage_seconds",
+        "Time in each stage of a request, by operation; a sample of the requests.",
+        None,
+        MetricType::Histogram,
+    )?;
+    for op in Op::ALL {
+        for stage in Stage::of(op) {
+            let lanes = shared.lanes.iter().map(|lane| &lane.metrics.stages);
+            let all = lanes.chain(shared.pool.stages.iter());
+            let (buckets, count, sum_s) = add(all.map(|one| one.of(op, *stage)));
+            family
+                .encode_family(&[("op", op.as_str()), ("stage", stage.as_str())])?
+                .encode_histogram::<NoLabelSet>(sum_s, count, &buckets, None)?;
+        }
     }
     Ok(())
 }

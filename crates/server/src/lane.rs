@@ -24,10 +24,11 @@ use crate::clock::{self, Tick};
 use crate::connection;
 use crate::limits;
 use crate::mailbox::LaneEvent;
-use crate::metrics::{LaneMetrics, Refused};
+use crate::metrics::{LaneMetrics, Op, Refused};
 use crate::profile;
 use crate::seat::{Due, LocalBell, Seat};
 use crate::shared::{LaneHandle, Phase, Shared};
+use crate::stages::{Draw, Watch};
 use crate::store_pool::{Answer, Job, Work};
 use crate::wal_thread;
 use dendra_base::CellRef;
@@ -58,6 +59,7 @@ pub(crate) struct Lane {
     pub(crate) shared: Arc<Shared>,
     index: usize,
     tick: Cell<Tick>,
+    draw: Draw,
     seats: RefCell<Slab<Rc<Seat>>>,
     tickets: RefCell<Slab<Ticket>>,
     batch: RefCell<Batch>,
@@ -166,6 +168,7 @@ impl Lane {
         Lane {
             index,
             tick: Cell::new(clock::tick()),
+            draw: Draw::new(index),
             seats: RefCell::default(),
             tickets: RefCell::default(),
             batch: RefCell::default(),
@@ -209,12 +212,40 @@ impl Lane {
 
     /// Microseconds as of the last `refresh`.
     pub(crate) fn now_us(&self) -> u64 {
-        self.tick.get().monotonic_us
+        self.tick.get().monotonic_ns / 1_000
     }
 
     /// Wall milliseconds as of the last `refresh`.
     pub(crate) fn wall_ms(&self) -> u64 {
         self.tick.get().wall_ms
+    }
+
+    /// The watch of the next request: running for about one in sixteen.
+    pub(crate) fn watch(&self) -> Watch {
+        self.draw.watch()
+    }
+
+    /// Counts a request that was answered without a wait. It took from the last reading of the clock, which
+    /// the end of the request in front of it was, until now: one reading a request.
+    pub(crate) fn finish(&self, op: Op, status: u16) {
+        let began_ns = self.tick.get().monotonic_ns;
+        self.finish_since(op, status, began_ns);
+    }
+
+    /// Counts a request that began at `began_ns` and is answered now.
+    pub(crate) fn finish_since(&self, op: Op, status: u16, began_ns: u64) {
+        let now_ns = clock::monotonic_ns();
+        let took_ns = now_ns.saturating_sub(began_ns);
+        self.metrics().note(op, status, took_ns);
+        self.tick.set(Tick {
+            monotonic_ns: now_ns,
+            ..self.tick.get()
+        });
+    }
+
+    /// Nanoseconds as of the last `refresh` or `finish`.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.tick.get().monotonic_ns
     }
 
     /// Should connections end as soon as their current request is answered?
@@ -421,6 +452,7 @@ impl Lane {
         &self,
         seat: &Rc<Seat>,
         deadline_us: u64,
+        watch: Watch,
         work: Work,
     ) -> Result<(), (Refused, Work)> {
         let Some(permit) = LocalGate::offer(Rc::clone(&self.requests), 1) else {
@@ -431,6 +463,7 @@ impl Lane {
             lane: self.index,
             slot,
             deadline_us,
+            watch,
             work,
         };
         match self.shared.pool.offer(job) {

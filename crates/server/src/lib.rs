@@ -12,8 +12,9 @@
 //! body.rs        bodies that arrive slowly       scan.rs        streamed scans
 //! input.rs seat.rs mailbox.rs                    what a connection and a loop hold
 //! status.rs      outcome to HTTP                 versions.rs    the node's clock
+//! notes.rs       is this the member's folder
 //! store_pool.rs wal_thread.rs maintenance.rs     threads that may wait for the disk
-//! admin.rs exposition.rs metrics.rs              what a person and a scraper see
+//! admin.rs exposition.rs metrics.rs stages.rs    what a person and a scraper see
 //! profile/                                      what its threads do, when somebody asks
 //! limits.rs clock.rs shared.rs                   bounds, time, what all threads share
 //! ```
@@ -38,17 +39,20 @@ mod listener;
 mod mailbox;
 mod maintenance;
 mod metrics;
+mod notes;
 mod profile;
 mod requests;
 mod scan;
 mod seat;
 pub mod settings;
 mod shared;
+mod stages;
 mod status;
 mod store_pool;
 mod versions;
 mod wal_thread;
 
 pub use lifecycle::{ExitReason, Running, Server, StartError, serve};
+pub use profile::SampledAlloc;
 pub use settings::{Settings, Timeouts};
 pub use shared::Phase;

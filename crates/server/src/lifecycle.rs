@@ -23,6 +23,7 @@ use crate::limits;
 use crate::listener;
 use crate::mailbox::LaneEvent;
 use crate::maintenance;
+use crate::notes;
 use crate::settings::Settings;
 use crate::shared::{LaneHandle, Phase, PhaseCell, Shared};
 use crate::store_pool::{self, StorePool};
@@ -226,8 +227,15 @@ fn open_engine(
     })?;
     // One node holds the only copy of everything: no replica has to confirm a tombstone.
     engine.raise_purge_horizon(dendra_base::Version::MAX);
+    let versions = Versions::above(&engine, clock::wall_ms());
+    let cluster = settings.cluster.as_ref();
+    let starts = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(|reason| {
+        StartError::Folder {
+            reason: format!("{folder}: {reason}"),
+        }
+    })?;
     let took_ms = (clock::monotonic_us() - began_us) / 1_000;
-    tracing::info!(folder, took_ms, "the data folder is open");
+    tracing::info!(folder, took_ms, starts, "the data folder is open");
     let loops = settings.loops.unwrap_or_else(|| {
         std::thread::available_parallelism().map_or(1, |n| n.get().min(limits::LOOPS_MAX))
     });
@@ -235,13 +243,13 @@ fn open_engine(
     // for the whole loop.
     let mailbox_capacity = settings.connections_max + settings.requests_inflight_max + 16;
     Ok(Shared {
-        versions: Versions::above(&engine, clock::wall_ms()),
+        versions,
         lanes: (0..loops)
             .map(|_| LaneHandle::new(mailbox_capacity))
             .collect(),
         requests: Arc::new(Gate::new(settings.requests_inflight_max as u64)),
         bytes: Arc::new(Gate::new(settings.body_bytes_inflight_max as u64)),
-        pool: StorePool::new(settings.queue),
+        pool: StorePool::new(settings.queue, settings.workers),
         bell: wal_thread::Bell::default(),
         poke: maintenance::Poke::default(),
         phase,

@@ -92,6 +92,9 @@ pub const ADMIN_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest profile: a minute of samples says what the first ten seconds did not.
 pub const PROFILE_SECONDS_MAX: u64 = 60;
 
+/// Largest secret of a cluster: a longer file is something else.
+pub const SECRET_BYTES_MAX: usize = 4 << 10;
+
 const _: () = assert!(STORE_QUEUE_LEN_MAX_DEFAULT <= STORE_QUEUE_LEN_MAX_LIMIT);
 const _: () = assert!(WORKERS_DEFAULT <= WORKERS_MAX);
 const _: () = assert!(PIPELINED_WRITES_MAX < LANE_BATCH_LEN_MAX);

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! requests   [operation][status class]      count
-//! latency    [operation][bucket]            from the parsed head to the formed answer
+//! latency    [operation][bucket]            from the loop's first look at a request to its formed answer
+//! stages     [operation][stage][bucket]     of some requests, part by part: `stages.rs`
 //! refused    [reason]                        count
 //! ```
 //!
@@ -10,8 +11,9 @@
 //! 1. One writer: an addition is a plain load and store, never a locked instruction.
 //! 2. No allocation and no string is made on the path of a request.
 //!
-//! Not here: names and help texts for Prometheus (`admin.rs`).
+//! Not here: names and help texts for Prometheus (`exposition.rs`).
 
+use crate::stages::Stages;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number with one writer and any number of readers.
@@ -114,26 +116,65 @@ impl Refused {
     }
 }
 
-/// Upper bounds of the latency buckets, in microseconds; one more bucket holds the rest.
-pub(crate) const BUCKETS_US: [u64; 17] = [
-    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
-    1_000_000, 2_500_000, 5_000_000, 10_000_000,
+/// Upper bounds of the buckets, in nanoseconds; one more bucket holds the rest. A read from memory is
+/// answered in two microseconds, and its stages take a part of that.
+pub(crate) const BUCKETS_NS: [u64; 24] = [
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
 ];
 /// Status classes: 1xx to 5xx.
 pub(crate) const CLASSES: usize = 5;
 
-/// How long requests of one operation took.
+/// How long something took, with one writer.
 #[derive(Debug, Default)]
-pub(crate) struct Latency {
-    pub(crate) buckets: [Tally; BUCKETS_US.len() + 1],
-    pub(crate) sum_us: Tally,
+pub(crate) struct Histogram {
+    pub(crate) buckets: [Tally; BUCKETS_NS.len() + 1],
+    pub(crate) sum_ns: Tally,
+}
+
+impl Histogram {
+    /// Notes that it took `took_ns`, `times` times. Requires: called by the one writer.
+    pub(crate) fn note(&self, took_ns: u64, times: u64) {
+        let bucket = BUCKETS_NS.partition_point(|&bound| bound < took_ns);
+        self.buckets[bucket].add(times);
+        self.sum_ns.add(took_ns.saturating_mul(times));
+    }
+
+    /// How often it was noted.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> u64 {
+        self.buckets.iter().map(Tally::read).sum()
+    }
 }
 
 /// All counters of one event loop.
 #[derive(Debug, Default)]
 pub(crate) struct LaneMetrics {
     pub(crate) requests: [[Tally; CLASSES]; Op::ALL.len()],
-    pub(crate) latency: [Latency; Op::ALL.len()],
+    pub(crate) latency: [Histogram; Op::ALL.len()],
+    pub(crate) stages: Stages,
     pub(crate) refused: [Tally; Refused::ALL.len()],
     /// Socket reads that returned bytes, and the bytes.
     pub(crate) reads: Tally,
@@ -155,13 +196,10 @@ pub(crate) struct LaneMetrics {
 
 impl LaneMetrics {
     /// Notes one finished request.
-    pub(crate) fn note(&self, op: Op, status: u16, took_us: u64) {
+    pub(crate) fn note(&self, op: Op, status: u16, took_ns: u64) {
         let class = usize::from(status / 100).clamp(1, CLASSES) - 1;
         self.requests[op as usize][class].add(1);
-        let latency = &self.latency[op as usize];
-        let bucket = BUCKETS_US.partition_point(|&bound| bound < took_us);
-        latency.buckets[bucket].add(1);
-        latency.sum_us.add(took_us);
+        self.latency[op as usize].note(took_ns, 1);
     }
 
     /// Notes one refusal.
@@ -177,13 +215,14 @@ mod tests {
     #[test]
     fn a_latency_falls_into_the_first_bucket_that_holds_it() {
         let metrics = LaneMetrics::default();
-        metrics.note(Op::Get, 200, 50);
-        metrics.note(Op::Get, 404, 51);
-        metrics.note(Op::Get, 503, 11_000_000);
+        metrics.note(Op::Get, 200, 250);
+        metrics.note(Op::Get, 404, 251);
+        metrics.note(Op::Get, 503, 11_000_000_000);
         let latency = &metrics.latency[Op::Get as usize];
         assert_eq!(latency.buckets[0].read(), 1);
         assert_eq!(latency.buckets[1].read(), 1);
-        assert_eq!(latency.buckets[BUCKETS_US.len()].read(), 1);
+        assert_eq!(latency.buckets[BUCKETS_NS.len()].read(), 1);
+        assert_eq!(latency.sum_ns.read(), 11_000_000_501);
         let classes: Vec<u64> = metrics.requests[Op::Get as usize]
             .iter()
             .map(Tally::read)

@@ -24,6 +24,7 @@ use crate::metrics::{Op, Refused};
 use crate::scan::PendingScan;
 use crate::seat::Due;
 use crate::shared::Phase;
+use crate::stages::{Stage, Watch};
 use crate::status::{self, Terms};
 use crate::store_pool::{Answer, Work};
 use dendra_base::{CellRef, Key, Kind, Version};
@@ -40,8 +41,9 @@ use dendra_wire::{Condition, EntityOp, Refusal, route};
 pub(crate) struct PendingWrite {
     op: Op,
     terms: Terms,
-    began_us: u64,
+    began_ns: u64,
     deadline_us: u64,
+    watch: Watch,
 }
 
 /// A read that waits for the store pool.
@@ -50,7 +52,8 @@ pub(crate) struct PendingRead {
     entity: Entity,
     terms: Terms,
     key: Key,
-    began_us: u64,
+    began_ns: u64,
+    watch: Watch,
 }
 
 /// How much of the buffer is done with, and what to wait for.
@@ -63,6 +66,10 @@ impl Connection {
     /// Handles what stands at the front of `input`.
     pub(crate) fn handle_front(&mut self, input: &[u8]) -> Step {
         let waits = !self.pending.is_empty();
+        let watch = match input.is_empty() {
+            true => Watch::OFF,
+            false => self.lane.watch(),
+        };
         match parse_head(input, &Limits::USUAL) {
             Parsed::Incomplete if waits => WRITES_FIRST,
             Parsed::Incomplete => (0, Some(Next::Read)),
@@ -71,11 +78,11 @@ impl Connection {
                 self.refuse_and_close(&refusal);
                 (input.len(), None)
             }
-            Parsed::Head(head) => self.handle_head(&head, &input[head.consumed..]),
+            Parsed::Head(head) => self.handle_head(&head, &input[head.consumed..], watch),
         }
     }
 
-    fn handle_head(&mut self, head: &Head<'_>, rest: &[u8]) -> Step {
+    fn handle_head(&mut self, head: &Head<'_>, rest: &[u8], mut watch: Watch) -> Step {
         let lane = std::rc::Rc::clone(&self.lane);
         let mut key = lane.key.borrow_mut();
         let routed = route(head, &lane.routes, &mut key);
@@ -95,23 +102,26 @@ impl Connection {
             return self.refuse(head, &Refusal::not_serving(reason, limits::RETRY_AFTER_S));
         }
         let style = self.style(head);
+        let stages = &lane.metrics().stages;
         match routed {
             Ok(Route::Entity(entity)) => {
                 let durability = lane.shared.settings.durability;
                 let terms = Terms::new(style, entity.copies, durability);
+                watch.lap(stages, op_of_entity(entity.op), Stage::Parse);
                 match entity.op {
                     EntityOp::Get | EntityOp::Head => {
-                        let next = self.read(&entity, terms, stored_key);
+                        let next = self.read(&entity, terms, stored_key, watch);
                         self.end_if(style);
                         (head.consumed, next)
                     }
-                    EntityOp::Put => self.put(head, rest, &entity, terms, stored_key),
-                    EntityOp::Delete => self.delete(head, &entity, terms, stored_key),
+                    EntityOp::Put => self.put(head, rest, &entity, terms, stored_key, watch),
+                    EntityOp::Delete => self.delete(head, &entity, terms, stored_key, watch),
                 }
             }
             Ok(Route::Entities(scan)) => {
                 self.end_if(style);
-                let scan = PendingScan::new(*scan, style, lane.now_us());
+                watch.lap(stages, Op::Scan, Stage::Parse);
+                let scan = PendingScan::new(*scan, style, lane.now_ns(), watch);
                 (head.consumed, Some(Next::Scan(Box::new(scan))))
             }
             Ok(Route::Status) => {
@@ -163,7 +173,7 @@ impl Connection {
         }
         let op = op_of(head);
         let status = status::write_refusal(&mut self.out, style, refusal);
-        self.lane.metrics().note(op, status, 0);
+        self.lane.finish(op, status);
         self.end_if(style);
         let next = match skips {
             Some(Some(body)) if !self.is_closing => Some(Next::Discard(Box::new(body))),
@@ -196,35 +206,49 @@ impl Connection {
             Phase::Poisoned => "poisoned\n",
         };
         response::text(&mut self.out, style, status, page);
-        self.lane.metrics().note(Op::Status, status, 0);
+        self.lane.finish(Op::Status, status);
     }
 
     // Reads.
 
-    fn read(&mut self, entity: &Entity, terms: Terms, stored_key: &[u8]) -> Option<Next> {
+    fn read(
+        &mut self,
+        entity: &Entity,
+        terms: Terms,
+        stored_key: &[u8],
+        mut watch: Watch,
+    ) -> Option<Next> {
         let Connection { lane, out, .. } = self;
+        let stages = &lane.metrics().stages;
         let looked = lane.shared.engine.get(stored_key, Wait::Never, |cell| {
+            watch.lap(stages, Op::Get, Stage::Engine);
             answer_read(lane, out, entity, &terms, stored_key, Some(cell))
         });
         let status = match looked {
             Ok(Lookup::Cell(status)) => status,
-            Ok(Lookup::Nothing) => answer_read(lane, out, entity, &terms, stored_key, None),
-            Ok(Lookup::WouldBlock) => return Some(self.later(entity, terms, stored_key)),
+            Ok(Lookup::Nothing) => {
+                watch.lap(stages, Op::Get, Stage::Engine);
+                answer_read(lane, out, entity, &terms, stored_key, None)
+            }
+            Ok(Lookup::WouldBlock) => return Some(self.later(entity, terms, stored_key, watch)),
             Err(error) if error.would_block() => {
-                return Some(self.later(entity, terms, stored_key));
+                return Some(self.later(entity, terms, stored_key, watch));
             }
             Err(error) => answer_error(lane, out, &terms, &error),
         };
-        lane.metrics().note(Op::Get, status, 0);
+        watch.lap(stages, Op::Get, Stage::Form);
+        lane.finish(Op::Get, status);
+        self.unsent.add(Op::Get, watch);
         None
     }
 
-    fn later(&self, entity: &Entity, terms: Terms, stored_key: &[u8]) -> Next {
+    fn later(&self, entity: &Entity, terms: Terms, stored_key: &[u8], watch: Watch) -> Next {
         Next::Fetch(Box::new(PendingRead {
             entity: *entity,
             terms,
             key: Key::user(&stored_key[1..]),
-            began_us: self.lane.now_us(),
+            began_ns: self.lane.now_ns(),
+            watch,
         }))
     }
 
@@ -232,9 +256,11 @@ impl Connection {
     pub(crate) async fn fetch(&mut self, read: PendingRead) -> Result<(), End> {
         self.flush().await?;
         let _held = self.hold_input();
-        let deadline_us = read.began_us + u64::from(read.entity.timeout_ms) * 1_000;
+        let deadline_us = read.began_ns / 1_000 + u64::from(read.entity.timeout_ms) * 1_000;
+        let mut watch = read.watch;
+        watch.restart();
         let work = Work::Get(read.key.clone());
-        let answer = match self.lane.offer(&self.seat, deadline_us, work) {
+        let answer = match self.lane.offer(&self.seat, deadline_us, watch, work) {
             Err((refused, _)) => Err(refused),
             Ok(()) => {
                 self.seat.arm(deadline_us);
@@ -243,6 +269,7 @@ impl Connection {
                 Ok(answer)
             }
         };
+        watch.restart();
         let Connection { lane, out, .. } = self;
         let PendingRead {
             entity, terms, key, ..
@@ -269,8 +296,9 @@ impl Connection {
                 status::write_refusal(out, terms.style, &status::refused(refused))
             }
         };
-        let took_us = lane.now_us().saturating_sub(read.began_us);
-        lane.metrics().note(Op::Get, status, took_us);
+        watch.lap(&lane.metrics().stages, Op::Get, Stage::Form);
+        lane.finish_since(Op::Get, status, read.began_ns);
+        self.unsent.add(Op::Get, watch);
         Ok(())
     }
 
@@ -283,6 +311,7 @@ impl Connection {
         entity: &Entity,
         terms: Terms,
         stored_key: &[u8],
+        watch: Watch,
     ) -> Step {
         match self.lane.admit(Class::Write) {
             Entry::Refused { refusal } => return self.turn_away(head, refusal.into()),
@@ -296,7 +325,7 @@ impl Connection {
         };
         if let Some(value_len) = whole {
             let value = &rest[..value_len];
-            return match self.push(entity, terms, stored_key, Some(value)) {
+            return match self.push(entity, terms, stored_key, Some(value), watch) {
                 Ok(()) => {
                     self.end_if(terms.style);
                     (head.consumed + value_len, None)
@@ -331,6 +360,7 @@ impl Connection {
             value: Vec::new(),
             room,
             expects_continue: head.expects_continue(),
+            watch,
         };
         (head.consumed, Some(Next::Body(Box::new(body))))
     }
@@ -341,13 +371,14 @@ impl Connection {
         entity: &Entity,
         terms: Terms,
         stored_key: &[u8],
+        watch: Watch,
     ) -> Step {
         match self.lane.admit(Class::Delete) {
             Entry::Refused { refusal } => return self.turn_away(head, refusal.into()),
             Entry::Delayed { us } if !self.has_paused => return self.after_pause(us),
             Entry::Delayed { .. } | Entry::Granted => {}
         }
-        match self.push(entity, terms, stored_key, None) {
+        match self.push(entity, terms, stored_key, None, watch) {
             Ok(()) => {
                 self.end_if(terms.style);
                 (head.consumed, None)
@@ -371,6 +402,7 @@ impl Connection {
         terms: Terms,
         stored_key: &[u8],
         value: Option<&[u8]>,
+        mut watch: Watch,
     ) -> Result<(), Refused> {
         let lane = &self.lane;
         let version = lane
@@ -386,12 +418,13 @@ impl Connection {
             .ttl_s
             .map(|seconds| lane.wall_ms() + u64::from(seconds) * 1_000);
         lane.push_write(&self.seat, stored_key, &cell, guard(entity.condition))?;
-        let began_us = lane.now_us();
+        watch.lap(&lane.metrics().stages, op, Stage::Engine);
         self.pending.push(PendingWrite {
             op,
             terms,
-            began_us,
-            deadline_us: began_us + u64::from(entity.timeout_ms) * 1_000,
+            began_ns: lane.now_ns(),
+            deadline_us: lane.now_us() + u64::from(entity.timeout_ms) * 1_000,
+            watch,
         });
         Ok(())
     }
@@ -403,24 +436,37 @@ impl Connection {
         self.seat.arm(latest.unwrap_or(u64::MAX));
         let waited = self.seat.outcomes().await;
         self.lane.refresh();
-        let now_us = self.lane.now_us();
+        let now_ns = self.lane.now_ns();
         let Connection {
             lane,
             seat,
             out,
             pending,
+            unsent,
             ..
         } = self;
-        for (place, write) in pending.drain(..).enumerate() {
+        let stages = &lane.metrics().stages;
+        for (place, mut write) in pending.drain(..).enumerate() {
+            write.watch.lap(stages, write.op, Stage::WalWait);
             let status = answer_write(out, &write, seat.outcome(place));
-            let took_us = now_us.saturating_sub(write.began_us);
-            lane.metrics().note(write.op, status, took_us);
+            write.watch.lap(stages, write.op, Stage::Form);
+            unsent.add(write.op, write.watch);
+            let took_ns = now_ns.saturating_sub(write.began_ns);
+            lane.metrics().note(write.op, status, took_ns);
         }
         seat.next_round();
         if waited == Err(Due::Poisoned) {
             self.is_closing = true;
         }
         Ok(())
+    }
+}
+
+fn op_of_entity(op: EntityOp) -> Op {
+    match op {
+        EntityOp::Get | EntityOp::Head => Op::Get,
+        EntityOp::Put => Op::Put,
+        EntityOp::Delete => Op::Delete,
     }
 }
 

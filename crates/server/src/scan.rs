@@ -18,6 +18,7 @@
 use crate::connection::{Connection, End};
 use crate::limits;
 use crate::metrics::{Op, Refused};
+use crate::stages::Watch;
 use crate::status::{self, Terms};
 use crate::store_pool::{Answer, Work};
 use dendra_engine::{Cursor, Direction, Engine, Flow, Progress, Show as Cells};
@@ -158,19 +159,21 @@ fn resume_key(direction: Direction, key: &[u8], last_key: &[u8]) -> Vec<u8> {
 pub(crate) struct PendingScan {
     query: Query,
     style: Style,
-    began_us: u64,
+    began_ns: u64,
     deadline_us: u64,
+    watch: Watch,
 }
 
 impl PendingScan {
-    /// A scan that arrived at `now_us`.
-    pub(crate) fn new(query: Query, style: Style, now_us: u64) -> PendingScan {
-        let deadline_us = now_us + u64::from(query.timeout_ms) * 1_000;
+    /// A scan that arrived at `now_ns`.
+    pub(crate) fn new(query: Query, style: Style, now_ns: u64, watch: Watch) -> PendingScan {
+        let deadline_us = now_ns / 1_000 + u64::from(query.timeout_ms) * 1_000;
         PendingScan {
             query,
             style,
-            began_us: now_us,
+            began_ns: now_ns,
             deadline_us,
+            watch,
         }
     }
 }
@@ -204,7 +207,7 @@ impl Connection {
             scan.stand = Stand::Complete;
         }
         while scan.stand == Stand::Open && scan.out.len() == head_len {
-            scan = match self.chunk(scan, pending.deadline_us).await {
+            scan = match self.chunk(scan, pending.deadline_us, pending.watch).await {
                 Ok(scan) => scan,
                 Err((missing, _)) => {
                     self.answer_missing(&terms, &pending, missing);
@@ -216,14 +219,14 @@ impl Connection {
             self.answer_missing(&terms, &pending, Missing::Damaged);
             return Ok(());
         }
-        let took_us = self.lane.now_us().saturating_sub(pending.began_us);
-        self.lane.metrics().note(Op::Scan, 200, took_us);
-        self.stream_on(scan).await
+        self.lane.finish_since(Op::Scan, 200, pending.began_ns);
+        self.stream_on(scan, pending.watch).await
     }
 
     /// Sends chunk after chunk, then the trailer.
-    async fn stream_on(&mut self, mut scan: Box<Scan>) -> Result<(), End> {
+    async fn stream_on(&mut self, mut scan: Box<Scan>, watch: Watch) -> Result<(), End> {
         loop {
+            self.unsent.add(Op::Scan, watch);
             self.lane.reuse_output(std::mem::take(&mut self.out));
             self.out = std::mem::take(&mut scan.out);
             match &scan.stand {
@@ -251,7 +254,7 @@ impl Connection {
             }
             scan.out = self.lane.output_buffer();
             let deadline_us = self.deadline_us(self.lane.shared.settings.timeouts.write);
-            scan = match self.next_chunk(scan, deadline_us).await {
+            scan = match self.next_chunk(scan, deadline_us, watch).await {
                 Ok(scan) => scan,
                 Err(Some(scan)) => {
                     self.cut(&scan);
@@ -277,13 +280,14 @@ impl Connection {
         &mut self,
         mut scan: Box<Scan>,
         deadline_us: u64,
+        watch: Watch,
     ) -> Result<Box<Scan>, Option<Box<Scan>>> {
         loop {
             if let Entry::Delayed { us } = self.lane.admit(Class::Scan) {
                 tokio::time::sleep(Duration::from_micros(us)).await;
                 self.lane.refresh();
             }
-            scan = match self.chunk(scan, deadline_us).await {
+            scan = match self.chunk(scan, deadline_us, watch).await {
                 Ok(scan) => return Ok(scan),
                 Err((Missing::Refused(_), Some(scan))) if self.lane.now_us() < deadline_us => {
                     // The next look of the sweep is soon enough, and is no timer of our own.
@@ -302,9 +306,11 @@ impl Connection {
         &mut self,
         scan: Box<Scan>,
         deadline_us: u64,
+        mut watch: Watch,
     ) -> Result<Box<Scan>, (Missing, Option<Box<Scan>>)> {
+        watch.restart();
         let work = Work::Chunk(scan);
-        if let Err((refused, work)) = self.lane.offer(&self.seat, deadline_us, work) {
+        if let Err((refused, work)) = self.lane.offer(&self.seat, deadline_us, watch, work) {
             let scan = match work {
                 Work::Chunk(scan) => Some(scan),
                 Work::Get(_) => None,
@@ -349,8 +355,7 @@ impl Connection {
             }
             Missing::Failed => status::write_refusal(out, terms.style, &status::failed()),
         };
-        let took_us = self.lane.now_us().saturating_sub(pending.began_us);
-        metrics.note(Op::Scan, status, took_us);
+        self.lane.finish_since(Op::Scan, status, pending.began_ns);
         self.is_closing |= terms.style.connection == Persistence::Close;
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! options of the binary ─► Settings ─► Server::start      one field per option, no defaults hidden
+//!                             └─ cluster.rs               which cluster, which member, which secret
 //! ```
 //!
 //! Invariants
@@ -10,6 +11,11 @@
 //!
 //! Not here: parsing and precedence (crate `dendra`), bounds that nobody may choose (`limits.rs`).
 //! See: docs/overload.md.
+
+mod cluster;
+
+pub use cluster::{ClusterSettings, PeerTransport, Secret};
+pub use dendra_node::{BadMember, BadTopology, Member, MemberIndex, Partition, Ring, Topology};
 
 use crate::limits;
 use dendra_base::limits as base_limits;
@@ -75,6 +81,8 @@ pub struct Settings {
     pub body_bytes_inflight_max: usize,
     /// How long a client may take.
     pub timeouts: Timeouts,
+    /// Which member of which cluster the node is; `None` = a node by itself.
+    pub cluster: Option<ClusterSettings>,
 }
 
 impl Settings {
@@ -96,6 +104,7 @@ impl Settings {
             requests_inflight_max: limits::REQUESTS_INFLIGHT_MAX_DEFAULT,
             body_bytes_inflight_max: limits::BODY_BYTES_INFLIGHT_MAX_DEFAULT,
             timeouts: Timeouts::default(),
+            cluster: None,
         }
     }
 
@@ -145,7 +154,14 @@ impl Settings {
                 self.body_bytes_inflight_max, self.value_bytes_max
             ));
         }
-        Ok(())
+        match &self.cluster {
+            Some(cluster) if cluster.topology.len() > 1 => Err(format!(
+                "the cluster {} has {} members, and this release serves clusters of one: leave the others out of the list",
+                cluster.topology.name(),
+                cluster.topology.len()
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -164,6 +180,21 @@ mod tests {
         settings.workers = 0;
         let reason = settings.check().expect_err("no workers");
         assert!(reason.starts_with("workers = 0"), "{reason}");
+    }
+
+    #[test]
+    fn a_cluster_of_one_is_a_node() {
+        let cluster = |urls: &[&str]| {
+            let members = urls.iter().map(|url| Member::new(url).expect("an address"));
+            let topology = Topology::new("dendra", members.collect(), 3).expect("a topology");
+            Some(ClusterSettings::new(topology, urls[0]).expect("the first is a member"))
+        };
+        let mut settings = Settings::new("data");
+        settings.cluster = cluster(&["h1:1"]);
+        assert_eq!(settings.check(), Ok(()));
+        settings.cluster = cluster(&["h1:1", "h2:1"]);
+        let reason = settings.check().expect_err("two members");
+        assert!(reason.contains("has 2 members"), "{reason}");
     }
 
     #[test]

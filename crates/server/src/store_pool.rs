@@ -18,9 +18,11 @@
 use crate::clock;
 use crate::limits;
 use crate::mailbox::LaneEvent;
+use crate::metrics::Op;
 use crate::profile;
 use crate::scan::Scan;
 use crate::shared::Shared;
+use crate::stages::{Stage, Stages, Watch};
 use dendra_base::{Cell, Key};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Engine, Error, Lookup};
@@ -47,6 +49,8 @@ pub(crate) struct Job {
     pub(crate) slot: u32,
     /// Past this moment (`clock::monotonic_us`) the work is not started.
     pub(crate) deadline_us: u64,
+    /// Runs since the job was offered, when its request is measured.
+    pub(crate) watch: Watch,
     /// What to do.
     pub(crate) work: Work,
 }
@@ -102,15 +106,18 @@ pub(crate) struct StorePool {
     queue: Mutex<Queue>,
     bell: Condvar,
     queue_len_max: usize,
+    /// What each worker measured.
+    pub(crate) stages: Box<[Stages]>,
 }
 
 impl StorePool {
-    /// A pool that queues at most `queue_len_max` jobs; `spawn` gives it threads.
-    pub(crate) fn new(queue_len_max: usize) -> StorePool {
+    /// A pool that queues at most `queue_len_max` jobs for `workers`; `spawn` gives it threads.
+    pub(crate) fn new(queue_len_max: usize, workers: usize) -> StorePool {
         StorePool {
             queue: Mutex::new(Queue::default()),
             bell: Condvar::new(),
             queue_len_max,
+            stages: (0..workers).map(|_| Stages::default()).collect(),
         }
     }
 
@@ -163,7 +170,7 @@ impl StorePool {
 
 /// Starts the workers of `shared.pool`.
 pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>> {
-    (0..shared.settings.workers)
+    (0..shared.pool.stages.len())
         .map(|n| {
             let shared = Arc::clone(shared);
             std::thread::Builder::new()
@@ -171,20 +178,26 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>
                 .spawn(move || {
                     let _seat = profile::register(profile::Kind::Worker);
                     while let Some(job) = shared.pool.next() {
-                        answer(&shared, job);
+                        answer(&shared, job, &shared.pool.stages[n]);
                     }
                 })
         })
         .collect()
 }
 
-fn answer(shared: &Shared, job: Job) {
+fn answer(shared: &Shared, job: Job, stages: &Stages) {
     let Job {
         lane,
         slot,
         deadline_us,
+        mut watch,
         work,
     } = job;
+    let op = match work {
+        Work::Get(_) => Op::Get,
+        Work::Chunk(_) => Op::Scan,
+    };
+    watch.lap(stages, op, Stage::Queue);
     let answer = if clock::monotonic_us() >= deadline_us {
         Answer::Late
     } else {
@@ -200,6 +213,7 @@ fn answer(shared: &Shared, job: Job) {
             Answer::Failed
         })
     };
+    watch.lap(stages, op, Stage::Engine);
     shared.lanes[lane]
         .mailbox
         .post(LaneEvent::Answered { slot, answer });
@@ -246,6 +260,7 @@ mod tests {
             lane: 0,
             slot,
             deadline_us: u64::MAX,
+            watch: Watch::OFF,
             work: Work::Get(Key::user(b"k")),
         }
     }
@@ -259,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_hands_the_job_back() {
-        let pool = StorePool::new(2);
+        let pool = StorePool::new(2, 0);
         assert!(pool.offer(point(0)).is_ok());
         assert!(pool.offer(point(1)).is_ok());
         let refused = pool.offer(point(2)).expect_err("full");
@@ -269,7 +284,7 @@ mod tests {
 
     #[test]
     fn scans_leave_half_of_the_queue_to_point_reads() {
-        let pool = StorePool::new(4);
+        let pool = StorePool::new(4, 0);
         assert!(pool.offer(chunk(0)).is_ok());
         assert!(pool.offer(chunk(1)).is_ok());
         assert!(pool.offer(chunk(2)).is_err());
@@ -278,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_waiting_scan_has_its_turn_after_four_point_reads() {
-        let pool = StorePool::new(64);
+        let pool = StorePool::new(64, 0);
         assert!(pool.offer(chunk(100)).is_ok());
         for slot in 0..6 {
             assert!(pool.offer(point(slot)).is_ok());

@@ -56,6 +56,10 @@ pub struct Answer<'a> {
     pub expiry_ms: Option<u64>,
     /// `Retry-After`, when it is a number of seconds.
     pub retry_after_s: Option<u64>,
+    /// `Dendra-Peer`: the hello of a member that accepts a link.
+    pub peer_hello: Option<&'a [u8]>,
+    /// `Dendra-Peer-Proof`
+    pub peer_proof: Option<&'a [u8]>,
 }
 
 /// What the front of a buffer of answers is.
@@ -113,6 +117,8 @@ fn read_answer<'a>(
         receipt: None,
         expiry_ms: None,
         retry_after_s: None,
+        peer_hello: None,
+        peer_proof: None,
     };
     let mut is_chunked = false;
     for line in response.headers.iter() {
@@ -125,6 +131,8 @@ fn read_answer<'a>(
                 answer.keep_alive = (answer.keep_alive || says(b"keep-alive")) && !says(b"close");
             }
             11 if is("retry-after") => answer.retry_after_s = digits(value),
+            11 if is("dendra-peer") => answer.peer_hello = Some(value),
+            17 if is("dendra-peer-proof") => answer.peer_proof = Some(value),
             12 if is("content-type") => answer.content_type = Some(value),
             14 if is("content-length") => {
                 let length = digits(value).ok_or("the answer's length is no number")?;

@@ -20,33 +20,7 @@
 use crate::refusal::Refusal;
 use dendra_base::Version;
 
-/// What must hold of the current record. An expired value and a tombstone count as absent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
-    /// Nothing.
-    None,
-    /// There is a live value (`If-Match: *`).
-    Present,
-    /// There is no live value (`If-None-Match: *`).
-    Absent,
-    /// The live value has this version (`If-Match: "…"`).
-    Matches(Version),
-    /// There is no live value, or it has another version (`If-None-Match: "…"`).
-    Differs(Version),
-}
-
-impl Condition {
-    /// Does it hold of a key whose live value has this version?
-    pub fn holds(self, current: Option<Version>) -> bool {
-        match self {
-            Condition::None => true,
-            Condition::Present => current.is_some(),
-            Condition::Absent => current.is_none(),
-            Condition::Matches(version) => current == Some(version),
-            Condition::Differs(version) => current != Some(version),
-        }
-    }
-}
+pub use dendra_base::peer::Condition;
 
 /// Is the request one that only reads?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

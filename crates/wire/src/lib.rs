@@ -6,6 +6,7 @@
 //!            http::ChunkDecoder (bodies)     |                            http::records (scans)
 //!                                            +--> Refusal ----------------^
 //! client.rs  the other side of the same bytes, for our command line and our lab
+//! peer/      what members say to each other: handshake, frames
 //! ```
 //!
 //! Invariants
@@ -24,6 +25,7 @@ pub mod condition;
 pub mod copies;
 pub mod http;
 pub mod limits;
+pub mod peer;
 pub mod percent;
 pub mod refusal;
 pub mod route;

@@ -7,6 +7,8 @@
 //! (crate `server`).
 //! See: docs/overload.md.
 
+use dendra_base::limits::VALUE_BYTES_MAX_LIMIT;
+
 /// Bytes of a request head, request line and all header lines together. Browsers and proxies stay
 /// below 8 KiB; twice that leaves room for cookies that somebody else's site set on this host.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -50,6 +52,18 @@ pub const TTL_S_MAX: u32 = 100 * 365 * 24 * 60 * 60;
 /// Longest prefix of a client's text that an error sentence repeats.
 pub const ECHO_BYTES_MAX: usize = 40;
 
+/// One frame between members. A promise may carry two cells, each with the largest value; the rest
+/// is room for keys and numbers.
+pub const PEER_FRAME_BYTES_MAX: usize = 2 * VALUE_BYTES_MAX_LIMIT + 64 * 1024;
+
+/// The line by which a member introduces itself: a description of the topology of 4 KiB, every byte
+/// percent-encoded, fits with everything else.
+pub const PEER_HELLO_BYTES_MAX: usize = 14 * 1024;
+
+/// The sentence with which a member ends a link.
+pub const PEER_SENTENCE_BYTES_MAX: usize = 512;
+
+const _: () = assert!(PEER_HELLO_BYTES_MAX + 1024 < HEAD_BYTES_MAX);
 const _: () = assert!(TARGET_BYTES_MAX < HEAD_BYTES_MAX);
 const _: () = assert!(TARGET_BYTES_MAX > 2 * 3 * dendra_base::limits::KEY_BYTES_MAX);
 const _: () = assert!(CHUNK_LINE_BYTES_MAX <= CHUNK_EXTENSION_BYTES_MAX);

@@ -3,6 +3,7 @@
 //! ```text
 //! listen = "0.0.0.0:8080"      text, as after a flag
 //! memory = "1GiB"              or a number of bytes: memory = 1073741824
+//! cluster = ["http://h1:8080", "http://h2:8080"]     or one text with commas
 //! ```
 //!
 //! Invariants
@@ -96,6 +97,19 @@ fn unknown_key(name: &str, line: usize, key: &str) -> String {
 fn raw_text(kind: Kind, value: &DeValue<'_>) -> Result<String, String> {
     let is_number = matches!(kind, Kind::Count { .. } | Kind::Bytes { .. });
     match value {
+        DeValue::Array(entries) if matches!(kind, Kind::Members) => {
+            let texts: Option<Vec<&str>> = entries
+                .iter()
+                .map(|entry| match entry.get_ref() {
+                    DeValue::String(text) => Some(text.as_ref()),
+                    _ => None,
+                })
+                .collect();
+            let texts = texts.filter(|texts| !texts.is_empty());
+            texts
+                .map(|texts| texts.join(","))
+                .ok_or_else(|| "is a list of something else; write [\"URL\", \"URL\"]".to_owned())
+        }
         DeValue::String(text) => Ok(text.to_string()),
         DeValue::Integer(number) if is_number => {
             i128::from_str_radix(number.as_str(), number.radix())
@@ -116,6 +130,7 @@ fn raw_text(kind: Kind, value: &DeValue<'_>) -> Result<String, String> {
             match kind {
                 Kind::Bytes { .. } => "a size like \"256MiB\" or a number of bytes",
                 Kind::Count { .. } => "a number",
+                Kind::Members => "text in quotes, or a list of texts",
                 _ => "text in quotes",
             }
         )),

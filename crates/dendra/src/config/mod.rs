@@ -5,6 +5,7 @@
 //!
 //! units.rs   256MiB, 250ms
 //! table.rs   every option once: key, kind, default, help
+//! cluster.rs which cluster, which member
 //! file.rs    TOML text -> raw settings with their lines
 //! ```
 //!
@@ -18,6 +19,7 @@
 //! Not here: what the options do (crate `server`); options of client commands (`cli.rs`).
 //! See: docs/cli.md.
 
+mod cluster;
 mod file;
 mod print;
 pub(crate) mod table;
@@ -130,6 +132,7 @@ impl Said {
         let effective = Effective::decide(found);
         if problems.is_empty() {
             problems.extend(effective.contradictions());
+            problems.extend(effective.cluster().err());
         }
         if problems.is_empty() {
             Ok(effective)

@@ -14,8 +14,10 @@
 
 use super::table::Value;
 use super::{Effective, Setting, Source, units};
+use dendra_server::settings::Member;
 use serde_json::{Map, json};
 use std::net::SocketAddr;
+use std::path::Path;
 
 /// With commas, as the option reads them.
 fn show_addresses(addresses: &[SocketAddr]) -> String {
@@ -24,6 +26,19 @@ fn show_addresses(addresses: &[SocketAddr]) -> String {
     }
     let texts: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
     texts.join(",")
+}
+
+/// With commas, as the option reads them.
+fn show_members(members: &[Member]) -> String {
+    if members.is_empty() {
+        return "off".to_owned();
+    }
+    let texts: Vec<String> = members.iter().map(Member::to_string).collect();
+    texts.join(",")
+}
+
+fn show_file(path: Option<&Path>) -> String {
+    path.map_or_else(|| "off".to_owned(), |path| path.display().to_string())
 }
 
 impl Value {
@@ -35,6 +50,8 @@ impl Value {
             Value::Addresses(addresses) => show_addresses(addresses),
             Value::Folder(path) => path.display().to_string(),
             Value::Choice(word) => (*word).to_owned(),
+            Value::Members(members) => show_members(members),
+            Value::File(path) => show_file(path.as_deref()),
             Value::Text(text) => text.clone(),
         };
         toml::Value::String(text).to_string()
@@ -46,6 +63,8 @@ impl Value {
             Value::Addresses(addresses) => json!(show_addresses(addresses)),
             Value::Folder(path) => json!(path.display().to_string()),
             Value::Choice(word) => json!(word),
+            Value::Members(members) => json!(show_members(members)),
+            Value::File(path) => json!(show_file(path.as_deref())),
             Value::Text(text) => json!(text),
         }
     }

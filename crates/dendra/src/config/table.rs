@@ -18,6 +18,7 @@
 
 use super::units;
 use dendra_base::limits;
+use dendra_server::settings::{Member, Topology};
 use std::ffi::OsStr;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -47,6 +48,14 @@ pub(crate) enum Kind {
     },
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// Members of a cluster, with commas, or `off`.
+    Members,
+    /// The address of one member, or `off`.
+    MemberOrOff,
+    /// The name of a cluster.
+    ClusterName,
+    /// A file, or `off`.
+    FileOrOff,
     /// Log levels per target: `info,dendra_engine=debug`.
     Levels,
 }
@@ -64,6 +73,10 @@ pub(crate) enum Value {
     Bytes(u64),
     /// One of the words of `Kind::Choice`.
     Choice(&'static str),
+    /// Members of a cluster; nobody when empty.
+    Members(Vec<Member>),
+    /// A file, or none.
+    File(Option<PathBuf>),
     /// Any other text, checked.
     Text(String),
 }
@@ -107,7 +120,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 11] = [
+pub(crate) static OPTIONS: [Spec; 17] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -200,6 +213,48 @@ pub(crate) static OPTIONS: [Spec; 11] = [
         help: "Milliseconds that requests in flight may take after SIGTERM",
     },
     Spec {
+        key: "cluster",
+        shape: "URL,URL,…",
+        kind: Kind::Members,
+        fallback: Fallback::Fixed("off"),
+        help: "All members of the cluster, this node too, the same list on each; an entry may end in ;weight=N;zone=NAME",
+    },
+    Spec {
+        key: "self",
+        shape: "URL",
+        kind: Kind::MemberOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "Which of the members this node is",
+    },
+    Spec {
+        key: "replication-factor",
+        shape: "N",
+        kind: Kind::Count { min: 1, max: 100 },
+        fallback: Fallback::Fixed("3"),
+        help: "Copies of a record, as many as there are members at most; the same on each",
+    },
+    Spec {
+        key: "cluster-name",
+        shape: "NAME",
+        kind: Kind::ClusterName,
+        fallback: Fallback::Fixed("dendra"),
+        help: "Name of the cluster: members of another one are refused",
+    },
+    Spec {
+        key: "cluster-secret-file",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "File with a secret that members prove to each other to know; not open to other users",
+    },
+    Spec {
+        key: "peer-transport",
+        shape: "frames|http",
+        kind: Kind::Choice(&["frames", "http"]),
+        fallback: Fallback::Fixed("frames"),
+        help: "How members talk: frames = binary and batched, http = requests that any tool can read",
+    },
+    Spec {
         key: "log",
         shape: "LEVELS",
         kind: Kind::Levels,
@@ -241,11 +296,30 @@ pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
             Ok(Value::Folder(PathBuf::from(text)))
         };
     }
+    if let Kind::FileOrOff = kind {
+        return match text.to_str() {
+            Some("off") => Ok(Value::File(None)),
+            Some("") => Err("is empty; name a file, or off".to_owned()),
+            _ => Ok(Value::File(Some(PathBuf::from(text)))),
+        };
+    }
     let text = text
         .to_str()
         .ok_or_else(|| format!("{text:?} is not UTF-8; write plain text"))?;
     match kind {
         Kind::Folder => Ok(Value::Folder(PathBuf::from(text))),
+        Kind::FileOrOff => Ok(Value::File(Some(PathBuf::from(text)))),
+        Kind::Members | Kind::MemberOrOff if text == "off" => Ok(Value::Members(Vec::new())),
+        Kind::Members => {
+            let found: Result<Vec<Member>, _> = text.split(',').map(str::parse).collect();
+            found.map(Value::Members).map_err(|bad| bad.to_string())
+        }
+        Kind::MemberOrOff => Member::new(text)
+            .map(|member| Value::Members(vec![member]))
+            .map_err(|bad| bad.to_string()),
+        Kind::ClusterName => Topology::check_name(text)
+            .map(|()| Value::Text(text.to_owned()))
+            .map_err(|bad| bad.to_string()),
         Kind::Addresses => {
             let found: Result<Vec<SocketAddr>, String> =
                 text.split(',').map(parse_address).collect();
@@ -359,6 +433,17 @@ mod tests {
             ("admin", "127.0.0.1:80,127.0.0.1:81"),
             ("data", ""),
             ("log", "loud"),
+            ("cluster", ""),
+            ("cluster", "http://h1:1,"),
+            ("cluster", "http://h1:1;weight=0"),
+            ("self", "http://h1"),
+            ("self", "http://h1:1;weight=2"),
+            ("self", "http://h1:1,http://h2:1"),
+            ("replication-factor", "0"),
+            ("replication-factor", "101"),
+            ("cluster-name", "a b"),
+            ("cluster-secret-file", ""),
+            ("peer-transport", "smoke"),
         ] {
             let spec = find(key).expect("it is in the table");
             assert!(parse(spec.kind, OsStr::new(text)).is_err(), "{key}={text}");

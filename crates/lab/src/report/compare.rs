@@ -1,9 +1,8 @@
 //! The page that lays several runs over each other.
 //!
 //! ```text
-//! sides      a name and its repeats; the first one is what the others are compared with
-//! curves     every run; repeats share colour and dashes
-//! figures    median (range) of each side, difference, judgement of noise.rs
+//! curves     every run; repeats of a side share colour and dashes
+//! figures    median (range) of each side, difference, judgement
 //! profiles   differential flame graph, and the functions whose own share moved most
 //! ```
 //!
@@ -11,13 +10,15 @@
 //! 1. Invalid runs are named and take no part in a judgement.
 //! 2. What differs between the sides besides their name is said before the first figure.
 //!
-//! Not here: the rule for noise (`noise.rs`).
+//! Not here: what a side is (`sides.rs`), the figures (`difference.rs`), the rule for noise (`noise.rs`), the
+//! same as text (`said.rs`).
 
-use super::format::{duration_us, short};
+use super::difference::{differences, unequal};
 use super::html::{Table, figure, safe, section};
 use super::latency::{self, Curve};
-use super::noise::{Judgement, RULE, judge, median, range};
-use super::page::{command, flame, profile_words, shell, title, unit_of};
+use super::noise::{Judgement, RULE};
+use super::page::{command, flame, profile_words, shell, unit_of};
+use super::sides::{Side, sides};
 use super::timeline;
 use super::{chart::Line, hdr};
 use crate::run::Run;
@@ -25,118 +26,11 @@ use dendra_flame::{Node, Stacks};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// One thing that was measured, with its repeats.
-#[derive(Clone, Debug)]
-pub struct Side {
-    /// What stands in legends and tables.
-    pub name: String,
-    /// Its runs, in any order.
-    pub runs: Vec<Run>,
-}
-
 const CLASSES: [&str; 7] = ["s0", "s3", "s2", "s4", "s6", "s5", "s1"];
 
-/// Lays runs over each other. Runs whose command, apart from `--out` and `--seed`, target and version are
-/// the same are repeats of one side; when all are the same, each run is a side of its own.
+/// Lays runs over each other, grouped by what they ran: [`sides`].
 pub fn render_compare(runs: &[Run]) -> String {
     render_sides(&sides(runs))
-}
-
-fn sides(runs: &[Run]) -> Vec<Side> {
-    let mut sides: Vec<(String, Side)> = Vec::new();
-    for run in runs {
-        let key = key(run);
-        match sides.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, side)) => side.runs.push(run.clone()),
-            None => sides.push((
-                key,
-                Side {
-                    name: String::new(),
-                    runs: vec![run.clone()],
-                },
-            )),
-        }
-    }
-    let mut sides: Vec<Side> = sides.into_iter().map(|(_, side)| side).collect();
-    if sides.len() == 1 {
-        let runs = std::mem::take(&mut sides[0].runs);
-        let alone = |run| Side {
-            name: String::new(),
-            runs: vec![run],
-        };
-        sides = runs.into_iter().map(alone).collect();
-    }
-    name(&mut sides);
-    sides
-}
-
-/// Names sides by a letter and by what tells them apart.
-fn name(sides: &mut [Side]) {
-    let facts: [fn(&Run) -> String; 4] = [
-        title,
-        |run| {
-            run.tool
-                .commit
-                .as_ref()
-                .map_or(String::new(), |commit| format!("commit {commit}"))
-        },
-        |run| {
-            run.servers
-                .first()
-                .and_then(|s| s.status[0]["version"].as_str())
-                .map_or(String::new(), |v| format!("server {v}"))
-        },
-        |run| {
-            if run.is_cut {
-                "cut short".to_owned()
-            } else {
-                String::new()
-            }
-        },
-    ];
-    let told: Vec<Vec<String>> = sides
-        .iter()
-        .map(|side| {
-            facts
-                .map(|fact| side.runs.first().map_or(String::new(), fact))
-                .to_vec()
-        })
-        .collect();
-    for (at, side) in sides.iter_mut().enumerate() {
-        let mut words = vec![char::from(b'A' + (at % 26) as u8).to_string()];
-        let differing = (0..facts.len())
-            .filter(|fact| told.iter().any(|other| other[*fact] != told[at][*fact]));
-        words.extend(
-            differing
-                .map(|fact| told[at][fact].clone())
-                .filter(|word| !word.is_empty()),
-        );
-        side.name = words.join(", ");
-    }
-}
-
-fn key(run: &Run) -> String {
-    let mut words = Vec::new();
-    let mut is_value = false;
-    for word in &run.command {
-        if is_value {
-            is_value = false;
-        } else if word == "--out" || word == "--seed" {
-            is_value = true;
-        } else if !word.starts_with("--out=") && !word.starts_with("--seed=") {
-            words.push(word.as_str());
-        }
-    }
-    let urls: Vec<&str> = run.targets.iter().map(|t| t.url.as_str()).collect();
-    let versions = run
-        .servers
-        .iter()
-        .map(|server| server.status[0]["version"].to_string());
-    format!(
-        "{words:?} {urls:?} {:?} {:?}",
-        run.tool,
-        versions.collect::<Vec<_>>()
-    )
 }
 
 /// Lays sides over each other; the first one is what the others are compared with.
@@ -200,30 +94,7 @@ fn warnings(sides: &[Side]) -> String {
             .expect("a string takes all text");
         }
     }
-    let mut differing = Vec::new();
-    let facts: [(&str, fn(&Run) -> String); 8] = [
-        ("the workload", |r| format!("{:?}", r.workload)),
-        ("the rate", |r| {
-            format!("{:?} {}", r.settings.rate, r.settings.schedule)
-        }),
-        ("open or closed loop", |r| format!("{:?}", r.settings.mode)),
-        ("the length", |r| format!("{:?}", r.settings.duration_s)),
-        ("connections", |r| {
-            format!("{:?}", (r.settings.connections, r.settings.pipeline))
-        }),
-        ("the generator's threads", |r| {
-            format!("{:?}", r.settings.threads)
-        }),
-        ("the machine", |r| format!("{:?}", r.machine)),
-        ("the instrument", |r| format!("{:?}", r.tool)),
-    ];
-    for (name, fact) in facts {
-        let mut values = sides.iter().flat_map(|side| &side.runs).map(fact);
-        let first = values.next();
-        if values.any(|value| Some(value) != first) {
-            differing.push(name);
-        }
-    }
+    let differing = unequal(sides);
     if !differing.is_empty() {
         write!(
             out,
@@ -290,115 +161,6 @@ fn curves(sides: &[Side]) -> String {
     out
 }
 
-/// A figure of a run, how it is written, and which way is good.
-struct Figure {
-    name: &'static str,
-    of: fn(&Run) -> Option<f64>,
-    say: fn(f64) -> String,
-    more: &'static str,
-    less: &'static str,
-}
-
-fn response_us(run: &Run, share: f64) -> Option<f64> {
-    Some(hdr::at_us(
-        &hdr::merged(run.headline()?, |op| &op.response)?,
-        share,
-    ))
-}
-
-const FIGURES: [Figure; 9] = [
-    Figure {
-        name: "done as asked, a second",
-        of: |run| {
-            run.headline()
-                .map(|p| p.counts.ok as f64 / p.length_s.max(1e-9))
-        },
-        say: short,
-        more: "more",
-        less: "fewer",
-    },
-    Figure {
-        name: "p50, response",
-        of: |run| response_us(run, 0.5),
-        say: duration_us,
-        more: "slower",
-        less: "faster",
-    },
-    Figure {
-        name: "p90, response",
-        of: |run| response_us(run, 0.9),
-        say: duration_us,
-        more: "slower",
-        less: "faster",
-    },
-    Figure {
-        name: "p99, response",
-        of: |run| response_us(run, 0.99),
-        say: duration_us,
-        more: "slower",
-        less: "faster",
-    },
-    Figure {
-        name: "p99.9, response",
-        of: |run| response_us(run, 0.999),
-        say: duration_us,
-        more: "slower",
-        less: "faster",
-    },
-    Figure {
-        name: "p99, service",
-        of: |run| {
-            Some(hdr::at_us(
-                &hdr::merged(run.headline()?, |op| &op.service)?,
-                0.99,
-            ))
-        },
-        say: duration_us,
-        more: "slower",
-        less: "faster",
-    },
-    Figure {
-        name: "refused",
-        of: |run| {
-            run.headline()
-                .map(|p| p.counts.refused as f64 / p.counts.planned.max(1) as f64)
-        },
-        say: share,
-        more: "more refused",
-        less: "fewer refused",
-    },
-    Figure {
-        name: "failed or lost",
-        of: |run| {
-            run.headline().map(|p| {
-                (p.counts.errors() - p.counts.refused) as f64 / p.counts.planned.max(1) as f64
-            })
-        },
-        say: share,
-        more: "more lost",
-        less: "fewer lost",
-    },
-    Figure {
-        name: "knee of --find-max, a second",
-        of: |run| run.search.as_ref().map(|search| search.knee_low),
-        say: short,
-        more: "more",
-        less: "fewer",
-    },
-];
-
-fn share(value: f64) -> String {
-    super::format::percent((value * 1e9).round() as u64, 1_000_000_000)
-}
-
-fn values(side: &Side, of: fn(&Run) -> Option<f64>) -> Vec<f64> {
-    side.runs
-        .iter()
-        .filter(|run| run.verdict.is_valid())
-        .filter_map(of)
-        .collect()
-}
-
 fn figures(first: &Side, other: &Side) -> String {
     let mut out = format!(
         "<h3>{}, compared with {}</h3><div class=\"scroll\"><table><thead><tr><th scope=\"col\">figure</th>\
@@ -407,47 +169,20 @@ fn figures(first: &Side, other: &Side) -> String {
         safe(&other.name),
         safe(&first.name)
     );
-    for figure in &FIGURES {
-        let (before, after) = (values(first, figure.of), values(other, figure.of));
-        if before.is_empty() || after.is_empty() {
-            continue;
-        }
-        let (was, is) = (median(&before), median(&after));
-        let said = |values: &[f64], middle: f64| {
-            let (low, high) = range(values);
-            match values.len() {
-                1 => (figure.say)(middle),
-                n => format!(
-                    "{} ({} … {}, {n} runs)",
-                    (figure.say)(middle),
-                    (figure.say)(low),
-                    (figure.say)(high)
-                ),
-            }
-        };
-        let difference = if was > 0.0 {
-            format!("{:+.1} %", 100.0 * (is / was - 1.0))
-        } else {
-            (figure.say)(is - was)
-        };
-        let word = if is > was { figure.more } else { figure.less };
-        let (class, verdict) = match judge(&before, &after) {
-            Judgement::Different if is > was => ("more", format!("yes: {word}")),
-            Judgement::Different => ("less", format!("yes: {word}")),
-            Judgement::Within => ("none", "no: within the noise of the repeats".to_owned()),
-            Judgement::Unknown => (
-                "none",
-                "unknown: fewer than three valid runs a side".to_owned(),
-            ),
+    for difference in differences(first, other) {
+        let class = match difference.judgement {
+            Judgement::Different if difference.is > difference.was => "more",
+            Judgement::Different => "less",
+            Judgement::Within | Judgement::Unknown => "none",
         };
         write!(
             out,
             "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td class=\"verdict-{class}\">{}</td></tr>",
-            safe(figure.name),
-            safe(said(&before, was)),
-            safe(said(&after, is)),
-            safe(difference),
-            safe(verdict)
+            safe(difference.name),
+            safe(&difference.before),
+            safe(&difference.after),
+            safe(&difference.change),
+            safe(difference.verdict())
         )
         .expect("a string takes all text");
     }

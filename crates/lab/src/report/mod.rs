@@ -7,7 +7,9 @@
 //!      ├─ stages.rs    where the time goes         ─┤
 //!      ├─ courses.rs   search, overload            ─┘
 //!      └─ dendra_flame flame graphs
-//! page.rs puts them together; compare.rs and noise.rs lay runs over each other
+//! page.rs puts them together
+//! runs ─ sides.rs ─ difference.rs, noise.rs ─┬─ compare.rs   page
+//!                                            └─ said.rs      text
 //! ```
 //!
 //! Invariants
@@ -22,16 +24,21 @@
 mod chart;
 mod compare;
 mod courses;
+mod difference;
 mod format;
 mod hdr;
 mod html;
 mod latency;
 mod noise;
 mod page;
+mod said;
 mod scale;
+mod sides;
 mod stages;
 mod timeline;
 mod words;
 
-pub use compare::{Side, render_compare, render_sides};
+pub use compare::{render_compare, render_sides};
 pub use page::render_run;
+pub use said::say_sides;
+pub use sides::{Side, sides};

@@ -1,30 +1,35 @@
-//! Profiles of the running node: which code its threads run in, and which code they wait in.
+//! Profiles of the running node: which code its threads run in, wait in, and allocate in.
 //!
 //! ```text
 //! register(Kind) ── each thread, once ─► roster: thread, kind, bounds of its stack
 //!
 //! cpu    one timer a thread on its own CPU clock ─┐
-//! wall   a tick of the capturing thread, to all  ─┴► SIGPROF in that thread
-//!          handler: program counter, frame pointers within the bounds ─► slots.rs
-//!          capturing thread, every 50 ms: slots ─► counted stacks ─► after the end: names ─► folded
+//! wall   a tick of the capturing thread, to all  ─┴► SIGPROF in that thread ─┐
+//! alloc  the allocator, every 512 KiB of a thread ───────────────────────────┴► frame pointers ─► slots.rs
+//!          capturing thread, every 10 or 50 ms: slots ─► counted stacks ─► after the end: names ─► folded
 //! ```
 //!
 //! Invariants
-//! 1. Off costs nothing: no timer, no handler, no memory; a registered thread holds a few words.
-//! 2. One capture of each clock at a time in a process; a second one is refused with a sentence.
-//! 3. The handler touches the stack of its own thread and preallocated slots, nothing else: it does not
-//!    allocate, lock, unwind or call into the C library.
+//! 1. Off costs nothing: no timer, no handler, no memory; a registered thread holds a few words, and an
+//!    allocation loads one pointer that is null.
+//! 2. One capture of each measure at a time in a process; a second one is refused with a sentence.
+//! 3. Handler and hooks touch the stack of their own thread and preallocated slots, nothing else: they do not
+//!    allocate, lock or unwind.
 //!
-//! Not here: flame graphs (`crates/flame`), the routes (`routes.rs`), allocations and locks.
+//! Not here: flame graphs (`crates/flame`), the routes (`routes.rs`).
 //! See: docs/lab/profiles.md.
 
+mod alloc;
 mod elf;
 mod roster;
 pub(crate) mod routes;
 mod sampler;
 mod slots;
+mod stack;
+mod stride;
 mod symbols;
 
+pub use alloc::SampledAlloc;
 pub(crate) use roster::{Kind, register};
 
 use dendra_flame::Stacks;
@@ -37,19 +42,82 @@ use std::time::{Duration, Instant};
 /// Samples a second and thread: not a divisor of what other timers beat, so that it does not run in
 /// step with them.
 const SAMPLES_PER_SECOND: u32 = 97;
-/// How often the slots are emptied: a thousandth of them fills between two looks.
+/// How often the slots of timers are emptied: a thousandth of them fills between two looks.
 const LOOK: Duration = Duration::from_millis(50);
+/// The same for hooks, whose samples come as fast as memory is asked for.
+const LOOK_HOOKS: Duration = Duration::from_millis(10);
 /// Different stacks of one capture that are counted; the rest is counted as lost.
 const STACKS_MAX: usize = 1 << 16;
 
-/// What a capture follows.
+/// What a capture measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Clock {
+pub(crate) enum Measure {
     /// CPU time of each thread: where it works.
     Cpu,
     /// Wall time: where it works or waits.
     Wall,
+    /// Allocated bytes: who asks for memory.
+    Alloc,
+}
+
+impl Measure {
+    const ALL: [Measure; 3] = [Measure::Cpu, Measure::Wall, Measure::Alloc];
+
+    /// As in the path of the admin plane.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Measure::Cpu => "cpu",
+            Measure::Wall => "wall",
+            Measure::Alloc => "alloc",
+        }
+    }
+
+    /// The measure of this name.
+    pub(crate) fn of(name: &str) -> Option<Measure> {
+        Measure::ALL.into_iter().find(|one| one.as_str() == name)
+    }
+
+    /// Do samples come from our own code, with an amount, instead of from a signal?
+    fn is_hooked(self) -> bool {
+        matches!(self, Measure::Alloc)
+    }
+
+    /// What a profile counts, the usual unit first.
+    pub(crate) fn units(self) -> &'static [Unit] {
+        match self {
+            Measure::Cpu | Measure::Wall => &[Unit::Samples],
+            Measure::Alloc => &[Unit::Bytes, Unit::Objects],
+        }
+    }
+
+    /// What one sample with `amount` stands for, in `unit`.
+    fn estimate(self, unit: Unit, amount: u64) -> f64 {
+        match (self, unit) {
+            (Measure::Alloc, Unit::Objects) => stride::weight(amount, alloc::BYTES_PER_SAMPLE),
+            (Measure::Alloc, _) => amount as f64 * stride::weight(amount, alloc::BYTES_PER_SAMPLE),
+            (Measure::Cpu | Measure::Wall, _) => 1.0,
+        }
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Samples,
+    Bytes,
+    Objects,
+}
+
+impl Unit {
+    /// As in parameters and drawings.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Unit::Samples => "samples",
+            Unit::Bytes => "bytes",
+            Unit::Objects => "objects",
+        }
+    }
 }
 
 /// Why there is no profile.
@@ -57,6 +125,8 @@ pub(crate) enum Clock {
 pub(crate) enum Refused {
     /// Another capture runs.
     Busy,
+    /// The program runs on an allocator that does not tell.
+    Unwatched,
     /// The system did not give what it takes.
     System(std::io::Error),
 }
@@ -66,6 +136,9 @@ impl fmt::Display for Refused {
         match self {
             Refused::Busy => f.write_str(
                 "Another profile of this kind is being taken from this process; ask again when it has ended.",
+            ),
+            Refused::Unwatched => f.write_str(
+                "This program does not watch its allocator, so there is no profile of allocations; the binary dendra does.",
             ),
             Refused::System(error) => write!(f, "The profile could not be started: {error}."),
         }
@@ -81,16 +154,17 @@ pub(crate) struct Profile {
     pub(crate) lost: u64,
 }
 
-static IS_BUSY: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
+static IS_BUSY: [AtomicBool; Measure::ALL.len()] =
+    [const { AtomicBool::new(false) }; Measure::ALL.len()];
 
-/// Only one at a time of each clock: freed when dropped, also by a panic.
+/// Only one at a time of each measure: freed when dropped, also by a panic.
 #[derive(Debug)]
-struct Turn(Clock);
+struct Turn(Measure);
 
 impl Turn {
-    fn take(clock: Clock) -> Option<Turn> {
-        let was_busy = IS_BUSY[clock as usize].swap(true, Ordering::AcqRel);
-        (!was_busy).then_some(Turn(clock))
+    fn take(measure: Measure) -> Option<Turn> {
+        let was_busy = IS_BUSY[measure as usize].swap(true, Ordering::AcqRel);
+        (!was_busy).then_some(Turn(measure))
     }
 }
 
@@ -100,20 +174,29 @@ impl Drop for Turn {
     }
 }
 
-/// Samples all registered threads for `length` and names what was seen. Blocks for as long.
+/// Samples all registered threads for `length` and names what was seen, counted in `unit`, which is one of the
+/// measure's. Blocks for as long.
 ///
 /// # Errors
 /// See [`Refused`].
-pub(crate) fn capture(clock: Clock, length: Duration) -> Result<Profile, Refused> {
-    let _turn = Turn::take(clock).ok_or(Refused::Busy)?;
-    let mut counts: HashMap<Vec<usize>, u64> = HashMap::new();
-    let mut lost = 0;
-    let sampler = Sampler::start(clock, SAMPLES_PER_SECOND).map_err(Refused::System)?;
+pub(crate) fn capture(measure: Measure, unit: Unit, length: Duration) -> Result<Profile, Refused> {
+    let _turn = Turn::take(measure).ok_or(Refused::Busy)?;
+    let sampler = Sampler::start(measure, SAMPLES_PER_SECOND).map_err(Refused::System)?;
+    if measure == Measure::Alloc && !alloc::is_watched() {
+        return Err(Refused::Unwatched);
+    }
+    let mut tally = Tally {
+        measure,
+        unit,
+        counts: HashMap::new(),
+        lost: 0,
+    };
     let until = Instant::now() + length;
     let period = Duration::from_secs(1) / SAMPLES_PER_SECOND;
-    let pause = match clock {
-        Clock::Cpu => LOOK,
-        Clock::Wall => period,
+    let pause = match measure {
+        Measure::Cpu => LOOK,
+        Measure::Wall => period,
+        Measure::Alloc => LOOK_HOOKS,
     };
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -121,26 +204,38 @@ pub(crate) fn capture(clock: Clock, length: Duration) -> Result<Profile, Refused
             break;
         }
         std::thread::sleep(pause.min(left));
-        if clock == Clock::Wall {
+        if measure == Measure::Wall {
             sampler.tick();
         }
-        sampler.drain(|frames| count(&mut counts, frames, &mut lost));
+        sampler.drain(|frames, amount| tally.add(frames, amount));
     }
-    let without_room = sampler.stop(|frames| count(&mut counts, frames, &mut lost));
-    lost += without_room;
+    let without_room = sampler.stop(|frames, amount| tally.add(frames, amount));
+    let counts = tally.counts.into_iter();
+    let counts = counts.map(|(frames, count)| (frames, count.round() as u64));
     Ok(Profile {
-        stacks: symbols::name(&counts),
-        lost,
+        stacks: symbols::name(&counts.collect(), measure),
+        lost: tally.lost + without_room,
     })
 }
 
-fn count(counts: &mut HashMap<Vec<usize>, u64>, frames: &[usize], lost: &mut u64) {
-    if let Some(seen) = counts.get_mut(frames) {
-        *seen += 1;
-    } else if counts.len() < STACKS_MAX {
-        counts.insert(frames.to_vec(), 1);
-    } else {
-        *lost += 1;
+/// The stacks of a capture and what they stand for.
+struct Tally {
+    measure: Measure,
+    unit: Unit,
+    counts: HashMap<Vec<usize>, f64>,
+    lost: u64,
+}
+
+impl Tally {
+    fn add(&mut self, frames: &[usize], amount: u64) {
+        let count = self.measure.estimate(self.unit, amount);
+        if let Some(seen) = self.counts.get_mut(frames) {
+            *seen += count;
+        } else if self.counts.len() < STACKS_MAX {
+            self.counts.insert(frames.to_vec(), count);
+        } else {
+            self.lost += 1;
+        }
     }
 }
 

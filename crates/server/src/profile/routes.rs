@@ -1,9 +1,11 @@
-//! `/debug/profile/{cpu|wall}`: profiles over the admin port.
+//! `/debug/profile/{cpu|wall|alloc}`: profiles over the admin port.
 //!
 //! ```text
 //! GET /debug/profile/cpu?seconds=10&format=svg     image/svg+xml, interactive
 //! GET /debug/profile/wall?seconds=10               text/plain, folded stacks
+//! GET /debug/profile/alloc?unit=objects            what is counted, where there is a choice
 //! 400 unusable parameter   404 unknown profile   409 another profile is being taken   500 the system refused
+//! 501 this program cannot take it
 //! ```
 //!
 //! Invariants
@@ -13,7 +15,7 @@
 //! Not here: taking it (`mod.rs`), drawing it (`crates/flame`).
 //! See: docs/api.md, section "Admin plane".
 
-use super::{Clock, Profile, Refused, capture};
+use super::{Measure, Profile, Refused, Unit, capture};
 use crate::limits::PROFILE_SECONDS_MAX;
 use axum::extract::{Path, Query};
 use axum::http::{StatusCode, header};
@@ -33,9 +35,17 @@ fn refusal(status: StatusCode, sentence: impl Into<String>) -> Response {
     (status, format!("{}\n", sentence.into())).into_response()
 }
 
-fn parameters(query: &HashMap<String, String>) -> Result<(u64, Format), String> {
-    let mut seconds = 10;
-    let mut format = Format::Folded;
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Asked {
+    seconds: u64,
+    format: Format,
+    unit: Unit,
+}
+
+fn parameters(measure: Measure, query: &HashMap<String, String>) -> Result<Asked, String> {
+    let units = measure.units();
+    let (mut seconds, mut format, mut unit) = (10, Format::Folded, units[0]);
     for (name, value) in query {
         match (name.as_str(), value.as_str()) {
             ("seconds", value) => {
@@ -49,14 +59,28 @@ fn parameters(query: &HashMap<String, String>) -> Result<(u64, Format), String> 
             ("format", "folded") => format = Format::Folded,
             ("format", "svg") => format = Format::Svg,
             ("format", _) => return Err("format is folded or svg.".to_owned()),
+            ("unit", value) => {
+                let names: Vec<&str> = units.iter().map(|unit| unit.as_str()).collect();
+                let known = units.iter().find(|unit| unit.as_str() == value);
+                unit = *known.ok_or(format!(
+                    "unit of a profile {} is {}.",
+                    measure.as_str(),
+                    names.join(" or ")
+                ))?;
+            }
             _ => {
                 return Err(
-                    "A profile has the parameters seconds and format, and no other.".to_owned(),
+                    "A profile has the parameters seconds, format and unit, and no other."
+                        .to_owned(),
                 );
             }
         }
     }
-    Ok((seconds, format))
+    Ok(Asked {
+        seconds,
+        format,
+        unit,
+    })
 }
 
 /// Takes a profile and answers with it.
@@ -64,36 +88,34 @@ pub(crate) async fn profile(
     Path(kind): Path<String>,
     Query(query): Query<HashMap<String, String>>,
 ) -> Response {
-    let clock = match kind.as_str() {
-        "cpu" => Clock::Cpu,
-        "wall" => Clock::Wall,
-        _ => {
-            return refusal(
-                StatusCode::NOT_FOUND,
-                "This node has the profiles cpu and wall.",
-            );
-        }
+    let Some(measure) = Measure::of(&kind) else {
+        let names = Measure::ALL.map(Measure::as_str).join(", ");
+        let sentence = format!("This node has the profiles {names}.");
+        return refusal(StatusCode::NOT_FOUND, sentence);
     };
-    let (seconds, format) = match parameters(&query) {
-        Ok(parameters) => parameters,
+    let asked = match parameters(measure, &query) {
+        Ok(asked) => asked,
         Err(sentence) => return refusal(StatusCode::BAD_REQUEST, sentence),
     };
     let taken = tokio::task::spawn_blocking(move || {
-        let profile = capture(clock, Duration::from_secs(seconds))?;
-        Ok::<_, Refused>((written(&profile, &kind, seconds, format), profile.lost))
+        let profile = capture(measure, asked.unit, Duration::from_secs(asked.seconds))?;
+        Ok::<_, Refused>((written(&profile, measure, asked), profile.lost))
     });
     match taken.await {
         Ok(Ok((text, lost))) => {
             if lost > 0 {
                 tracing::warn!(lost, "samples of a profile found no room");
             }
-            let kind = match format {
+            let kind = match asked.format {
                 Format::Folded => "text/plain; charset=utf-8",
                 Format::Svg => "image/svg+xml",
             };
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
         Ok(Err(refused @ Refused::Busy)) => refusal(StatusCode::CONFLICT, refused.to_string()),
+        Ok(Err(refused @ Refused::Unwatched)) => {
+            refusal(StatusCode::NOT_IMPLEMENTED, refused.to_string())
+        }
         Ok(Err(refused)) => refusal(StatusCode::INTERNAL_SERVER_ERROR, refused.to_string()),
         Err(error) => {
             tracing::error!(%error, "a profile ended by a panic");
@@ -105,15 +127,15 @@ pub(crate) async fn profile(
     }
 }
 
-fn written(profile: &Profile, kind: &str, seconds: u64, format: Format) -> String {
-    match format {
+fn written(profile: &Profile, measure: Measure, asked: Asked) -> String {
+    match asked.format {
         Format::Folded => profile.stacks.to_folded(),
         Format::Svg => {
-            let title = format!("{kind} profile of {seconds} s");
+            let title = format!("{} profile of {} s", measure.as_str(), asked.seconds);
             let look = Look {
                 id: "profile",
                 title: &title,
-                unit: "samples",
+                unit: asked.unit.as_str(),
             };
             dendra_flame::standalone(&dendra_flame::graph(&profile.stacks, look))
         }
@@ -131,17 +153,39 @@ mod tests {
 
     #[test]
     fn parameters_have_defaults_and_bounds() {
-        assert_eq!(parameters(&query(&[])), Ok((10, Format::Folded)));
-        let asked = query(&[("seconds", "60"), ("format", "svg")]);
-        assert_eq!(parameters(&asked), Ok((60, Format::Svg)));
+        let asked = |seconds, format, unit| {
+            Ok(Asked {
+                seconds,
+                format,
+                unit,
+            })
+        };
+        let cpu = |pairs: &[_]| parameters(Measure::Cpu, &query(pairs));
+        let alloc = |pairs: &[_]| parameters(Measure::Alloc, &query(pairs));
+        assert_eq!(cpu(&[]), asked(10, Format::Folded, Unit::Samples));
+        assert_eq!(
+            cpu(&[("seconds", "60"), ("format", "svg")]),
+            asked(60, Format::Svg, Unit::Samples)
+        );
+        assert_eq!(alloc(&[]), asked(10, Format::Folded, Unit::Bytes));
+        assert_eq!(
+            alloc(&[("unit", "objects")]),
+            asked(10, Format::Folded, Unit::Objects)
+        );
+        let refused = alloc(&[("unit", "samples")]);
+        assert_eq!(
+            refused,
+            Err("unit of a profile alloc is bytes or objects.".to_owned())
+        );
         for bad in [
             ("seconds", "0"),
             ("seconds", "61"),
             ("seconds", "x"),
             ("format", "png"),
             ("hz", "9"),
+            ("unit", "bytes"),
         ] {
-            assert!(parameters(&query(&[bad])).is_err(), "{bad:?}");
+            assert!(cpu(&[bad]).is_err(), "{bad:?}");
         }
     }
 }

@@ -1,21 +1,21 @@
-//! The signal, its handler, and the timers that send it.
+//! Captures: where samples come from. Signals and the timers that send them, and hooks in our own code.
 //!
 //! ```text
-//! start   slots published ─► handler installed ─► cpu: one timer a thread
+//! start   slots published ─► cpu, wall: handler installed ─► cpu: one timer a thread
 //! SIGPROF ─► handler, in the sampled thread:
-//!            pc ─ fp ─► [fp+8] return, [fp] next fp, while sp ≤ fp < end of stack and fp grows
-//! stop    timers deleted ─► slots unpublished ─► handlers that still run are waited for ─► last drain
+//!            its registers, its stack ─► slots
+//! hook    (allocator, lock) is_on? ─► amount, own stack ─► slots
+//! stop    timers deleted ─► slots unpublished ─► handlers and hooks that still run are waited for ─► last drain
 //! ```
 //!
 //! Invariants
-//! 1. The walk reads only between the stack pointer and the end of the own stack, which is mapped while
-//!    the thread runs; frame pointers must be aligned and grow, so it ends.
-//! 2. Slots are freed only after the last handler that could see them has left: `INSIDE` counts them, and
+//! 1. Off, a hook is one load of a null pointer, and there is no timer.
+//! 2. Slots are freed only after the last handler or hook that could see them has left: `INSIDE` counts them, and
 //!    both sides are sequentially consistent.
 //! 3. The handler stays installed after the first capture: a late signal finds no slots and returns,
 //!    where the default action would end the process.
 //!
-//! Not here: names of addresses (`symbols.rs`).
+//! Not here: the walk (`stack.rs`), names of addresses (`symbols.rs`).
 //! See: signal-safety(7), timer_create(2).
 
 #![expect(
@@ -23,41 +23,45 @@
     reason = "a signal handler that reads the registers and the stack of its thread"
 )]
 
-use super::Clock;
+use super::Measure;
 use super::roster::{self, ROSTER};
 use super::slots::{FRAMES_MAX, Slots};
+use super::stack;
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// The slots of the capture that runs, by its clock; null when none does.
-static SLOTS: [AtomicPtr<Slots>; 2] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
-/// Handlers between their first and their last look at the slots.
+/// The slots of the capture that runs, by its measure; null when none does.
+static SLOTS: [AtomicPtr<Slots>; Measure::ALL.len()] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; Measure::ALL.len()];
+/// Handlers and hooks between their first and their last look at the slots.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
 /// A running capture: stops when dropped.
 pub(crate) struct Sampler {
     timers: Vec<libc::timer_t>,
-    clock: Clock,
+    measure: Measure,
     /// Owned: made by `Box::into_raw`, given back in `close`.
     slots: *mut Slots,
 }
 
 impl Sampler {
-    /// Samples every thread on the roster from now on. Requires: no other sampler of this clock lives.
-    pub(crate) fn start(clock: Clock, per_second: u32) -> io::Result<Sampler> {
-        install()?;
+    /// Samples every thread on the roster from now on. Requires: no other sampler of this measure lives.
+    pub(crate) fn start(measure: Measure, per_second: u32) -> io::Result<Sampler> {
+        if matches!(measure, Measure::Cpu | Measure::Wall) {
+            install()?;
+        }
         let slots = Box::into_raw(Box::new(Slots::new()));
-        let before = SLOTS[clock as usize].swap(slots, Ordering::SeqCst);
+        let before = SLOTS[measure as usize].swap(slots, Ordering::SeqCst);
         assert!(
             before.is_null(),
-            "there is one capture of a clock at a time"
+            "there is one capture of a measure at a time"
         );
         let mut sampler = Sampler {
             timers: Vec::new(),
-            clock,
+            measure,
             slots,
         };
-        if clock == Clock::Cpu {
+        if measure == Measure::Cpu {
             let roster = ROSTER.lock().expect("no holder panics");
             for thread in roster.iter() {
                 sampler.timers.push(timer(*thread, per_second)?);
@@ -77,13 +81,13 @@ impl Sampler {
     }
 
     /// Hands out what was sampled since the last time.
-    pub(crate) fn drain(&self, take: impl FnMut(&[usize])) {
+    pub(crate) fn drain(&self, take: impl FnMut(&[usize], u64)) {
         // SAFETY: `slots` lives until `close`, which takes the sampler.
         unsafe { &*self.slots }.drain(take);
     }
 
     /// Ends the capture, hands out the rest, and says how many samples found no room.
-    pub(crate) fn stop(mut self, take: impl FnMut(&[usize])) -> u64 {
+    pub(crate) fn stop(mut self, take: impl FnMut(&[usize], u64)) -> u64 {
         let Some(slots) = self.close() else {
             return 0;
         };
@@ -99,14 +103,14 @@ impl Sampler {
         if self.slots.is_null() {
             return None;
         }
-        SLOTS[self.clock as usize].store(std::ptr::null_mut(), Ordering::SeqCst);
+        SLOTS[self.measure as usize].store(std::ptr::null_mut(), Ordering::SeqCst);
         while INSIDE.load(Ordering::SeqCst) != 0 {
             std::thread::yield_now();
         }
         let slots = std::mem::replace(&mut self.slots, std::ptr::null_mut());
-        // SAFETY: from `Box::into_raw` in `start` and nulled above, so it is taken back once. No handler holds
-        // it: each adds to INSIDE before it loads SLOTS, so one that loaded the old pointer was waited for,
-        // and one that comes later loads null.
+        // SAFETY: from `Box::into_raw` in `start` and nulled above, so it is taken back once. No handler or
+        // hook holds it: each adds to INSIDE before it loads SLOTS, so one that loaded the old pointer was waited
+        // for, and one that comes later loads null.
         Some(unsafe { Box::from_raw(slots) })
     }
 }
@@ -187,56 +191,43 @@ extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mu
     INSIDE.fetch_add(1, Ordering::SeqCst);
     // SAFETY: with SA_SIGINFO the second argument describes the signal, valid until we return.
     let is_timer = !info.is_null() && unsafe { (*info).si_code } == libc::SI_TIMER;
-    let clock = if is_timer { Clock::Cpu } else { Clock::Wall };
-    let slots = SLOTS[clock as usize].load(Ordering::SeqCst);
+    let measure = match is_timer {
+        true => Measure::Cpu,
+        false => Measure::Wall,
+    };
+    let slots = SLOTS[measure as usize].load(Ordering::SeqCst);
     let own = roster::own();
     if !slots.is_null() && !context.is_null() && own.stack_end != 0 {
         // SAFETY: with SA_SIGINFO the third argument is the interrupted context, valid until we return.
         let (pc, fp, sp) = registers(unsafe { &*context.cast::<libc::ucontext_t>() });
         let mut frames = [0; FRAMES_MAX];
-        let length = walk(&mut frames, own, pc, fp, sp);
+        let length = stack::walk(&mut frames, own, pc, fp, sp);
         // SAFETY: not null, and not freed while INSIDE counts us: see `Sampler::close`.
-        unsafe { &*slots }.leave(&frames[..length]);
+        unsafe { &*slots }.leave(&frames[..length], 1);
     }
     INSIDE.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Fills `frames` with the kind of thread, the program counter and the return addresses.
-fn walk(
-    frames: &mut [usize; FRAMES_MAX],
-    own: roster::Own,
-    pc: usize,
-    mut fp: usize,
-    mut floor: usize,
-) -> usize {
-    const WORD: usize = size_of::<usize>();
-    frames[0] = own.kind as usize;
-    frames[1] = pc;
-    let mut length = 2;
-    while length < FRAMES_MAX {
-        let is_inside = fp >= floor
-            && fp
-                .checked_add(2 * WORD)
-                .is_some_and(|end| end <= own.stack_end);
-        if !is_inside || !fp.is_multiple_of(WORD) {
-            break;
-        }
-        // SAFETY: `floor` is the stack pointer or lies above it, and `stack_end` is where this thread's stack
-        // ends: the words between them are mapped and belong to this thread, which is standing still in this
-        // handler. What they hold may be anything; it is used as a number, and checked before the next read.
-        let (next, back) = unsafe {
-            let frame = fp as *const usize;
-            (frame.read_volatile(), frame.add(1).read_volatile())
-        };
-        if back < 4096 {
-            break;
-        }
-        frames[length] = back;
-        length += 1;
-        floor = fp + WORD;
-        fp = next;
+/// Does a capture of `measure` run? One load.
+#[inline(always)]
+pub(crate) fn is_on(measure: Measure) -> bool {
+    !SLOTS[measure as usize].load(Ordering::Relaxed).is_null()
+}
+
+/// Leaves `amount` and the caller's stack in the capture of `measure`, when one runs and the calling thread is on
+/// the roster. Does not allocate, lock or panic.
+#[inline(never)]
+pub(crate) fn leave_here(measure: Measure, amount: u64) {
+    INSIDE.fetch_add(1, Ordering::SeqCst);
+    let slots = SLOTS[measure as usize].load(Ordering::SeqCst);
+    let own = roster::own();
+    if !slots.is_null() && own.stack_end != 0 {
+        let mut frames = [0; FRAMES_MAX];
+        let length = stack::walk_here(&mut frames, own);
+        // SAFETY: not null, and not freed while INSIDE counts us: see `Sampler::close`.
+        unsafe { &*slots }.leave(&frames[..length], amount);
     }
-    length
+    INSIDE.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// How many timers this process has, as the kernel lists them; none when it does not say.

@@ -6,6 +6,7 @@
 //!
 //! Not here: sampling (`sampler.rs`), cutting names for a drawing (`crates/flame`).
 
+use super::Measure;
 use super::elf::Table;
 use super::roster::Kind;
 use dendra_flame::{Stacks, clean_name};
@@ -14,8 +15,24 @@ use std::collections::HashMap;
 /// Frames of the runtime and the C library below a thread's own first function say nothing.
 const FLOOR: &str = "__rust_begin_short_backtrace";
 
+/// Our hooks and the ways into them, which stand innermost in every stack that they leave.
+const HOOKS: [&str; 7] = [
+    "dendra_server::profile::alloc::",
+    "dendra_server::profile::lock::",
+    "dendra_server::profile::sampler::",
+    "dendra_engine::waits::",
+    "alloc::alloc::",
+    "core::alloc::",
+    "__rust",
+];
+
+fn is_hook(name: &str) -> bool {
+    let name = name.trim_start_matches('<');
+    HOOKS.iter().any(|hook| name.starts_with(hook))
+}
+
 /// Names stacks as `slots.rs` holds them: kind, program counter, return addresses outwards.
-pub(crate) fn name(counts: &HashMap<Vec<usize>, u64>) -> Stacks {
+pub(crate) fn name(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> Stacks {
     let mut known: HashMap<usize, Vec<String>> = HashMap::new();
     let table = Table::of_this_program();
     let mut stacks = Stacks::default();
@@ -43,6 +60,10 @@ pub(crate) fn name(counts: &HashMap<Vec<usize>, u64>) -> Stacks {
         }
         if let Some(floor) = names.iter().position(|name| name.contains(FLOOR)) {
             names.truncate(floor);
+        }
+        if measure.is_hooked() {
+            let hooks = names.iter().take_while(|name| is_hook(name)).count();
+            names.drain(..hooks);
         }
         let kind = Kind::of(*kind).map_or("unknown", Kind::as_str);
         stacks.add(std::iter::once(kind).chain(names.into_iter().rev()), *count);

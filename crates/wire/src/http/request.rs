@@ -154,6 +154,8 @@ pub struct Head<'a> {
     pub has_content_range: bool,
     /// `Upgrade: dendra-peer/1` together with `Connection: upgrade`. Other upgrades are ignored.
     pub wants_peer_upgrade: bool,
+    /// `Dendra-Peer`: the hello of whoever wants to upgrade.
+    pub peer_hello: Field<'a>,
 }
 
 impl Head<'_> {
@@ -303,6 +305,7 @@ fn read_head<'a>(
         has_content_coding: fields.has_content_coding,
         has_content_range: fields.has_content_range,
         wants_peer_upgrade: fields.names_peer_protocol && fields.says_upgrade && !is_http_1_0,
+        peer_hello: fields.peer_hello,
     })
 }
 
@@ -392,6 +395,7 @@ struct Fields<'a> {
     if_match: Field<'a>,
     if_none_match: Field<'a>,
     timeout_ms: Field<'a>,
+    peer_hello: Field<'a>,
     accepted: Accepted,
     expect: Expect,
     says_close: bool,
@@ -411,6 +415,7 @@ impl Default for Fields<'_> {
             if_match: Field::Absent,
             if_none_match: Field::Absent,
             timeout_ms: Field::Absent,
+            peer_hello: Field::Absent,
             accepted: Accepted::default(),
             expect: Expect::Nothing,
             says_close: false,
@@ -437,6 +442,7 @@ impl<'a> Fields<'a> {
             }
             8 if is("if-match") => self.if_match.note(value),
             10 if is("connection") => self.note_connection(value),
+            11 if is("dendra-peer") => self.peer_hello.note(value),
             13 if is("if-none-match") => self.if_none_match.note(value),
             13 if is("content-range") => self.has_content_range = true,
             14 if is("content-length") => self.content_length.note(value),

@@ -1,0 +1,241 @@
+//! What members of a cluster say to each other: the nouns of every question and every answer.
+//!
+//! ```text
+//! Ask      Clock        what time is it with you                            no key, no disk
+//!          Read         the newest cell of a key                            `known`: do not send what I have
+//!          Write        keep this cell unless you have a newer one          answered when durable
+//!          Prepare      promise to accept nothing below this ballot         durable before the answer
+//!          Accept       accept this proposal unless promised to a higher    durable before the answer
+//!          Page         what of this range do you hold                      a part of a scan
+//! Answer   one per question, or why there is none
+//! ```
+//!
+//! Invariants
+//! 1. A `Stamp` travels with every question: the fence of a later topology refuses the old one.
+//! 2. Keys are raw user keys; what a member stores beside them (promises, hints) never travels
+//!    under a key of its own.
+//! 3. A refusal is an answer that counts for nothing; it never means "absent".
+//! 4. Every question may arrive twice, late and out of order and then does no harm. So there is none
+//!    that hands a whole operation over: applied again after a later write, it would undo that.
+//!
+//! Not here: bytes (crate `wire`), who asks whom and when (crate `node`).
+//! See: docs/consistency.md.
+
+use crate::{Cell, Version};
+use bytes::Bytes;
+
+/// What must hold of the live value of a key for a write to happen, or for a read to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    None,
+    /// There is a live value (`If-Match: *`).
+    Present,
+    /// There is no live value (`If-None-Match: *`).
+    Absent,
+    /// The live value has this version (`If-Match: "…"`).
+    Matches(Version),
+    /// There is no live value, or it has another version (`If-None-Match: "…"`).
+    Differs(Version),
+}
+
+impl Condition {
+    /// Does it hold of a key whose live value has this version?
+    pub fn holds(self, current: Option<Version>) -> bool {
+        match self {
+            Condition::None => true,
+            Condition::Present => current.is_some(),
+            Condition::Absent => current.is_none(),
+            Condition::Matches(version) => current == Some(version),
+            Condition::Differs(version) => current != Some(version),
+        }
+    }
+}
+
+/// What a client wants done to one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// The newest cell. Conditions of reads are judged by whoever speaks to the client.
+    Get,
+    /// Store a value.
+    Put {
+        /// The client's bytes.
+        value: Bytes,
+        /// Wall milliseconds after which the value is gone; `None` = never.
+        expiry_ms: Option<u64>,
+        /// What must hold of the current value.
+        condition: Condition,
+    },
+    /// Store the fact that there is no value.
+    Delete {
+        /// What must hold of the current value.
+        condition: Condition,
+    },
+}
+
+impl Operation {
+    /// The condition of a write; a read has none here.
+    pub fn condition(&self) -> Condition {
+        match self {
+            Operation::Get => Condition::None,
+            Operation::Put { condition, .. } | Operation::Delete { condition } => *condition,
+        }
+    }
+}
+
+/// The order of rival proposals for one key: clock first, then who. Unique, because an origin
+/// never uses a clock value twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ballot {
+    /// Hybrid clock of the proposer.
+    pub hlc: u64,
+    /// The proposer: member and lane, as in versions.
+    pub origin: u32,
+}
+
+impl Ballot {
+    /// Below every ballot that was ever used.
+    pub const ZERO: Ballot = Ballot { hlc: 0, origin: 0 };
+}
+
+/// A cell that somebody wants to become the next one, and under which ballot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// Under which it was accepted.
+    pub ballot: Ballot,
+    /// Under which it was proposed first: names the proposal for ever, also when others finish it.
+    /// Rivals on one base propose the same version, perhaps of the same value; only this tells them
+    /// apart.
+    pub author: Ballot,
+    /// The cell, with the version that it will have.
+    pub cell: Cell,
+}
+
+/// What stands on every question: where it belongs and until when somebody waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The cluster's id.
+    pub cluster: u64,
+    /// The topology by which the asker chose whom to ask.
+    pub epoch: u64,
+    /// Milliseconds left for the answer to be of use, when the question was sent.
+    pub left_ms: u32,
+}
+
+/// A range of user keys, the part of a scan that is still to come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First raw key, inclusive. For a reverse scan too: the range is the same, walked backwards.
+    pub start: Bytes,
+    /// End, exclusive; `None` = no end.
+    pub end: Option<Bytes>,
+    /// From the end towards the start.
+    pub is_reverse: bool,
+    /// Leave the values at home: cells come with empty values and the checksum of the full one.
+    pub is_keys_only: bool,
+}
+
+/// A question to a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// The member's hybrid clock, at least its wall clock.
+    Clock,
+    /// The newest cell of `key`, tombstones included.
+    Read {
+        /// Raw user key.
+        key: Bytes,
+        /// Answer `Same` when this is the newest version.
+        known: Option<Version>,
+    },
+    /// Keep `cell` unless a newer one is there; answer when this or a newer one is durable.
+    Write {
+        /// Raw user key.
+        key: Bytes,
+        /// With its version, which nobody changes.
+        cell: Cell,
+    },
+    /// Promise to refuse every ballot below this one.
+    Prepare {
+        /// Raw user key.
+        key: Bytes,
+        /// The proposer's.
+        ballot: Ballot,
+    },
+    /// Accept a proposal unless a higher ballot was promised.
+    Accept {
+        /// Raw user key.
+        key: Bytes,
+        /// Ballot and cell.
+        proposal: Proposal,
+    },
+    /// Cells of `range` in the order of the walk, tombstones included, up to `bytes` of them.
+    Page {
+        /// What is still to come.
+        range: Range,
+        /// How many bytes of keys and values the answer may have; at least one record comes.
+        bytes: u32,
+    },
+}
+
+/// Why a question has no answer. None of these says anything about the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The asker's topology is older than the fence of this member: adopt `epoch`, ask again.
+    Stale {
+        /// The fence.
+        epoch: u64,
+    },
+    /// Another cluster's question.
+    Foreign,
+    /// This member holds no copy of the key in the asker's epoch.
+    NotOwner,
+    /// A queue is full.
+    Busy,
+    /// No room on the disk for writes.
+    DiskFull,
+    /// What is stored does not match its checksum.
+    Damaged,
+    /// The time was over before the work was begun.
+    Late,
+    /// The version's clock is too far ahead to be believed.
+    ClockAhead,
+    /// The member stops, or its log failed.
+    Stopping,
+}
+
+/// The answer to a question. The shape follows the question, or it is `Refused`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To `Clock`.
+    Clock {
+        /// Not below any version that is stored there, nor below its wall clock.
+        hlc: u64,
+    },
+    /// To `Read`.
+    Cell(Option<Cell>),
+    /// To `Read`: the version that the asker knows is the newest here.
+    Same,
+    /// To `Write`: this version, the written one or a newer one, is durable.
+    Written(Version),
+    /// To `Prepare`: promised, durably.
+    Promised {
+        /// The newest cell.
+        stored: Option<Cell>,
+        /// The proposal accepted last. When `stored` is not older than it, its cell may have lost its
+        /// value: only version and author count then.
+        accepted: Option<Proposal>,
+    },
+    /// To `Accept`: accepted, durably.
+    Accepted,
+    /// To `Prepare` and `Accept`: a higher ballot was promised.
+    Outbid(Ballot),
+    /// To `Page`: records in the order of the walk, and where to go on if there is more.
+    Page {
+        /// Raw keys and their newest cells, tombstones included.
+        records: Vec<(Bytes, Cell)>,
+        /// The rest of the range; `None` when it was shown to its end.
+        rest: Option<Range>,
+    },
+    /// There is no answer.
+    Refused(Refused),
+}

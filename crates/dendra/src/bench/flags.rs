@@ -1,0 +1,249 @@
+//! The flags of `dendra bench` and of `dendra bench compare`, and the manual behind `--help`.
+//!
+//! ```text
+//! dendra bench [URL…] [flags]              Bench            measure
+//! dendra bench compare RUN RUN… [flags]    Bench::verb      lay runs over each other
+//! ```
+//!
+//! Invariants
+//! 1. Every flag stands under a heading that says what it decides.
+//!
+//! Not here: what the flags mean for the lab (`bench.rs`).
+//! See: docs/cli.md.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// `dendra bench`
+#[derive(Debug, Args)]
+#[command(after_long_help = MANUAL, before_long_help = PURPOSE)]
+#[command(args_conflicts_with_subcommands = true, subcommand_help_heading = "Or")]
+pub(crate) struct Bench {
+    /// Something else than measuring
+    #[command(subcommand)]
+    pub(crate) verb: Option<BenchVerb>,
+    /// Where the store is; several are the nodes of one store, and get equal shares
+    #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    pub(crate) urls: Vec<String>,
+    /// What to ask: get, put, mixed, scan, insert, delete, create, read-modify-write,
+    /// compare-and-set, or ycsb-a to ycsb-f
+    #[arg(long, value_name = "NAME", default_value = "get")]
+    #[arg(help_heading = "What to ask")]
+    pub(crate) workload: String,
+    /// Instead of the workload's own mix: get=0.8,put=0.2
+    #[arg(long, value_name = "OP=WEIGHT,…")]
+    #[arg(help_heading = "What to ask")]
+    pub(crate) mix: Option<String>,
+    /// Records that the workload knows
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(help_heading = "What to ask")]
+    pub(crate) keys: u64,
+    /// Write these records first; without it, keys that are not there are misses
+    #[arg(long)]
+    #[arg(help_heading = "What to ask")]
+    pub(crate) preload: bool,
+    /// Keys: uniform, zipfian, zipfian:0.8, latest, hotspot:0.2,0.8 (keys, requests), sequential
+    /// [default: the workload's own]
+    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = "What to ask")]
+    pub(crate) distribution: Option<String>,
+    /// Neighbouring numbers are neighbouring keys
+    #[arg(long)]
+    #[arg(help_heading = "What to ask")]
+    pub(crate) ordered_keys: bool,
+    /// Bytes of a value: 100, 10..1000, or lognormal:MEDIAN,SIGMA,MAX [default: 100; YCSB: 1000]
+    #[arg(long, value_name = "SIZE")]
+    #[arg(help_heading = "What to ask")]
+    pub(crate) value_bytes: Option<String>,
+    /// Share of gets that ask for a key that never was
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    #[arg(help_heading = "What to ask")]
+    pub(crate) miss_ratio: f64,
+    /// A scan asks for one to this many records
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(help_heading = "What to ask")]
+    pub(crate) scan_records: u32,
+    /// Seed of keys, sizes, values and arrivals: the same seed sends the same requests
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(help_heading = "What to ask")]
+    pub(crate) seed: u64,
+    /// Requests from a file instead: .tsv, .ndjson, or .log (an access log)
+    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = "What to ask")]
+    pub(crate) ammo: Option<PathBuf>,
+    /// Send the file's requests when it says, this many times as fast
+    #[arg(long, value_name = "SPEED", requires = "ammo", num_args = 0..=1, default_missing_value = "1")]
+    #[arg(help_heading = "What to ask")]
+    pub(crate) replay: Option<f64>,
+    /// Write the planned requests to this file, for --ammo
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["closed", "find_max"])]
+    #[arg(help_heading = "What to ask")]
+    pub(crate) record: Option<PathBuf>,
+    /// Requests a second, fixed in advance: 30000, 30k, steps:1000@10s,2000@10s, ramp:1000..9000,
+    /// burst:1000,20000@1s/10s
+    #[arg(long, value_name = "PLAN", default_value = "1000")]
+    #[arg(help_heading = "When to ask it")]
+    pub(crate) rate: String,
+    /// Arrivals that do not know of each other, instead of evenly spaced ones
+    #[arg(long)]
+    #[arg(help_heading = "When to ask it")]
+    pub(crate) poisson: bool,
+    /// Each connection waits for its answer before the next request: finds a throughput, hides stalls
+    #[arg(long, conflicts_with_all = ["rate", "poisson", "find_max", "overload"])]
+    #[arg(help_heading = "When to ask it")]
+    pub(crate) closed: bool,
+    /// Length of the measurement, and of each step of --find-max and --overload
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(help_heading = "When to ask it")]
+    pub(crate) duration: String,
+    /// The same load before it, not counted
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    #[arg(help_heading = "When to ask it")]
+    pub(crate) warmup: String,
+    /// Connections, all targets together. Beyond saturation (--find-max, --overload) each stands for
+    /// a client that waits: with too few of them the store never sees more than that many at once
+    #[arg(short, long, value_name = "N", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(dendra_lab::limits::CONNECTIONS_MAX)))]
+    #[arg(help_heading = "With how much at once")]
+    pub(crate) connections: u32,
+    /// Threads of the generator; each can send about 100,000 requests a second
+    #[arg(short, long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(dendra_lab::limits::THREADS_MAX)))]
+    #[arg(help_heading = "With how much at once")]
+    pub(crate) threads: u32,
+    /// Requests in flight on one connection
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(dendra_lab::limits::PIPELINE_MAX)))]
+    #[arg(help_heading = "With how much at once")]
+    pub(crate) pipeline: u32,
+    /// From its planned instant until a request is given up
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    #[arg(help_heading = "With how much at once")]
+    pub(crate) timeout: String,
+    /// Find the highest rate that holds --slo, from --rate upwards: doubles, bisects, repeats. Give it
+    /// many connections (256 or more): what waits for a free one never reaches the store
+    #[arg(long, requires = "slo")]
+    #[arg(help_heading = "Where it ends: saturation and beyond")]
+    pub(crate) find_max: bool,
+    /// What has to hold: p99<10ms,errors<0.1%
+    #[arg(long, value_name = "TERMS")]
+    #[arg(help_heading = "Where it ends: saturation and beyond")]
+    pub(crate) slo: Option<String>,
+    /// Afterwards, these multiples of the rate (of the one found), each followed by the rate itself
+    /// until it is normal again. Needs many connections, as --find-max does
+    #[arg(long, value_name = "2x,5x")]
+    #[arg(help_heading = "Where it ends: saturation and beyond")]
+    pub(crate) overload: Option<String>,
+    /// Path, or whole URL, for any other store: {key}, {key_base64}, {value}, {limit} are filled in
+    #[arg(long, value_name = "URL")]
+    #[arg(help_heading = "Any other store")]
+    pub(crate) url_template: Option<String>,
+    /// Body of every request, with the same places and {value_base64}
+    #[arg(long, value_name = "TEXT")]
+    #[arg(help_heading = "Any other store")]
+    pub(crate) body_template: Option<String>,
+    /// Method of every request
+    #[arg(long, value_name = "WORD")]
+    #[arg(help_heading = "Any other store")]
+    pub(crate) method: Option<String>,
+    /// A header line for every request; may be repeated
+    #[arg(long, value_name = "LINE")]
+    #[arg(help_heading = "Any other store")]
+    pub(crate) header: Vec<String>,
+    /// Added to the query of Dendra's own routes: ack=1&from=1
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        conflicts_with = "url_template"
+    )]
+    #[arg(help_heading = "Any other store")]
+    pub(crate) query: String,
+    /// Folder for run.json, summary.txt and report.html; made when it is not there
+    #[arg(long, value_name = "FOLDER")]
+    #[arg(help_heading = "What to keep")]
+    pub(crate) out: Option<PathBuf>,
+    /// Admin port of each URL, in their order: its /metrics go into the record
+    #[arg(long, value_name = "URL")]
+    #[arg(help_heading = "What to keep")]
+    pub(crate) admin: Vec<String>,
+    /// Profiles to take in the middle, from --admin: cpu,wall,alloc,lock
+    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    #[arg(help_heading = "What to keep")]
+    pub(crate) profile: Vec<String>,
+}
+
+/// `dendra bench VERB`
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchVerb {
+    /// Lay runs over each other: what differs by more than the noise of the repeats?
+    Compare(Compare),
+}
+
+/// `dendra bench compare`
+#[derive(Debug, Args)]
+#[command(after_long_help = COMPARE_MANUAL)]
+pub(crate) struct Compare {
+    /// Folders of --out, run.json files, or folders that hold several runs of one side
+    #[arg(value_name = "RUN", required = true, num_args = 2..)]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Where the page goes: curves over each other, tables, differential flame graphs
+    #[arg(short, long, value_name = "FILE", default_value = "compare.html")]
+    pub(crate) out: PathBuf,
+}
+
+const PURPOSE: &str = "\
+Sends what the workload says when the schedule says, and writes down what became of every request.
+Any HTTP/1.1 server can be the target. The generator needs Linux 5.11 or later.";
+
+const MANUAL: &str = "\
+What the figures are
+  Latency counts from the instant at which a request was due by the plan, not from when it could be
+  sent: a server that stalls for a second shows it. Service time, from the send, stands beside it.
+  Requests that were given up are in the response time with what they had waited; refused ones (429,
+  503, 507) and failed ones stand apart. A get of a key that is not there is a miss: write the keys
+  first (--preload) or look at the share of misses.
+
+When not to believe them
+  The generator watches itself. When more than 1 % of the requests left over 1 ms late, or one of its
+  threads had no time left, the verdict says that it was the bottleneck and the exit code is 6: give it
+  more --threads, its own cores, or a lower rate. A rate that the store cannot hold has no latency worth
+  the name: find the rate that it can (--find-max), and look below it.
+
+Rates          30000, 30k · steps:1000@10s,2000@10s · ramp:1000..9000 · burst:1000,20000@1s/10s
+Times          500ms, 10s, 2m, 1h; a number alone is seconds
+Objectives     p50, p99, p99.9 …<TIME · mean<TIME · max<TIME · errors<SHARE% · misses<SHARE%, with commas
+
+Examples
+  dendra bench --workload put --rate 30k --duration 60s --keys 1000000 --out runs/today
+  dendra bench --workload get --preload --keys 100000 --rate 20k --admin http://127.0.0.1:9080 \\
+         --profile cpu,wall --out runs/today
+  dendra bench --workload ycsb-b --preload --keys 100000 --connections 512 --duration 3s \\
+         --find-max --slo 'p99<10ms,errors<0.1%' --overload 2x,5x --out runs/knee
+  dendra bench http://127.0.0.1:80 --url-template '/{key}' --rate 5000
+  dendra bench http://127.0.0.1:2379 --workload put --method POST --url-template /v3/kv/put \\
+         --body-template '{\"key\":\"{key_base64}\",\"value\":\"{value_base64}\"}'
+  dendra bench compare runs/before runs/after
+
+Exit codes: 0 done · 1 the record cannot be written, or no rate held the objective · 2 unusable options ·
+5 the target is down, or answered nothing · 6 the generator was the bottleneck · 130 cut by Ctrl-C (the
+record is written).";
+
+const COMPARE_MANUAL: &str = "\
+A side is one thing that was measured, with its repeats. A folder without a run.json whose subfolders
+have one is a side, and then every RUN is a side of its own, named as it was given. Otherwise runs with
+the same command (apart from --out and --seed), target and versions are repeats of one side; when all
+are the same, each run is a side. The first side is what the others are compared with.
+
+A difference counts when each side has three valid runs or more, no run of one side lies among those of
+the other, and the medians are further apart than the widest range within a side. Take the repeats of
+the sides in turns: machines drift.
+
+  for i in 1 2 3; do
+    dendra bench http://127.0.0.1:8081 --rate 20k --out runs/old/$i
+    dendra bench http://127.0.0.1:8082 --rate 20k --out runs/new/$i
+  done
+  dendra bench compare runs/old runs/new --out compare.html
+
+Exit codes: 0 compared, whatever came out · 1 the page cannot be written · 2 a run cannot be read: it is
+not there, of another format, or no run.json · 6 a side has no valid run.";

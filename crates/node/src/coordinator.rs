@@ -1,0 +1,393 @@
+//! One client's operation, from its beginning to its outcome and a little longer.
+//!
+//! ```text
+//! GET            Read ──────────────────────────────► outcome        held by a write quorum
+//!                  └─► WriteBack ───────────────────► outcome
+//! PUT, DELETE    Clock ─► (Cover) ─► Write ─────────► outcome ─► lingers for the late ones
+//! conditional    Prepare ─► Accept ─► Write ────────► outcome        paxos.rs
+//! one member     Only ──────────────────────────────► outcome
+//! ```
+//!
+//! Invariants
+//! 1. One outcome, at the latest at the first `Tick` at or after the deadline; none once the client is gone.
+//! 2. One version for ever: what was sent under a version is never sent again under another one.
+//! 3. An answer counts in the round that asked for it, once per place.
+//! 4. `Known::NotApplied` is said only while no question that can change the key has left.
+//!
+//! Not here: what a member answers (`replica.rs`), who asks whom over what (`desk.rs`).
+//! See: docs/consistency.md.
+
+pub(crate) mod clock;
+pub(crate) mod only;
+pub(crate) mod paxos;
+pub(crate) mod read;
+pub(crate) mod scan;
+pub(crate) mod write;
+
+use crate::desk::{Desk, OpId, Purpose, Turn};
+use crate::ledger::NEVER;
+use crate::outcome::{Known, Outcome};
+use crate::places::Places;
+use crate::quorum::Quorum;
+use crate::ring::Partition;
+use crate::step::{ClientTicket, Effect};
+use crate::{admission::Refusal, member::MemberIndex};
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Ask, Condition, Operation, Refused};
+use dendra_base::{Cell, Key, Kind, Version, cell};
+
+/// Where an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Nothing was asked yet.
+    Begin,
+    /// Clocks are asked.
+    Clock,
+    /// The version, or the ballot, waits for its ceiling.
+    Cover,
+    /// The cell is on its way to its owners.
+    Write,
+    /// Copies are asked for.
+    Read,
+    /// What was read is on its way to those who lack it.
+    WriteBack,
+    /// Promises are asked for.
+    Prepare,
+    /// A proposal is on its way.
+    Accept,
+    /// Somebody else's proposal is being finished.
+    Finish,
+    /// A proposer rests.
+    BackOff,
+    /// The only member's store works.
+    Only,
+}
+
+/// Does an operation go on?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It has something to wait for.
+    Goes,
+    /// It is over; its entry can go.
+    Over,
+}
+
+/// What the client wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    Get,
+    Put,
+    Delete,
+}
+
+/// An operation under way.
+#[derive(Debug)]
+pub(crate) struct Op {
+    pub(crate) id: OpId,
+    /// `None` once the outcome was told, or nobody waits for it.
+    pub(crate) client: Option<ClientTicket>,
+    /// Was the outcome settled? Then the operation only lingers.
+    pub(crate) is_settled: bool,
+    pub(crate) intent: Intent,
+    pub(crate) stage: Stage,
+    pub(crate) round: u8,
+    pub(crate) quorum: Quorum,
+    pub(crate) partition: Partition,
+    pub(crate) key: Bytes,
+    pub(crate) deadline_us: u64,
+    /// When to do something although nobody answered.
+    pub(crate) alarm_us: u64,
+    /// Asked in this round.
+    pub(crate) asked: Places,
+    /// Asked in this round, without an answer.
+    pub(crate) pending: Places,
+    /// Answered in this round so that it counts.
+    pub(crate) good: Places,
+    /// Hold the newest cell.
+    pub(crate) holders: Places,
+    /// Hold something that fails its checksum.
+    pub(crate) damaged: Places,
+    /// Hold an older cell.
+    pub(crate) older: Places,
+    /// What is written, or the newest of what was read.
+    pub(crate) cell: Option<Cell>,
+    /// The version of the own copy, once it was read.
+    pub(crate) known: Option<Version>,
+    pub(crate) paxos: Option<Box<paxos::Paxos>>,
+    /// What the only member's store judges.
+    pub(crate) only_condition: Condition,
+}
+
+impl Op {
+    pub(crate) fn new(
+        client: ClientTicket,
+        key: Bytes,
+        partition: Partition,
+        operation: Operation,
+        quorum: Quorum,
+        deadline_us: u64,
+    ) -> Op {
+        let condition = operation.condition();
+        let (intent, cell) = match operation {
+            Operation::Get => (Intent::Get, None),
+            Operation::Put {
+                value, expiry_ms, ..
+            } => (
+                Intent::Put,
+                Some(entering(&key, Kind::Value, value, expiry_ms, quorum)),
+            ),
+            Operation::Delete { .. } => (
+                Intent::Delete,
+                Some(entering(&key, Kind::Tombstone, Bytes::new(), None, quorum)),
+            ),
+        };
+        // A conditional write keeps its value apart: its cell is the base that it builds on.
+        let (cell, paxos) = match (cell, condition) {
+            (cell, Condition::None) => (cell, None),
+            (None, _) => (None, None),
+            (Some(value), condition) => {
+                let paxos = paxos::Paxos::new(condition, value);
+                (None, Some(Box::new(paxos)))
+            }
+        };
+        Op {
+            id: 0,
+            client: Some(client),
+            is_settled: false,
+            intent,
+            stage: Stage::Begin,
+            round: 0,
+            quorum,
+            partition,
+            key,
+            deadline_us,
+            alarm_us: NEVER,
+            asked: Places::NONE,
+            pending: Places::NONE,
+            good: Places::NONE,
+            holders: Places::NONE,
+            damaged: Places::NONE,
+            older: Places::NONE,
+            cell,
+            known: None,
+            paxos,
+            only_condition: Condition::None,
+        }
+    }
+
+    /// The first questions.
+    pub(crate) fn begin(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+        if desk.topology.len() == 1 {
+            return self.begin_only(desk, turn);
+        }
+        match (self.intent, self.paxos.is_some()) {
+            (Intent::Get, _) => self.begin_read(desk, turn),
+            (_, true) => self.prepare(desk, turn),
+            (_, false) => self.begin_clock(desk, turn),
+        }
+    }
+
+    /// An answer to a question of this operation.
+    pub(crate) fn answered(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        place: u8,
+        round: u8,
+        answer: Answer,
+    ) -> Fate {
+        if round != self.round || !self.pending.has(place) {
+            return Fate::Goes;
+        }
+        self.pending.remove(place);
+        match self.stage {
+            Stage::Read => self.read_answered(desk, turn, place, answer),
+            Stage::WriteBack => self.write_back_answered(desk, turn, place, &answer),
+            Stage::Write => self.write_answered(desk, turn, place, &answer),
+            Stage::Prepare => self.prepare_answered(desk, turn, place, answer),
+            Stage::Accept => self.accept_answered(desk, turn, place, &answer),
+            Stage::Finish => self.finish_answered(desk, turn, place, &answer),
+            Stage::Begin | Stage::Clock | Stage::Cover | Stage::BackOff | Stage::Only => Fate::Goes,
+        }
+    }
+
+    /// The alarm rang, or the deadline passed.
+    pub(crate) fn due(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+        if turn.now.mono_us >= self.deadline_us {
+            return self.deadline_passed(desk, turn);
+        }
+        if turn.now.mono_us < self.alarm_us {
+            return Fate::Goes;
+        }
+        self.alarm_us = NEVER;
+        match self.stage {
+            Stage::Read => self.hedge(desk, turn),
+            Stage::BackOff => self.prepare(desk, turn),
+            Stage::Prepare | Stage::Accept => self.back_off(desk, turn),
+            Stage::Write => self.retry_secretly(desk, turn),
+            _ => Fate::Goes,
+        }
+    }
+
+    fn deadline_passed(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+        match self.stage {
+            Stage::Write if self.is_settled => return self.stop_lingering(desk, turn),
+            // Not told yet whether the store did it: its answer ends the entry.
+            Stage::Only => {
+                self.fail(turn, Known::Unknown);
+                return Fate::Goes;
+            }
+            Stage::Begin | Stage::Clock if self.good.is_empty() && self.asked.is_empty() => {
+                self.tell(turn, Outcome::DeadlinePassed, None);
+            }
+            _ => {
+                let known = self.known_if_failed();
+                self.fail(turn, known);
+            }
+        }
+        Fate::Over
+    }
+
+    /// What a failure now would mean for the record.
+    pub(crate) fn known_if_failed(&self) -> Known {
+        let may_be_stored = match (&self.paxos, self.intent) {
+            (_, Intent::Get) => false,
+            (Some(paxos), _) => paxos.may_be_chosen(),
+            (None, _) => matches!(self.stage, Stage::Write | Stage::Only),
+        };
+        if may_be_stored {
+            Known::Unknown
+        } else {
+            Known::NotApplied
+        }
+    }
+
+    /// Tells the client that too few answered.
+    pub(crate) fn fail(&mut self, turn: &mut Turn<'_>, known: Known) {
+        let outcome = Outcome::NotEnough {
+            got: self.good.len(),
+            quorum: self.quorum,
+            known,
+        };
+        self.tell(turn, outcome, None);
+    }
+
+    /// Tells the client, once.
+    pub(crate) fn tell(&mut self, turn: &mut Turn<'_>, outcome: Outcome, cell: Option<Cell>) {
+        self.is_settled = true;
+        if let Some(client) = self.client.take() {
+            turn.effects.push(Effect::Outcome {
+                client,
+                outcome,
+                acks: self.good.len(),
+                cell,
+            });
+        }
+    }
+
+    /// When to look at this operation again.
+    pub(crate) fn due_us(&self) -> u64 {
+        match self.stage {
+            // Settled, and only its store's answer can end it.
+            Stage::Only if self.is_settled => NEVER,
+            _ => self.deadline_us.min(self.alarm_us),
+        }
+    }
+
+    /// The owners that the operation addresses.
+    pub(crate) fn owners<'a>(&self, desk: &'a Desk) -> &'a [MemberIndex] {
+        &desk.ring.owners(self.partition)[..usize::from(self.quorum.from())]
+    }
+
+    /// Where this member stands among the owners.
+    pub(crate) fn own_place(&self, desk: &Desk) -> Option<u8> {
+        self.place_of(desk, desk.me)
+    }
+
+    /// Where a member stands among the owners.
+    pub(crate) fn place_of(&self, desk: &Desk, member: MemberIndex) -> Option<u8> {
+        let at = self
+            .owners(desk)
+            .iter()
+            .position(|owner| *owner == member)?;
+        Some(u8::try_from(at).expect("a topology has at most MEMBERS_MAX members"))
+    }
+
+    /// All places that the operation addresses.
+    pub(crate) fn everybody(&self) -> Places {
+        Places::first(self.quorum.from())
+    }
+
+    /// More than a half of the owners.
+    pub(crate) fn majority(&self) -> u8 {
+        self.quorum.from() / 2 + 1
+    }
+
+    /// Does a quorum of this operation meet every other one?
+    pub(crate) fn is_strict(&self) -> bool {
+        self.quorum.ack() >= self.majority()
+    }
+
+    /// Begins a round of questions: earlier ones count no more.
+    pub(crate) fn begin_round(&mut self, stage: Stage) {
+        self.stage = stage;
+        self.round = self.round.wrapping_add(1);
+        self.asked = Places::NONE;
+        self.pending = Places::NONE;
+        self.good = Places::NONE;
+        self.alarm_us = NEVER;
+    }
+
+    /// Asks the owner at `place`, in this round.
+    pub(crate) fn ask(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, place: u8, ask: Ask) {
+        self.asked.insert(place);
+        self.pending.insert(place);
+        let member = self.owners(desk)[usize::from(place)];
+        let purpose = Purpose::Op {
+            op: self.id,
+            place,
+            round: self.round,
+        };
+        desk.ask(turn, member, purpose, ask, self.deadline_us);
+    }
+
+    /// Can `needed` good answers still come together?
+    pub(crate) fn can_reach(&self, needed: u8) -> bool {
+        let open = self.everybody().without(self.asked).or(self.pending);
+        self.good.or(open).len() >= needed
+    }
+
+    /// Refuses the operation at the door.
+    pub(crate) fn overloaded(client: ClientTicket) -> Effect {
+        Effect::Outcome {
+            client,
+            outcome: Outcome::Overloaded {
+                refusal: Refusal::Requests,
+            },
+            acks: 0,
+            cell: None,
+        }
+    }
+}
+
+/// A cell as it enters the system: its version comes later.
+fn entering(key: &[u8], kind: Kind, value: Bytes, expiry_ms: Option<u64>, quorum: Quorum) -> Cell {
+    Cell {
+        version: Version::ZERO,
+        kind,
+        copies: quorum.from(),
+        expiry_ms,
+        checksum: cell::checksum(Key::user(key).as_stored(), &value),
+        value,
+    }
+}
+
+/// Is this answer the confirmation of a write?
+pub(crate) fn is_written(answer: &Answer) -> bool {
+    matches!(answer, Answer::Written(_))
+}
+
+/// Does this refusal say that the copy is damaged?
+pub(crate) fn is_damaged(answer: &Answer) -> bool {
+    matches!(answer, Answer::Refused(Refused::Damaged))
+}

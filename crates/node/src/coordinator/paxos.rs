@@ -1,0 +1,331 @@
+//! Conditional writes: consensus among the owners of one key about what follows one version.
+//!
+//! ```text
+//! Prepare ─ a majority promised ─► base = newest stored
+//!   │          a proposal above the base was accepted ─► ACCEPT it under the own ballot ─► Finish ─► Prepare
+//!   │          the own one is known to have won         ─► Write
+//!   │          the condition fails                      ─► base held by a majority ─► ConditionFailed
+//!   │          the condition holds                      ─► Accept(base's successor)
+//! Accept ─ a majority accepted ─► Write ─ `ack` ─► Stored, Deleted
+//! outbid ─► BackOff, with jitter ─► Prepare under a higher ballot
+//! ```
+//!
+//! Invariants
+//! 1. Nothing fits between a version and its successor: a plain write is before the base or after the
+//!    proposal, never between.
+//! 2. Rivals on one base propose the same version; the majority that accepted one of them makes
+//!    every later proposer of that version propose that one. Its author's ballot tells who won.
+//! 3. Once an acceptance left, this operation proposes nothing else, unless its version was given to
+//!    a rival for certain. When neither is certain, the outcome is "unknown".
+//! 4. A ballot is used once, and leaves only once its ceiling is durable.
+//!
+//! Not here: promises (`replica/protocol.rs`), the last round (`write.rs`).
+//! See: docs/consistency.md; Lamport, "The Part-Time Parliament"; Burke, Cheng, Lloyd, "Gryff", 2020.
+
+use super::{Fate, Op, Stage, is_written};
+use crate::desk::{Desk, Turn};
+use crate::limits::{BACK_OFF_US_MAX, BACK_OFF_US_MIN};
+use crate::outcome::{Known, Outcome};
+use crate::places::Places;
+use crate::planted::{Bug, is_planted};
+use dendra_base::peer::{Answer, Ask, Ballot, Condition, Proposal};
+use dendra_base::{Cell, Version};
+
+/// What a conditional write knows beside its operation.
+#[derive(Debug)]
+pub(crate) struct Paxos {
+    condition: Condition,
+    /// The client's value, without a version.
+    value: Cell,
+    ballot: Ballot,
+    attempt: u32,
+    is_outbid: bool,
+    /// What was accepted earlier, as those who promised say.
+    accepted: Vec<Proposal>,
+    /// What this round of acceptances is about.
+    proposal: Option<Proposal>,
+    /// The own proposal, from the moment when the first acceptance of it left.
+    own: Option<Own>,
+}
+
+/// A proposal of this operation.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    author: Ballot,
+    version: Version,
+}
+
+impl Paxos {
+    pub(crate) fn new(condition: Condition, value: Cell) -> Paxos {
+        Paxos {
+            condition,
+            value,
+            ballot: Ballot::ZERO,
+            attempt: 0,
+            is_outbid: false,
+            accepted: Vec::new(),
+            proposal: None,
+            own: None,
+        }
+    }
+
+    pub(crate) fn ballot(&self) -> Ballot {
+        self.ballot
+    }
+
+    /// The condition and the value, for a store that judges alone.
+    pub(crate) fn into_parts(self) -> (Condition, Cell) {
+        (self.condition, self.value)
+    }
+
+    /// May the own proposal be the one that is chosen?
+    pub(crate) fn may_be_chosen(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// The proposal of the highest ballot among those that `wanted` lets pass.
+    fn highest(&self, wanted: impl Fn(Version) -> bool) -> Option<&Proposal> {
+        let passing = self.accepted.iter().filter(|p| wanted(p.cell.version));
+        passing.max_by_key(|p| p.ballot)
+    }
+}
+
+impl Op {
+    fn paxos_mut(&mut self) -> &mut Paxos {
+        self.paxos
+            .as_mut()
+            .expect("only conditional writes come here")
+    }
+
+    /// A new ballot, and promises for it.
+    pub(crate) fn prepare(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+        let ballot = Ballot {
+            hlc: desk.tick(turn),
+            origin: desk.origin,
+        };
+        let paxos = self.paxos_mut();
+        paxos.ballot = ballot;
+        paxos.is_outbid = false;
+        paxos.accepted.clear();
+        self.cell = None;
+        self.holders = Places::NONE;
+        self.older = Places::NONE;
+        self.send_when_covered(desk, turn)
+    }
+
+    pub(crate) fn send_prepare(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+        self.begin_round(Stage::Prepare);
+        let ballot = self.paxos_mut().ballot;
+        for place in self.everybody().iter() {
+            let key = self.key.clone();
+            self.ask(desk, turn, place, Ask::Prepare { key, ballot });
+        }
+        Fate::Goes
+    }
+
+    /// An owner promised, or did not.
+    pub(crate) fn prepare_answered(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        place: u8,
+        answer: Answer,
+    ) -> Fate {
+        if let Answer::Promised { stored, accepted } = answer {
+            self.good.insert(place);
+            if !is_planted(Bug::ConditionOnStaleBase) || self.good.len() == 1 {
+                self.take_copy(place, stored);
+            }
+            self.paxos_mut().accepted.extend(accepted);
+            if self.good.len() >= self.majority() {
+                return self.decide(desk, turn);
+            }
+            return Fate::Goes;
+        }
+        self.not_served(desk, turn, &answer)
+    }
+
+    /// An owner neither promised nor accepted.
+    fn not_served(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, answer: &Answer) -> Fate {
+        if let Answer::Outbid(ballot) = answer {
+            self.paxos_mut().is_outbid = true;
+            // A clock that is not believed is not followed; the promise was not given either.
+            let _ = desk.hlc.observe(ballot.hlc, turn.now.wall_ms);
+            // The others may do; but nobody waits long for those who may never answer.
+            self.alarm_us = self.alarm_us.min(turn.now.mono_us + BACK_OFF_US_MIN);
+        }
+        if self.can_reach(self.majority()) {
+            return Fate::Goes;
+        }
+        if self.paxos_mut().is_outbid {
+            return self.back_off(desk, turn);
+        }
+        let known = self.known_if_failed();
+        self.fail(turn, known);
+        Fate::Over
+    }
+
+    /// Rests, so that a rival can finish.
+    pub(crate) fn back_off(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+        self.begin_round(Stage::BackOff);
+        let paxos = self.paxos_mut();
+        let pause_us = BACK_OFF_US_MIN << paxos.attempt.min(16);
+        paxos.attempt += 1;
+        let pause_us = desk.prng.below(pause_us.min(BACK_OFF_US_MAX));
+        self.alarm_us = turn.now.mono_us + 1 + pause_us;
+        Fate::Goes
+    }
+
+    /// A majority promised: what is the base, and what follows it?
+    fn decide(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+        let base = self
+            .cell
+            .as_ref()
+            .map_or(Version::ZERO, |cell| cell.version);
+        let live = self
+            .cell
+            .as_ref()
+            .filter(|cell| cell.as_ref().is_live(turn.now.wall_ms))
+            .map(|cell| cell.version);
+        let paxos = self.paxos_mut();
+        let open = paxos.highest(|version| version > base).cloned();
+        if let Some(open) = open.filter(|_| !is_planted(Bug::ForgetForeignProposal)) {
+            let mut cell = open.cell;
+            if is_planted(Bug::FinishUnderNewVersion) {
+                cell.version = cell.version.successor();
+            }
+            return self.propose(desk, turn, open.author, cell);
+        }
+        if let Some(own) = paxos.own {
+            if own.version > base {
+                // Nobody of a majority accepted it, and nothing newer came: it is proposed again.
+                let cell = paxos.own_cell(own.version);
+                return self.propose(desk, turn, own.author, cell);
+            }
+            let winner = paxos.highest(|version| version == own.version);
+            let winner = winner.map(|winner| winner.author);
+            let is_decided = own.version == base;
+            let is_won =
+                is_decided && (winner == Some(own.author) || is_planted(Bug::WinnerByVersionAlone));
+            if is_won {
+                self.cell = Some(paxos.own_cell(own.version));
+                return self.send_write(desk, turn);
+            }
+            if !is_decided || winner.is_none() {
+                self.fail(turn, Known::Unknown);
+                return Fate::Over;
+            }
+            // The version is a rival's, for ever: the own proposal never happened.
+            paxos.own = None;
+        }
+        if !paxos.condition.holds(live) {
+            let is_settled =
+                self.cell.is_none() || self.is_held() || is_planted(Bug::SkipBaseSettlement);
+            if is_settled {
+                return self.tell_condition_failed(turn);
+            }
+            return self.write_back(desk, turn);
+        }
+        let own = Own {
+            author: paxos.ballot,
+            version: base.successor(),
+        };
+        let cell = paxos.own_cell(own.version);
+        paxos.own = Some(own);
+        self.propose(desk, turn, own.author, cell)
+    }
+
+    /// Asks all owners to accept a proposal under the own ballot.
+    fn propose(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        author: Ballot,
+        cell: Cell,
+    ) -> Fate {
+        self.begin_round(Stage::Accept);
+        let paxos = self.paxos_mut();
+        let proposal = Proposal {
+            ballot: paxos.ballot,
+            author,
+            cell,
+        };
+        paxos.proposal = Some(proposal.clone());
+        for place in self.everybody().iter() {
+            let (key, proposal) = (self.key.clone(), proposal.clone());
+            self.ask(desk, turn, place, Ask::Accept { key, proposal });
+        }
+        Fate::Goes
+    }
+
+    /// An owner accepted, or did not.
+    pub(crate) fn accept_answered(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        place: u8,
+        answer: &Answer,
+    ) -> Fate {
+        if *answer != Answer::Accepted {
+            return self.not_served(desk, turn, answer);
+        }
+        self.good.insert(place);
+        if self.good.len() < self.majority() {
+            return Fate::Goes;
+        }
+        let paxos = self.paxos_mut();
+        let chosen = paxos.proposal.take().expect("a proposal is under way");
+        let is_own = paxos.own.is_some_and(|own| own.author == chosen.author);
+        self.cell = Some(chosen.cell);
+        if is_own {
+            return self.send_write(desk, turn);
+        }
+        self.begin_round(Stage::Finish);
+        self.send_cell(desk, turn);
+        Fate::Goes
+    }
+
+    /// An owner holds what was finished for somebody else, or does not.
+    pub(crate) fn finish_answered(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        place: u8,
+        answer: &Answer,
+    ) -> Fate {
+        if is_written(answer) {
+            self.good.insert(place);
+        }
+        if self.good.len() >= self.majority() {
+            return self.prepare(desk, turn);
+        }
+        if self.can_reach(self.majority()) {
+            return Fate::Goes;
+        }
+        let known = self.known_if_failed();
+        self.fail(turn, known);
+        Fate::Over
+    }
+
+    /// Tells the client that the condition does not hold of a base that a majority holds.
+    pub(crate) fn tell_condition_failed(&mut self, turn: &mut Turn<'_>) -> Fate {
+        let live = self
+            .cell
+            .as_ref()
+            .filter(|cell| cell.as_ref().is_live(turn.now.wall_ms));
+        let current = live.map(|cell| cell.version);
+        // A value may have expired since it was judged: then it is gone, and the condition that
+        // wanted it gone failed a moment too early. Both are true at some point of the operation.
+        self.tell(turn, Outcome::ConditionFailed { current }, None);
+        Fate::Over
+    }
+}
+
+impl Paxos {
+    fn own_cell(&self, version: Version) -> Cell {
+        Cell {
+            version,
+            ..self.value.clone()
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! One page of a scan over the whole cluster: a page of every member, merged.
+//!
+//! ```text
+//! member a   k1 k2 · k4 | rest k5            covered: keys below the smallest beginning of a rest
+//! member b   k1 · k3 k4 k6 k7 | rest k8      shown:   k1 k2 k3 k4, the newest of each, if it lives
+//! member c   · k2 k3 | end                   rest:    k5
+//! ```
+//!
+//! Invariants
+//! 1. A key is shown once, with the newest cell of all answers, and only where all answers cover it.
+//! 2. Without a majority of the owners of every partition nothing is shown: a page that is shown has
+//!    every record whose write was acknowledged at the default level before the page was asked for.
+//! 3. A page holds a record, or is the last one: parts without live records are walked over here.
+//! 4. Memory: one page per member, `SCANS_MAX` scans.
+//!
+//! Not here: one moment for all pages; nobody promises that.
+//! See: docs/consistency.md.
+
+use crate::desk::{Desk, Purpose, Turn};
+use crate::ledger::NEVER;
+use crate::limits::SCAN_PATIENCE_US;
+use crate::member::MemberIndex;
+use crate::places::Places;
+use crate::step::{ClientTicket, Effect};
+use bytes::Bytes;
+use dendra_base::Cell;
+use dendra_base::peer::{Answer, Ask, Range};
+
+/// A page of a client's scan under way.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) id: u64,
+    pub(crate) client: Option<ClientTicket>,
+    range: Range,
+    bytes: u32,
+    deadline_us: u64,
+    patience_us: u64,
+    /// Pages asked for one after the other, until one has something to show.
+    round: u32,
+    /// Members that have not answered.
+    pending: Places,
+    answered: Places,
+    records: Vec<(Bytes, Cell)>,
+    /// The rests of those who have one begin here, at the earliest.
+    rest: Option<Range>,
+}
+
+/// Does a scan go on?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scanning {
+    Goes,
+    Over,
+}
+
+impl Scan {
+    pub(crate) fn new(client: ClientTicket, range: Range, bytes: u32, deadline_us: u64) -> Scan {
+        Scan {
+            id: 0,
+            client: Some(client),
+            range,
+            bytes,
+            deadline_us,
+            patience_us: NEVER,
+            round: 0,
+            pending: Places::NONE,
+            answered: Places::NONE,
+            records: Vec::new(),
+            rest: None,
+        }
+    }
+
+    /// When to look at this scan again.
+    pub(crate) fn due_us(&self) -> u64 {
+        self.deadline_us.min(self.patience_us)
+    }
+
+    /// Too many scans are under way, or the time is over.
+    pub(crate) fn refuse(&mut self, turn: &mut Turn<'_>) -> Scanning {
+        let rest = Some(self.range.clone());
+        self.tell(turn, Vec::new(), rest, false)
+    }
+
+    /// Asks all members for their next page.
+    pub(crate) fn ask(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
+        self.round = self.round.wrapping_add(1);
+        self.answered = Places::NONE;
+        self.pending = Places::first(desk.topology.len());
+        self.records.clear();
+        self.rest = None;
+        self.patience_us = turn.now.mono_us + SCAN_PATIENCE_US;
+        for member in (0..desk.topology.len()).map(MemberIndex) {
+            let purpose = Purpose::Page {
+                scan: self.id,
+                member,
+                round: self.round,
+            };
+            let (range, bytes) = (self.range.clone(), self.bytes);
+            let ask = Ask::Page { range, bytes };
+            desk.ask(turn, member, purpose, ask, self.deadline_us);
+        }
+    }
+
+    /// A member's page, or none.
+    pub(crate) fn answered(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        member: MemberIndex,
+        round: u32,
+        answer: Answer,
+    ) -> Scanning {
+        if round != self.round || !self.pending.has(member.0) {
+            return Scanning::Goes;
+        }
+        self.pending.remove(member.0);
+        if let Answer::Page { records, rest } = answer {
+            self.answered.insert(member.0);
+            self.records.extend(records);
+            if let Some(rest) = rest {
+                self.rest = Some(match self.rest.take() {
+                    Some(known) if is_before(&known, &rest) => known,
+                    _ => rest,
+                });
+            }
+        }
+        let is_impatient = self.patience_us == NEVER;
+        if self.pending.is_empty() || (is_impatient && self.is_enough(desk)) {
+            return self.conclude(desk, turn);
+        }
+        Scanning::Goes
+    }
+
+    /// Time went by: whoever is late can be done without, perhaps.
+    pub(crate) fn due(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Scanning {
+        self.patience_us = NEVER;
+        if turn.now.mono_us >= self.deadline_us || self.is_enough(desk) {
+            return self.conclude(desk, turn);
+        }
+        Scanning::Goes
+    }
+
+    /// Did a majority of the owners of every partition answer?
+    fn is_enough(&self, desk: &Desk) -> bool {
+        let copies = usize::from(desk.topology.copies());
+        let has = |member: &&MemberIndex| self.answered.has(member.0);
+        self.answered.len() == desk.topology.len()
+            || desk.ring.all().all(|partition| {
+                let owners = &desk.ring.owners(partition)[..copies];
+                owners.iter().filter(has).count() > copies / 2
+            })
+    }
+
+    fn conclude(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Scanning {
+        if !self.is_enough(desk) {
+            let rest = Some(self.range.clone());
+            return self.tell(turn, Vec::new(), rest, false);
+        }
+        let (records, rest) = self.merged(turn.now.wall_ms);
+        match rest {
+            Some(rest) if records.is_empty() && turn.now.mono_us < self.deadline_us => {
+                self.range = rest;
+                self.ask(desk, turn);
+                Scanning::Goes
+            }
+            rest => self.tell(turn, records, rest, true),
+        }
+    }
+
+    /// The live records that all answers cover, up to the page's size, and what is still to come.
+    fn merged(&mut self, wall_ms: u64) -> (Vec<(Bytes, Cell)>, Option<Range>) {
+        let is_reverse = self.range.is_reverse;
+        let mut records = std::mem::take(&mut self.records);
+        records.sort_unstable_by(|(a, older), (b, newer)| {
+            let by_key = if is_reverse { b.cmp(a) } else { a.cmp(b) };
+            by_key.then(newer.version.cmp(&older.version))
+        });
+        records.dedup_by(|next, kept| next.0 == kept.0);
+        let mut rest = self.rest.take();
+        let mut shown: Vec<(Bytes, Cell)> = Vec::new();
+        let mut bytes = 0;
+        for (key, cell) in records {
+            if rest.as_ref().is_some_and(|rest| is_in(rest, &key)) {
+                break;
+            }
+            if bytes >= self.bytes as usize {
+                rest = Some(from(&self.range, key, shown.last()));
+                break;
+            }
+            if cell.as_ref().is_live(wall_ms) {
+                bytes += key.len() + cell.value.len();
+                shown.push((key, cell));
+            }
+        }
+        (shown, rest)
+    }
+
+    fn tell(
+        &mut self,
+        turn: &mut Turn<'_>,
+        records: Vec<(Bytes, Cell)>,
+        rest: Option<Range>,
+        is_complete: bool,
+    ) -> Scanning {
+        if let Some(client) = self.client.take() {
+            turn.effects.push(Effect::Scanned {
+                client,
+                records,
+                rest,
+                is_complete,
+            });
+        }
+        Scanning::Over
+    }
+}
+
+/// Does a walk come to the rest `a` before it comes to `b`?
+fn is_before(a: &Range, b: &Range) -> bool {
+    match a.is_reverse {
+        true => a.end > b.end,
+        false => a.start < b.start,
+    }
+}
+
+/// Is a key still to come?
+fn is_in(rest: &Range, key: &Bytes) -> bool {
+    match rest.is_reverse {
+        true => rest.end.as_ref().is_none_or(|end| key < end),
+        false => *key >= rest.start,
+    }
+}
+
+/// The rest of a range from `key` on, or behind the last record that was shown.
+fn from(range: &Range, key: Bytes, last: Option<&(Bytes, Cell)>) -> Range {
+    match range.is_reverse {
+        true => Range {
+            end: last.map_or_else(|| range.end.clone(), |(last, _)| Some(last.clone())),
+            ..range.clone()
+        },
+        false => Range {
+            start: key,
+            ..range.clone()
+        },
+    }
+}

@@ -1,0 +1,275 @@
+//! What all machines of a node work with: the clock, the table of owners, open questions, open
+//! orders to the store, and the list of effects that grows while a step lasts.
+//!
+//! ```text
+//! machine ── ask(member, question) ──► another member   Effect::Ask, an entry of `asks`
+//!                                      this member      replica, and the answer in `inbox`
+//!         ── order(effect)         ──► own store        an entry of `orders`
+//!         ◄─ inbox ── answers of the own replica, and refusals of questions that never left
+//! ```
+//!
+//! Invariants
+//! 1. An answer that names no entry is dropped: late ones, repeated ones, those of a life before.
+//! 2. `inbox` is empty between two steps: nothing waits there for a world to come by.
+//! 3. What is open per peer, and in sum, is bounded; at the bound a question is refused here.
+//!
+//! Not here: what an answer means (`coordinator/`), how a question is answered (`replica/`).
+//! See: docs/overload.md.
+
+use crate::health::Health;
+use crate::hints::HintRoom;
+use crate::hlc::Hlc;
+use crate::ledger::Ledger;
+use crate::limits::{PEER_ASKS_MAX, REPLICA_JOBS_MAX};
+use crate::member::MemberIndex;
+use crate::node::NodeConfig;
+use crate::planted::{Bug, is_planted};
+use crate::replica;
+use crate::ring::Ring;
+use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
+use crate::topology::Topology;
+use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
+use dendra_base::{Prng, Version};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// An operation's entry.
+pub(crate) type OpId = u64;
+
+/// One step: the time, and what is to be done.
+pub(crate) struct Turn<'a> {
+    pub(crate) now: Now,
+    pub(crate) effects: &'a mut Vec<Effect>,
+}
+
+/// What an answer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// An operation asked it in its `round`, of the owner at `place`.
+    Op { op: OpId, place: u8, round: u8 },
+    /// A clock probe that serves many operations.
+    Probe { probe: u64, member: MemberIndex },
+    /// A hint is delivered, in one of the keeper's walks.
+    Hint { walk: u32, slot: u16 },
+    /// A member's page of a scan.
+    Page {
+        scan: u64,
+        member: MemberIndex,
+        round: u32,
+    },
+    /// Nobody waits: a repair that may fail.
+    Nobody,
+}
+
+/// A question that has no answer yet.
+#[derive(Debug)]
+pub(crate) struct OpenAsk {
+    pub(crate) member: MemberIndex,
+    pub(crate) purpose: Purpose,
+    pub(crate) sent_us: u64,
+}
+
+/// Who gets an answer of this member.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Requester {
+    /// Another member.
+    Peer(Asker),
+    /// A machine of this node.
+    Own(Purpose),
+}
+
+/// An order to the own store that is not done yet.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// A copy is read.
+    Read {
+        requester: Requester,
+        known: Option<Version>,
+    },
+    /// A copy is written.
+    Write { requester: Requester },
+    /// A promise or an acceptance is under way.
+    Protocol(Box<replica::protocol::Job>),
+    /// The only member of a cluster does a client's operation.
+    Only { op: OpId },
+    /// A part of a range is read for a scan.
+    Page { requester: Requester, range: Range },
+    /// A hint is kept.
+    HintKept { bytes: u64 },
+    /// A hint is deleted.
+    HintGone { bytes: u64 },
+    /// A part of the hints is read.
+    HintPage { walk: u32 },
+}
+
+/// See the module.
+pub(crate) struct Desk {
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) ring: Arc<Ring>,
+    pub(crate) me: MemberIndex,
+    pub(crate) origin: u32,
+    pub(crate) hlc: Arc<Hlc>,
+    pub(crate) hints: Arc<HintRoom>,
+    pub(crate) prng: Prng,
+    pub(crate) health: Health,
+    pub(crate) asks: Ledger<OpenAsk>,
+    pub(crate) orders: Ledger<Order>,
+    pub(crate) inbox: VecDeque<(Purpose, Answer)>,
+    /// Operations that want a clock round with the next probe.
+    pub(crate) unclocked: Vec<OpId>,
+    /// Operations whose version waits for its ceiling.
+    pub(crate) uncovered: Vec<OpId>,
+    open_asks: Vec<u32>,
+}
+
+impl Desk {
+    pub(crate) fn new(config: NodeConfig) -> Desk {
+        let members = config.topology.members().len();
+        let mut prng = Prng::named(config.seed, "node");
+        Desk {
+            me: config.me,
+            origin: config.origin,
+            hlc: config.hlc,
+            hints: config.hints,
+            health: Health::new(members),
+            asks: Ledger::new(prng.next_u64()),
+            orders: Ledger::new(prng.next_u64()),
+            inbox: VecDeque::new(),
+            unclocked: Vec::new(),
+            uncovered: Vec::new(),
+            open_asks: vec![0; members],
+            prng,
+            topology: config.topology,
+            ring: config.ring,
+        }
+    }
+
+    /// Asks a member, perhaps this one. Every question gets an answer in `inbox` or by
+    /// `Event::Answered`, or none at all.
+    pub(crate) fn ask(
+        &mut self,
+        turn: &mut Turn<'_>,
+        member: MemberIndex,
+        purpose: Purpose,
+        ask: Ask,
+        deadline_us: u64,
+    ) {
+        if member == self.me {
+            replica::begin(self, turn, Requester::Own(purpose), ask, deadline_us);
+            return;
+        }
+        let open = &mut self.open_asks[member.at()];
+        if !self.health.is_up(member) || *open >= PEER_ASKS_MAX {
+            self.inbox
+                .push_back((purpose, Answer::Refused(Refused::Busy)));
+            return;
+        }
+        *open += 1;
+        let sent_us = turn.now.mono_us;
+        let entry = OpenAsk {
+            member,
+            purpose,
+            sent_us,
+        };
+        let id = self.asks.insert(entry, deadline_us);
+        let left_us = deadline_us.saturating_sub(sent_us);
+        // Rounded up: zero means that the time is over.
+        let left_ms = u32::try_from(left_us.div_ceil(1_000)).unwrap_or(u32::MAX);
+        turn.effects.push(Effect::Ask {
+            member,
+            id,
+            stamp: Stamp {
+                cluster: self.topology.id(),
+                epoch: self.topology.epoch(),
+                left_ms,
+            },
+            ask,
+        });
+    }
+
+    /// The open question that an answer of `member` is for.
+    pub(crate) fn answered(
+        &mut self,
+        turn: &Turn<'_>,
+        member: MemberIndex,
+        id: AskId,
+    ) -> Option<Purpose> {
+        let is_its = self.asks.find(id).is_some_and(|ask| ask.member == member);
+        if !is_its && !is_planted(Bug::LateAnswerCounts) {
+            return None;
+        }
+        let ask = self.asks.remove(id)?;
+        self.open_asks[ask.member.at()] -= 1;
+        self.health
+            .answered(ask.member, ask.sent_us, turn.now.mono_us);
+        Some(ask.purpose)
+    }
+
+    /// Gives up a question that nobody answered in its time.
+    pub(crate) fn give_up(&mut self, turn: &Turn<'_>, id: AskId) {
+        if let Some(ask) = self.asks.remove(id) {
+            self.open_asks[ask.member.at()] -= 1;
+            self.health.late(ask.member, ask.sent_us, turn.now.mono_us);
+            self.inbox
+                .push_back((ask.purpose, Answer::Refused(Refused::Late)));
+        }
+    }
+
+    /// A link came up or went down. Questions over a lost link get no answer: they are refused.
+    pub(crate) fn set_link(&mut self, member: MemberIndex, is_up: bool) {
+        self.health.set_up(member, is_up);
+        if is_up {
+            return;
+        }
+        let lost: Vec<AskId> = self
+            .asks
+            .iter()
+            .filter_map(|(id, ask)| (ask.member == member).then_some(id))
+            .collect();
+        for id in lost {
+            if let Some(ask) = self.asks.remove(id) {
+                self.open_asks[member.at()] -= 1;
+                self.inbox
+                    .push_back((ask.purpose, Answer::Refused(Refused::Busy)));
+            }
+        }
+    }
+
+    /// Is there room for another question of a peer?
+    pub(crate) fn has_room(&self) -> bool {
+        self.orders.len() < REPLICA_JOBS_MAX
+    }
+
+    /// Opens an order to the store.
+    pub(crate) fn order(&mut self, order: Order) -> StoreTicket {
+        self.orders.insert(order, crate::ledger::NEVER)
+    }
+
+    /// Gives an answer to whoever asked.
+    pub(crate) fn reply(&mut self, turn: &mut Turn<'_>, requester: Requester, answer: Answer) {
+        match requester {
+            Requester::Peer(asker) => turn.effects.push(Effect::Reply { asker, answer }),
+            Requester::Own(Purpose::Nobody) => {}
+            Requester::Own(purpose) => self.inbox.push_back((purpose, answer)),
+        }
+    }
+
+    /// The next value of the clock, later than everything that was observed.
+    pub(crate) fn tick(&self, turn: &Turn<'_>) -> u64 {
+        if is_planted(Bug::SameVersionTwice) {
+            return self.hlc.shown(turn.now.wall_ms);
+        }
+        self.hlc.tick(turn.now.wall_ms)
+    }
+}
+
+/// A failure of the own store, in the words of an answer.
+pub(crate) fn refused(failure: StoreFailure) -> Refused {
+    match failure {
+        StoreFailure::Busy | StoreFailure::NotApplied => Refused::Busy,
+        StoreFailure::DiskFull => Refused::DiskFull,
+        StoreFailure::Damaged => Refused::Damaged,
+        StoreFailure::Late => Refused::Late,
+        StoreFailure::Poisoned => Refused::Stopping,
+    }
+}

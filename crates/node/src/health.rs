@@ -1,0 +1,139 @@
+//! How the other members do, as seen from here: whom to ask first, and when to ask somebody else.
+//!
+//! ```text
+//! answer  ──► latency = 7/8 latency + 1/8 sample        spread likewise, of the distance to it
+//! no answer in time ──► counts as a sample as long as the wait
+//! hedge   ──► latency + 4 spread of the one that is asked, between 1 ms and 50 ms
+//! ```
+//!
+//! Invariants
+//! 1. Health decides about order and patience, never about safety: any member may be asked, and no
+//!    answer counts more than another.
+//! 2. A member without a link is not asked; it is known to be one until the world says otherwise.
+//!
+//! Not here: retries (there are none), quorums.
+//! See: Jacobson, "Congestion Avoidance and Control", 1988, for the estimate.
+
+use crate::limits::{HEDGE_US_MAX, HEDGE_US_MIN};
+use crate::member::MemberIndex;
+
+/// What is known of one member.
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    is_up: bool,
+    latency_us: u64,
+    spread_us: u64,
+}
+
+/// What is known of all members.
+#[derive(Debug)]
+pub(crate) struct Health {
+    peers: Vec<Peer>,
+}
+
+impl Health {
+    /// Nothing is known: all have links, and the patience of a fresh link.
+    pub(crate) fn new(members: usize) -> Health {
+        let fresh = Peer {
+            is_up: true,
+            latency_us: HEDGE_US_MIN,
+            spread_us: HEDGE_US_MIN,
+        };
+        Health {
+            peers: vec![fresh; members],
+        }
+    }
+
+    /// Is there a link?
+    pub(crate) fn is_up(&self, member: MemberIndex) -> bool {
+        self.peers[member.at()].is_up
+    }
+
+    /// A link came up, or the last one went down.
+    pub(crate) fn set_up(&mut self, member: MemberIndex, is_up: bool) {
+        self.peers[member.at()].is_up = is_up;
+    }
+
+    /// A member answered a question that was sent at `sent_us`.
+    pub(crate) fn answered(&mut self, member: MemberIndex, sent_us: u64, now_us: u64) {
+        self.peers[member.at()].sample(now_us.saturating_sub(sent_us));
+    }
+
+    /// A member did not answer in the time that was given to it.
+    pub(crate) fn late(&mut self, member: MemberIndex, sent_us: u64, now_us: u64) {
+        self.peers[member.at()].sample(now_us.saturating_sub(sent_us));
+    }
+
+    /// The smaller, the sooner it is asked.
+    pub(crate) fn cost(&self, member: MemberIndex) -> u64 {
+        let peer = self.peers[member.at()];
+        // Whole steps of an eighth of a millisecond: noise does not change the order of the ring.
+        let down = if peer.is_up { 0 } else { 1 << 40 };
+        down + ((peer.latency_us + 2 * peer.spread_us) >> 7)
+    }
+
+    /// How long to wait for this member before another one is asked as well.
+    pub(crate) fn patience_us(&self, member: MemberIndex) -> u64 {
+        let peer = self.peers[member.at()];
+        (peer.latency_us + 4 * peer.spread_us).clamp(HEDGE_US_MIN, HEDGE_US_MAX)
+    }
+}
+
+impl Peer {
+    fn sample(&mut self, us: u64) {
+        // A pause of the whole process is no news about the peer: nothing counts above a second.
+        let us = us.min(1_000_000);
+        self.spread_us = (7 * self.spread_us + us.abs_diff(self.latency_us)) / 8;
+        self.latency_us = (7 * self.latency_us + us) / 8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: MemberIndex = MemberIndex(0);
+    const B: MemberIndex = MemberIndex(1);
+
+    #[test]
+    fn a_slow_member_is_asked_last_and_comes_back() {
+        let mut health = Health::new(2);
+        assert_eq!(health.cost(A), health.cost(B));
+        let mut now = 0;
+        for _ in 0..60 {
+            now += 100_000;
+            health.answered(A, now - 200, now);
+            health.answered(B, now - 40_000, now);
+        }
+        assert!(health.cost(B) > 10 * health.cost(A));
+        assert_eq!(
+            health.patience_us(A),
+            HEDGE_US_MIN,
+            "a fifth of a millisecond"
+        );
+        assert!((40_000..=HEDGE_US_MAX).contains(&health.patience_us(B)));
+        for _ in 0..120 {
+            now += 100_000;
+            health.answered(B, now - 200, now);
+        }
+        assert_eq!(health.cost(B), health.cost(A));
+    }
+
+    #[test]
+    fn silence_counts_as_slowness() {
+        let mut health = Health::new(2);
+        for wait in 1..10 {
+            health.late(A, 0, wait * 10_000);
+        }
+        assert!(health.cost(A) > health.cost(B));
+    }
+
+    #[test]
+    fn a_member_without_a_link_comes_last() {
+        let mut health = Health::new(2);
+        health.answered(B, 0, 1_000_000);
+        health.set_up(A, false);
+        assert!(health.cost(A) > health.cost(B));
+        assert!(!health.is_up(A) && health.is_up(B));
+    }
+}

@@ -1,0 +1,363 @@
+//! What a folder remembers of itself and of its peers, so that an empty or an older disk is not
+//! taken for the member that it replaces.
+//!
+//! ```text
+//! key "self"         Own     node id, number of starts, home: cluster, url, topology, fence
+//! key "peer/<url>"   Peer    node id, highest number of starts that was seen
+//!
+//! at a start        Own::start(remembered, …)      -> the record to make durable, or why not to open
+//! at a handshake    judge(url, claim, remembered)  -> known, to be made durable first, or refused
+//! ```
+//!
+//! A member that lost its disk has forgotten what it promised and acknowledged. Counted as before,
+//! it makes a majority of one old and one empty copy, and an acknowledged write is gone. The
+//! same is true of a disk that was rolled back to an image.
+//!
+//! Invariants
+//! 1. The number of starts rises by one at each start and is durable before a peer hears it; a
+//!    member that shows a lower one than a peer has seen was rolled back.
+//! 2. A folder has one home for its life: one cluster, one url. Another topology takes another
+//!    epoch, and epochs only rise.
+//! 3. An outdated folder stays outdated, however often it is started.
+//!
+//! Not here: reading and writing the records (crate `server`), the handshake (crate `wire`).
+//! See: docs/format/notes.md, docs/consistency.md.
+
+use crate::member::MemberIndex;
+use crate::topology::Topology;
+use std::fmt;
+
+/// Raw key, in the space of the node's own notes, of its own record.
+pub const OWN_KEY: &[u8] = b"self";
+
+/// Raw key, in the space of the node's own notes, of what is known of the peer at `url`.
+pub fn peer_key(url: &str) -> Vec<u8> {
+    [b"peer/", url.as_bytes()].concat()
+}
+
+const FORMAT: u8 = 1;
+
+/// What a folder remembers of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// Made with the folder, at random; never zero for a folder that exists.
+    pub node: u128,
+    /// How often a node was started on it as a member.
+    pub boot: u64,
+    /// Where it belongs.
+    pub home: Home,
+    /// Why it must not be used any more; empty = it may.
+    pub outdated: String,
+}
+
+/// Where a folder belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Url of the member.
+    pub url: String,
+    /// Highest epoch that the node has taken part in: questions of a lower one are refused.
+    pub fence: u64,
+    /// The topology of that epoch, as `Topology::describe` puts it.
+    pub topology: String,
+}
+
+/// What is known of a peer, or what it says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its node id.
+    pub node: u128,
+    /// Its number of starts.
+    pub boot: u64,
+}
+
+/// What a handshake does with a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It says what is known.
+    Known,
+    /// It is new, or was started again: make this durable, then it counts.
+    Learn(Peer),
+    /// It is not the member that was known.
+    Refuse(NotTheSame),
+}
+
+/// Why a peer is not the member that was known at its url. `Display` names the way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotTheSame {
+    /// Another folder.
+    OtherNode {
+        /// Of the member.
+        url: String,
+        /// As remembered.
+        was: u128,
+        /// As claimed.
+        is: u128,
+    },
+    /// An older state of the folder.
+    RolledBack {
+        /// Of the member.
+        url: String,
+        /// Starts that were seen.
+        seen: u64,
+        /// Starts as claimed.
+        is: u64,
+    },
+}
+
+impl NotTheSame {
+    /// The stable code word of the refusal.
+    pub fn code(&self) -> &'static str {
+        match self {
+            NotTheSame::OtherNode { .. } => "other-node",
+            NotTheSame::RolledBack { .. } => "rolled-back",
+        }
+    }
+}
+
+impl fmt::Display for NotTheSame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotTheSame::OtherNode { url, was, is } => write!(
+                f,
+                "the folder of {url} is not the one that this cluster knew (node {was:032x}, now {is:032x}): it was wiped or \
+                 replaced, and an empty folder must not vote for what it has forgotten; give the member its folder back, or \
+                 replace it by a member with another url"
+            ),
+            NotTheSame::RolledBack { url, seen, is } => write!(
+                f,
+                "the folder of {url} is older than the one that this cluster knew (start {is} after start {seen} was seen): an \
+                 image of its disk was restored, and what was acknowledged since is not in it; give the member its newest \
+                 folder back, or replace it by a member with another url"
+            ),
+        }
+    }
+}
+
+/// Is the member that claims to be at `url` the one that is remembered?
+pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> Verdict {
+    let Some(known) = remembered else {
+        return Verdict::Learn(claim);
+    };
+    let url = url.to_owned();
+    if claim.node != known.node {
+        return Verdict::Refuse(NotTheSame::OtherNode {
+            url,
+            was: known.node,
+            is: claim.node,
+        });
+    }
+    if claim.boot < known.boot {
+        return Verdict::Refuse(NotTheSame::RolledBack {
+            url,
+            seen: known.boot,
+            is: claim.boot,
+        });
+    }
+    if claim.boot == known.boot {
+        return Verdict::Known;
+    }
+    Verdict::Learn(claim)
+}
+
+/// Does the folder hold records of clients?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Not one.
+    Empty,
+    /// At least one, a tombstone perhaps.
+    Records,
+}
+
+/// Why a folder is not opened. `Display` names both sides and the way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stranger(String);
+
+impl fmt::Display for Stranger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Stranger {}
+
+impl Own {
+    /// May a folder that remembers this be started without a cluster?
+    ///
+    /// # Errors
+    /// When it belongs to one.
+    pub fn start_alone(remembered: Option<&Own>) -> Result<(), Stranger> {
+        match remembered {
+            None => Ok(()),
+            Some(own) => Err(Stranger(format!(
+                "the folder belongs to {} of the cluster {}, and no cluster is named: start it with --cluster and --self {}, \
+                 or take another folder",
+                own.home.url, own.home.cluster, own.home.url
+            ))),
+        }
+    }
+
+    /// The record of the next start of node `node` as the member `me` of `topology`: to be durable
+    /// before anybody is told.
+    ///
+    /// # Errors
+    /// When the folder belongs elsewhere, to another topology, or holds what the members would not
+    /// find.
+    pub fn start(
+        remembered: Option<&Own>,
+        node: u128,
+        topology: &Topology,
+        me: MemberIndex,
+        content: Content,
+    ) -> Result<Own, Stranger> {
+        let home = Home {
+            cluster: topology.name().to_owned(),
+            url: topology.member(me).url.clone(),
+            fence: topology.epoch(),
+            topology: topology.describe(),
+        };
+        let Some(own) = remembered else {
+            if content == Content::Records && topology.len() > 1 {
+                return Err(Stranger(format!(
+                    "the folder was used by a node without a cluster and holds records, which the {} members of {} would not \
+                     find where they look: start {} on an empty folder and load the records through the cluster (dendra scan | \
+                     dendra load)",
+                    topology.len(),
+                    home.cluster,
+                    home.url
+                )));
+            }
+            return Ok(Own {
+                node,
+                boot: 1,
+                home,
+                outdated: String::new(),
+            });
+        };
+        own.check(node, &home, topology)?;
+        Ok(Own {
+            boot: own.boot + 1,
+            home,
+            ..own.clone()
+        })
+    }
+
+    fn check(&self, node: u128, home: &Home, topology: &Topology) -> Result<(), Stranger> {
+        let was = &self.home;
+        if !self.outdated.is_empty() {
+            return Err(Stranger(format!(
+                "the folder must not be used any more: {}",
+                self.outdated
+            )));
+        }
+        if self.node != node {
+            return Err(Stranger(format!(
+                "the folder is of node {node:032x} and its notes are of node {:032x}: its files were mixed with those of another \
+                 folder; restore it from a copy",
+                self.node
+            )));
+        }
+        if was.cluster != home.cluster {
+            return Err(Stranger(format!(
+                "the folder belongs to the cluster {} and not to {}: check --cluster-name, or take another folder",
+                was.cluster, home.cluster
+            )));
+        }
+        if was.url != home.url {
+            return Err(Stranger(format!(
+                "the folder belongs to {} and not to {}: check --self and --data, or take another folder",
+                was.url, home.url
+            )));
+        }
+        if was.fence > home.fence {
+            return Err(Stranger(format!(
+                "the folder has taken part in epoch {} of the cluster {}, and the options name epoch {}: start the node with the \
+                 members of that epoch",
+                was.fence, was.cluster, home.fence
+            )));
+        }
+        let changed = topology.difference(&was.topology);
+        match changed.filter(|_| was.fence == home.fence) {
+            Some(changed) => Err(Stranger(format!(
+                "the folder was filled under another topology of the cluster {} (here = the options, there = the folder): \
+                 {changed}; nothing would be where the members look for it, so start the node with the former list",
+                was.cluster
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Format 1 of docs/format/notes.md.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        out.extend_from_slice(&self.node.to_le_bytes());
+        out.extend_from_slice(&self.boot.to_le_bytes());
+        out.extend_from_slice(&self.home.fence.to_le_bytes());
+        for text in [
+            &self.home.cluster,
+            &self.home.url,
+            &self.home.topology,
+            &self.outdated,
+        ] {
+            let len = u32::try_from(text.len()).expect("a topology is a few kilobytes");
+            out.extend_from_slice(&len.to_le_bytes());
+            out.extend_from_slice(text.as_bytes());
+        }
+        out
+    }
+
+    /// Reads it back; `None` = the bytes are not this record.
+    pub fn decode(bytes: &[u8]) -> Option<Own> {
+        let mut rest = bytes.strip_prefix(&[FORMAT])?;
+        let rest = &mut rest;
+        let own = Own {
+            node: u128::from_le_bytes(take(rest)?),
+            boot: u64::from_le_bytes(take(rest)?),
+            home: Home {
+                fence: u64::from_le_bytes(take(rest)?),
+                cluster: text(rest)?,
+                url: text(rest)?,
+                topology: text(rest)?,
+            },
+            outdated: text(rest)?,
+        };
+        rest.is_empty().then_some(own)
+    }
+}
+
+impl Peer {
+    /// Format 1 of docs/format/notes.md.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        out.extend_from_slice(&self.node.to_le_bytes());
+        out.extend_from_slice(&self.boot.to_le_bytes());
+        out
+    }
+
+    /// Reads it back; `None` = the bytes are not this record.
+    pub fn decode(bytes: &[u8]) -> Option<Peer> {
+        let mut rest = bytes.strip_prefix(&[FORMAT])?;
+        let peer = Peer {
+            node: u128::from_le_bytes(take(&mut rest)?),
+            boot: u64::from_le_bytes(take(&mut rest)?),
+        };
+        rest.is_empty().then_some(peer)
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, tail) = rest.split_first_chunk::<N>()?;
+    *rest = tail;
+    Some(*head)
+}
+
+fn text(rest: &mut &[u8]) -> Option<String> {
+    let len = usize::try_from(u32::from_le_bytes(take(rest)?)).ok()?;
+    let (head, tail) = rest.split_at_checked(len)?;
+    *rest = tail;
+    Some(std::str::from_utf8(head).ok()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! Which folder may be started as what, and which peer is the one that was known.
+
+use super::*;
+use proptest::prelude::*;
+
+const NODE: u128 = 7;
+
+fn topology(name: &str, list: &[&str], copies: u8) -> Topology {
+    let members = list.iter().map(|text| text.parse().expect("a member"));
+    Topology::new(name, members.collect(), copies).expect("a topology")
+}
+
+fn three() -> Topology {
+    topology("dendra", &["h1:1", "h2:1", "h3:1"], 3)
+}
+
+fn started() -> Own {
+    Own::start(None, NODE, &three(), MemberIndex(1), Content::Empty).expect("a new folder")
+}
+
+#[test]
+fn a_new_folder_takes_its_home_and_every_start_counts() {
+    let own = started();
+    assert_eq!((own.node, own.boot), (NODE, 1));
+    assert_eq!(own.home.url, "http://h2:1");
+    assert_eq!(own.home.fence, 1);
+    let again = Own::start(Some(&own), NODE, &three(), MemberIndex(1), Content::Records);
+    let again = again.expect("its own home");
+    assert_eq!(again, Own { boot: 2, ..own });
+}
+
+#[test]
+fn a_folder_of_another_home_is_not_opened_and_both_sides_are_named() {
+    let own = started();
+    let later = Own {
+        home: Home {
+            fence: 4,
+            ..own.home.clone()
+        },
+        ..own.clone()
+    };
+    let outdated = Own {
+        outdated: "an image of its disk was restored".to_owned(),
+        ..own.clone()
+    };
+    let same = ["h1:1", "h2:1", "h3:1"];
+    for (own, node, topology, me, parts) in [
+        (
+            &own,
+            NODE,
+            topology("prod", &same, 3),
+            1,
+            ["cluster dendra", "not to prod"],
+        ),
+        (
+            &own,
+            NODE,
+            three(),
+            2,
+            ["belongs to http://h2:1", "not to http://h3:1"],
+        ),
+        (
+            &own,
+            NODE,
+            topology("dendra", &["h1:1", "h2:1"], 3),
+            1,
+            ["another topology", "only there a member: http://h3:1"],
+        ),
+        (
+            &own,
+            NODE,
+            topology("dendra", &same, 2),
+            1,
+            ["another topology", "replication factor is 2 here, 3 there"],
+        ),
+        (
+            &own,
+            8,
+            three(),
+            1,
+            [
+                "node 00000000000000000000000000000008",
+                "of node 00000000000000000000000000000007",
+            ],
+        ),
+        (&later, NODE, three(), 1, ["epoch 4", "name epoch 1"]),
+        (
+            &outdated,
+            NODE,
+            three(),
+            1,
+            ["must not be used", "an image of its disk"],
+        ),
+    ] {
+        let refused = Own::start(
+            Some(own),
+            node,
+            &topology,
+            MemberIndex(me),
+            Content::Records,
+        );
+        let sentence = refused.expect_err("a stranger").to_string();
+        for part in parts {
+            assert!(sentence.contains(part), "{part:?} is not in: {sentence}");
+        }
+    }
+}
+
+#[test]
+fn a_later_epoch_may_change_everything_but_the_home() {
+    let own = Own {
+        home: Home {
+            fence: 0,
+            topology: "cluster=dendra epoch=0 members=http://h2:1".to_owned(),
+            ..started().home
+        },
+        ..started()
+    };
+    let next = Own::start(Some(&own), NODE, &three(), MemberIndex(1), Content::Records);
+    assert_eq!(next.expect("a later epoch").home, started().home);
+}
+
+#[test]
+fn records_of_a_node_by_itself_are_not_hidden_in_a_cluster() {
+    let start = |topology: &Topology, content| {
+        Own::start(None, NODE, topology, MemberIndex(0), content).map_err(|e| e.to_string())
+    };
+    let refused = start(&three(), Content::Records).expect_err("they would not be found");
+    assert!(refused.contains("dendra scan"), "{refused}");
+    assert!(start(&three(), Content::Empty).is_ok());
+    let one = topology("dendra", &["h1:1"], 3);
+    assert!(start(&one, Content::Records).is_ok());
+}
+
+#[test]
+fn a_folder_of_a_cluster_is_not_started_alone() {
+    assert_eq!(Own::start_alone(None), Ok(()));
+    let refused = Own::start_alone(Some(&started())).expect_err("it has a home");
+    assert!(
+        refused.to_string().contains("--self http://h2:1"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_peer_is_known_new_or_not_the_same() {
+    let peer = |node, boot| Peer { node, boot };
+    let url = "http://h2:1";
+    for (claim, remembered, verdict) in [
+        (peer(7, 3), None, Verdict::Learn(peer(7, 3))),
+        (peer(7, 3), Some(peer(7, 3)), Verdict::Known),
+        (peer(7, 4), Some(peer(7, 3)), Verdict::Learn(peer(7, 4))),
+    ] {
+        assert_eq!(judge(url, claim, remembered), verdict);
+    }
+    for (claim, code, parts) in [
+        (
+            peer(8, 9),
+            "other-node",
+            [
+                "node 00000000000000000000000000000007, now 0",
+                "wiped or replaced",
+            ],
+        ),
+        (
+            peer(8, 2),
+            "other-node",
+            [
+                "the folder of http://h2:1",
+                "give the member its folder back",
+            ],
+        ),
+        (
+            peer(7, 2),
+            "rolled-back",
+            ["start 2 after start 3", "was restored"],
+        ),
+    ] {
+        let Verdict::Refuse(reason) = judge(url, claim, Some(peer(7, 3))) else {
+            panic!("{claim:?} was taken for the same");
+        };
+        assert_eq!(reason.code(), code);
+        for part in parts {
+            assert!(
+                reason.to_string().contains(part),
+                "{part:?} is not in: {reason}"
+            );
+        }
+    }
+}
+
+/// Bytes that stand in folders: they may never change.
+#[test]
+fn records_have_the_documented_bytes() {
+    let own = Own {
+        node: 0x0102,
+        boot: 3,
+        home: Home {
+            cluster: "c".to_owned(),
+            url: "u".to_owned(),
+            fence: 4,
+            topology: "t".to_owned(),
+        },
+        outdated: String::new(),
+    };
+    let mut expected = vec![1, 2, 1];
+    expected.extend([0; 14]);
+    expected.extend([3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
+    expected.extend([
+        1, 0, 0, 0, b'c', 1, 0, 0, 0, b'u', 1, 0, 0, 0, b't', 0, 0, 0, 0,
+    ]);
+    assert_eq!(own.encode(), expected);
+    let peer = Peer {
+        node: 0x0102,
+        boot: 3,
+    };
+    assert_eq!(peer.encode(), expected[..25]);
+    assert_eq!(peer_key("http://h1:1"), b"peer/http://h1:1");
+}
+
+proptest! {
+    #[test]
+    fn records_read_back_and_nothing_else_is_one(
+        node: u128, boot: u64, fence: u64, texts in proptest::array::uniform4("\\PC{0,20}"), cut in 0usize..200,
+    ) {
+        let [cluster, url, topology, outdated] = texts;
+        let own = Own { node, boot, home: Home { cluster, url, fence, topology }, outdated };
+        let bytes = own.encode();
+        prop_assert_eq!(Own::decode(&bytes[..cut.min(bytes.len() - 1)]), None);
+        prop_assert_eq!(Own::decode(&[&bytes[..], &[0]].concat()), None);
+        prop_assert_eq!(Own::decode(&bytes), Some(own));
+        let peer = Peer { node, boot };
+        prop_assert_eq!(Peer::decode(&peer.encode()), Some(peer));
+        prop_assert_eq!(Peer::decode(&peer.encode()[..cut.min(24)]), None);
+    }
+
+    #[test]
+    fn foreign_bytes_are_never_read_beyond_their_end(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        if let Some(own) = Own::decode(&bytes) {
+            prop_assert_eq!(own.encode(), bytes.clone());
+        }
+        if let Some(peer) = Peer::decode(&bytes) {
+            prop_assert_eq!(peer.encode(), bytes.clone());
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Members by number.
+//!
+//! Invariants
+//! 1. A number is a place in the sorted member list of one topology, dense from 0, and means nothing
+//!    in another one.
+//!
+//! Not here: the list itself (`topology.rs`), a member's persistent identity (`identity.rs`).
+
+use std::fmt;
+
+/// A member's place in the sorted list of its topology.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberIndex(pub u8);
+
+impl MemberIndex {
+    /// For indexing.
+    pub fn at(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+impl fmt::Display for MemberIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}

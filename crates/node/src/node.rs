@@ -1,0 +1,399 @@
+//! One member of the cluster as one event loop sees it: events in, effects out, nothing else.
+//!
+//! ```text
+//! Begin, Scan, Gone ───► coordinator: one `Op` per client's operation, one `Scan` per page
+//! Asked ───────────────► replica
+//! Answered, Link ──────► desk: which question? ─► coordinator, hints
+//! Read, Wrote, Paged ──► desk: which order?    ─► coordinator, replica, hints
+//! Tick ────────────────► probe for all that waits, late questions, alarms, deadlines, the ceiling
+//! ```
+//!
+//! Invariants
+//! 1. This file only routes: what an event means is decided where it arrives.
+//! 2. A step ends with an empty inbox, and takes time from its argument alone.
+//!
+//! Not here: a world (crates `server`, `sim`).
+//! See: step.rs, docs/consistency.md.
+
+use crate::coordinator::clock::{Probes, send_probe};
+use crate::coordinator::scan::{Scan, Scanning};
+use crate::coordinator::{Fate, Op, Stage};
+use crate::desk::{Desk, OpId, Order, Purpose, Turn};
+use crate::hints::{self, HintRoom, Keeper};
+use crate::hlc::Hlc;
+use crate::ledger::{Ledger, NEVER};
+use crate::limits::{COVER_POLL_US, OPERATIONS_MAX, SCANS_MAX};
+use crate::member::MemberIndex;
+use crate::quorum::Quorum;
+use crate::replica;
+use crate::ring::Ring;
+use crate::step::{
+    AskId, ClientTicket, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
+};
+use crate::topology::Topology;
+use bytes::Bytes;
+use dendra_base::Cell;
+use dendra_base::peer::{Answer, Operation};
+use std::sync::Arc;
+
+/// What a node is made of.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Who is in the cluster.
+    pub topology: Arc<Topology>,
+    /// Who owns what: the ring of `topology`.
+    pub ring: Arc<Ring>,
+    /// Which member this is.
+    pub me: MemberIndex,
+    /// Names this member and this loop in versions and ballots; never used by another one.
+    pub origin: u32,
+    /// The clock that all loops of the member share.
+    pub hlc: Arc<Hlc>,
+    /// Room for hints that all loops of the member share.
+    pub hints: Arc<HintRoom>,
+    /// Does this loop deliver the hints? Exactly one of a member does.
+    pub is_keeper: bool,
+    /// For jitter and for ids: another one at each start, so that no id comes twice.
+    pub seed: u64,
+    /// Operations of clients under way at once.
+    pub operations_max: usize,
+}
+
+/// One member, as one event loop sees it.
+pub struct Node {
+    desk: Desk,
+    ops: Ledger<Op>,
+    probes: Probes,
+    scans: Ledger<Scan>,
+    keeper: Keeper,
+    operations_max: usize,
+    late: Vec<u64>,
+    /// When to look whether a ceiling is durable; `NEVER` when nobody waits for one.
+    cover_us: u64,
+}
+
+impl Node {
+    /// A node that knows nothing yet.
+    ///
+    /// # Panics
+    /// When `me` is not of the topology.
+    pub fn new(config: NodeConfig) -> Node {
+        assert!(
+            config.me.at() < config.topology.members().len(),
+            "a node is a member of its topology"
+        );
+        let operations_max = config.operations_max.min(OPERATIONS_MAX);
+        let keeper = Keeper::new(config.is_keeper);
+        let mut desk = Desk::new(config);
+        let mut first = || desk.prng.next_u64();
+        Node {
+            ops: Ledger::new(first()),
+            probes: Probes::new(first()),
+            scans: Ledger::new(first()),
+            desk,
+            keeper,
+            operations_max,
+            late: Vec::new(),
+            cover_us: NEVER,
+        }
+    }
+
+    /// Tells the node what happened, and appends what it wants done.
+    pub fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
+        let mut turn = Turn { now, effects };
+        let turn = &mut turn;
+        match event {
+            Event::Begin {
+                client,
+                key,
+                operation,
+                quorum,
+                deadline_us,
+            } => self.begin(turn, client, key, operation, quorum, deadline_us),
+            Event::Scan {
+                client,
+                range,
+                bytes,
+                deadline_us,
+            } => self.scan(turn, Scan::new(client, range, bytes, deadline_us)),
+            Event::Gone { client } => self.gone(client),
+            Event::Asked { asker, stamp, ask } => {
+                replica::asked(&mut self.desk, turn, asker, stamp, ask);
+            }
+            Event::Answered { member, id, answer } => self.answered(turn, member, id, answer),
+            Event::Link { member, is_up } => {
+                self.desk.set_link(member, is_up);
+                if is_up {
+                    self.keeper.link_up(&mut self.desk, turn, member);
+                }
+            }
+            Event::Read { ticket, result } => self.read(turn, ticket, result),
+            Event::Wrote { ticket, result } => self.wrote(turn, ticket, result),
+            Event::Paged { ticket, result } => match self.desk.orders.remove(ticket) {
+                Some(Order::Page { requester, range }) => {
+                    replica::paged(&mut self.desk, turn, requester, range, result);
+                }
+                Some(Order::HintPage { walk }) => {
+                    self.keeper.paged(&mut self.desk, turn, walk, result);
+                }
+                _ => {}
+            },
+            Event::Covered { hlc } => {
+                self.desk.hlc.cover(hlc);
+                self.send_covered(turn);
+            }
+            Event::Tick => self.tick(turn),
+        }
+        self.empty_inbox(turn);
+    }
+
+    /// When the next `Tick` is wanted at the latest, on the monotonic clock.
+    pub fn due_us(&self) -> Option<u64> {
+        let due_us = self
+            .ops
+            .due_us()
+            .min(self.desk.asks.due_us())
+            .min(self.probes.open.due_us())
+            .min(self.scans.due_us())
+            .min(self.keeper.due_us())
+            .min(self.cover_us);
+        (due_us != NEVER).then_some(due_us)
+    }
+
+    /// Operations under way, those included that only wait for the late.
+    pub fn operations(&self) -> usize {
+        self.ops.len()
+    }
+
+    fn begin(
+        &mut self,
+        turn: &mut Turn<'_>,
+        client: ClientTicket,
+        key: Bytes,
+        operation: Operation,
+        quorum: Quorum,
+        deadline_us: u64,
+    ) {
+        if self.ops.len() >= self.operations_max {
+            turn.effects.push(Op::overloaded(client));
+            return;
+        }
+        let partition = self.desk.ring.partition(&key);
+        let op = Op::new(client, key, partition, operation, quorum, deadline_us);
+        let id = self.ops.insert(op, deadline_us);
+        self.with_op(id, |op, desk| {
+            op.id = id;
+            if turn.now.mono_us >= deadline_us {
+                return op.due(desk, turn);
+            }
+            op.begin(desk, turn)
+        });
+    }
+
+    /// Works on an operation, if it is still there, and sees to its entry afterwards.
+    fn with_op(&mut self, id: OpId, work: impl FnOnce(&mut Op, &mut Desk) -> Fate) {
+        let Some(op) = self.ops.find_mut(id) else {
+            return;
+        };
+        match work(op, &mut self.desk) {
+            Fate::Goes => {
+                let due_us = op.due_us();
+                self.ops.set_due(id, due_us);
+            }
+            Fate::Over => {
+                self.ops.remove(id);
+            }
+        }
+    }
+
+    /// Nobody waits any more: a read ends, a write goes on to its end.
+    fn gone(&mut self, client: ClientTicket) {
+        let is_its = |op: &Op| op.client == Some(client);
+        let found = self.ops.iter().find(|(_, op)| is_its(op)).map(|(id, _)| id);
+        if let Some(op) = found.and_then(|id| self.ops.find_mut(id)) {
+            op.client = None;
+        }
+        let is_its = |scan: &Scan| scan.client == Some(client);
+        let found = self.scans.iter().find(|(_, scan)| is_its(scan));
+        if let Some(id) = found.map(|(id, _)| id) {
+            self.scans.remove(id);
+        }
+    }
+
+    fn answered(&mut self, turn: &mut Turn<'_>, member: MemberIndex, id: AskId, answer: Answer) {
+        if let Some(purpose) = self.desk.answered(turn, member, id) {
+            self.route(turn, purpose, answer);
+        }
+    }
+
+    fn read(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: StoreTicket,
+        result: Result<Option<Cell>, StoreFailure>,
+    ) {
+        match self.desk.orders.remove(ticket) {
+            Some(Order::Read { requester, known }) => {
+                replica::read(&mut self.desk, turn, requester, known, result);
+            }
+            Some(Order::Protocol(job)) => {
+                replica::protocol::read(&mut self.desk, turn, job, result);
+            }
+            _ => {}
+        }
+    }
+
+    fn wrote(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ticket: StoreTicket,
+        result: Result<StoreOutcome, StoreFailure>,
+    ) {
+        match self.desk.orders.remove(ticket) {
+            Some(Order::Write { requester }) => {
+                replica::wrote(&mut self.desk, turn, requester, result);
+            }
+            Some(Order::Protocol(job)) => {
+                replica::protocol::wrote(&mut self.desk, turn, job, result);
+            }
+            Some(Order::Only { op }) => self.with_op(op, |op, _| op.only_wrote(turn, result)),
+            Some(Order::HintKept { bytes }) => hints::kept(&self.desk, bytes, result),
+            Some(Order::HintGone { bytes }) => hints::gone(&self.desk, bytes, result),
+            _ => {}
+        }
+    }
+
+    fn scan(&mut self, turn: &mut Turn<'_>, scan: Scan) {
+        let (due_us, is_full) = (scan.due_us(), self.scans.len() >= SCANS_MAX);
+        let id = self.scans.insert(scan, due_us);
+        self.with_scan(id, |scan, desk| {
+            scan.id = id;
+            if is_full || turn.now.mono_us >= due_us {
+                return scan.refuse(turn);
+            }
+            scan.ask(desk, turn);
+            Scanning::Goes
+        });
+    }
+
+    /// Works on a scan, if it is still there, and sees to its entry afterwards.
+    fn with_scan(&mut self, id: u64, work: impl FnOnce(&mut Scan, &mut Desk) -> Scanning) {
+        let Some(scan) = self.scans.find_mut(id) else {
+            return;
+        };
+        match work(scan, &mut self.desk) {
+            Scanning::Goes => {
+                let due_us = scan.due_us();
+                self.scans.set_due(id, due_us);
+            }
+            Scanning::Over => {
+                self.scans.remove(id);
+            }
+        }
+    }
+
+    fn empty_inbox(&mut self, turn: &mut Turn<'_>) {
+        while let Some((purpose, answer)) = self.desk.inbox.pop_front() {
+            self.route(turn, purpose, answer);
+        }
+    }
+
+    fn route(&mut self, turn: &mut Turn<'_>, purpose: Purpose, answer: Answer) {
+        match purpose {
+            Purpose::Op { op, place, round } => self.with_op(op, |op, desk| {
+                if op.stage == Stage::Clock {
+                    return op.clock_answered(desk, turn, place, &answer);
+                }
+                op.answered(desk, turn, place, round, answer)
+            }),
+            Purpose::Probe { probe, member } => {
+                self.probe_answered(turn, probe, member, &answer);
+            }
+            Purpose::Hint { walk, slot } => {
+                self.keeper
+                    .delivered(&mut self.desk, turn, walk, slot, &answer);
+            }
+            Purpose::Page {
+                scan,
+                member,
+                round,
+            } => self.with_scan(scan, |scan, desk| {
+                scan.answered(desk, turn, member, round, answer)
+            }),
+            Purpose::Nobody => {}
+        }
+    }
+
+    /// One clock serves all operations of the probe.
+    fn probe_answered(
+        &mut self,
+        turn: &mut Turn<'_>,
+        probe: u64,
+        member: MemberIndex,
+        answer: &Answer,
+    ) {
+        let Some(open) = self.probes.open.find_mut(probe) else {
+            return;
+        };
+        open.open -= 1;
+        let is_over = open.open == 0;
+        let ops = std::mem::take(&mut open.ops);
+        for id in &ops {
+            self.with_op(*id, |op, desk| match op.place_of(desk, member) {
+                Some(place) => op.clock_answered(desk, turn, place, answer),
+                None => Fate::Goes,
+            });
+        }
+        if is_over {
+            self.probes.open.remove(probe);
+            self.probes.recycle(ops);
+        } else if let Some(open) = self.probes.open.find_mut(probe) {
+            open.ops = ops;
+        }
+    }
+
+    fn tick(&mut self, turn: &mut Turn<'_>) {
+        let mut late = std::mem::take(&mut self.late);
+        self.desk.asks.late(turn.now.mono_us, &mut late);
+        for id in late.drain(..) {
+            self.desk.give_up(turn, id);
+        }
+        self.probes.open.late(turn.now.mono_us, &mut late);
+        for id in late.drain(..) {
+            if let Some(probe) = self.probes.open.remove(id) {
+                self.probes.recycle(probe.ops);
+            }
+        }
+        self.ops.late(turn.now.mono_us, &mut late);
+        for id in late.drain(..) {
+            self.with_op(id, |op, desk| op.due(desk, turn));
+        }
+        self.scans.late(turn.now.mono_us, &mut late);
+        for id in late.drain(..) {
+            self.with_scan(id, |scan, desk| scan.due(desk, turn));
+        }
+        self.late = late;
+        self.keeper.tick(&mut self.desk, turn);
+        send_probe(&mut self.desk, turn, &mut self.probes, &mut self.ops);
+        self.empty_inbox(turn);
+        if let Some(hlc) = self.desk.hlc.needs_ceiling(turn.now.wall_ms) {
+            turn.effects.push(Effect::Cover { hlc });
+        }
+        self.send_covered(turn);
+    }
+
+    /// Whoever waited for a ceiling that is durable now goes on.
+    fn send_covered(&mut self, turn: &mut Turn<'_>) {
+        let waiting = std::mem::take(&mut self.desk.uncovered);
+        for id in waiting {
+            self.with_op(id, |op, desk| match op.stage {
+                Stage::Cover => op.send_when_covered(desk, turn),
+                _ => Fate::Goes,
+            });
+        }
+        self.cover_us = match self.desk.uncovered.is_empty() {
+            true => NEVER,
+            false => turn.now.mono_us + COVER_POLL_US,
+        };
+    }
+}

@@ -1,0 +1,116 @@
+//! Bugs that can be switched on, so that those who look for bugs can prove that they find them.
+//!
+//! ```text
+//! without the feature `planted`      is_planted(_) is the constant `false`: no trace in the product
+//! with it                            one bug, or none, for the current thread: plant(Some(bug))
+//! ```
+//!
+//! Invariants
+//! 1. Every bug breaks one rule of docs/consistency.md, "Rules", and nothing else.
+//! 2. A build without the feature has none of them.
+//!
+//! Not here: bugs of a world (a read before its sync, an identity kept after a wipe): worlds plant their own.
+//! See: docs/consistency.md.
+
+/// A rule that is broken on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// A read that saw the newest version on too few members answers without writing it back.
+    SkipWriteBack,
+    /// The coordinator counts its own copy before its store said that it is durable.
+    AckBeforeDurable,
+    /// A write that was only noted for an absent member counts as stored there.
+    HintCountsAsAck,
+    /// A write that found too few members is repeated under a new version.
+    HiddenRetryUnderNewVersion,
+    /// The first clock answer is enough, whatever the quorum.
+    ClockFromMinority,
+    /// Versions come from the own clock alone: last writer wins.
+    SkipClockRound,
+    /// A proposal of somebody else that was accepted is not finished first.
+    ForgetForeignProposal,
+    /// A promise is answered before it is durable.
+    PromiseNotDurable,
+    /// A proposal is accepted although a higher ballot was promised.
+    AcceptBelowPromise,
+    /// A copy that fails its checksum counts as "nothing there".
+    DamagedMeansAbsent,
+    /// Two writes of one member may get the same version.
+    SameVersionTwice,
+    /// A tombstone loses against a value, whatever their versions.
+    TombstoneLoses,
+    /// The answer to an operation that is over counts for the one that took its slot.
+    LateAnswerCounts,
+    /// A read writes what it found back under a version of its own.
+    WriteBackUnderNewVersion,
+    /// One answer is enough for a read, whatever the quorum.
+    ReadOneOnly,
+    /// A member says "nothing there" of what is expired by its own clock.
+    ExpiryDecidedByReplica,
+    /// A condition is judged on the first answer, not on the newest.
+    ConditionOnStaleBase,
+    /// Who wins a duel with the same value is told that it was its own write.
+    WinnerByVersionAlone,
+    /// A condition that fails is answered from a base that too few members hold.
+    SkipBaseSettlement,
+    /// A clock probe that is under way serves operations that began after it was sent.
+    ProbeServesLaterOperations,
+    /// A question of an older topology is answered.
+    NoFence,
+    /// A hint is dropped although its member did not take it.
+    HintDroppedEarly,
+    /// A proposal that is finished for its author gets a version of its own.
+    FinishUnderNewVersion,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 23] = [
+        Bug::SkipWriteBack,
+        Bug::AckBeforeDurable,
+        Bug::HintCountsAsAck,
+        Bug::HiddenRetryUnderNewVersion,
+        Bug::ClockFromMinority,
+        Bug::SkipClockRound,
+        Bug::ForgetForeignProposal,
+        Bug::PromiseNotDurable,
+        Bug::AcceptBelowPromise,
+        Bug::DamagedMeansAbsent,
+        Bug::SameVersionTwice,
+        Bug::TombstoneLoses,
+        Bug::LateAnswerCounts,
+        Bug::WriteBackUnderNewVersion,
+        Bug::ReadOneOnly,
+        Bug::ExpiryDecidedByReplica,
+        Bug::ConditionOnStaleBase,
+        Bug::WinnerByVersionAlone,
+        Bug::SkipBaseSettlement,
+        Bug::ProbeServesLaterOperations,
+        Bug::NoFence,
+        Bug::HintDroppedEarly,
+        Bug::FinishUnderNewVersion,
+    ];
+}
+
+#[cfg(feature = "planted")]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Switches a bug on for this thread, or all off.
+#[cfg(feature = "planted")]
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.set(bug);
+}
+
+/// Is this bug switched on?
+#[cfg(feature = "planted")]
+pub fn is_planted(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}
+
+/// Is this bug switched on? Never, without the feature `planted`.
+#[cfg(not(feature = "planted"))]
+pub const fn is_planted(_: Bug) -> bool {
+    false
+}

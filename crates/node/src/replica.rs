@@ -1,0 +1,231 @@
+//! One member's copies: how questions are answered, those of peers and those of the own coordinator.
+//!
+//! ```text
+//! Clock            the hybrid clock, at once
+//! Read             Effect::Read  ─► Cell | Same
+//! Write            Effect::Write ─► Written, once this or a newer version is durable
+//! Page             Effect::Page  ─► Page
+//! Prepare, Accept  protocol.rs: record ─► stored cell ─► guarded write ─► Promised | Accepted | Outbid
+//! ```
+//!
+//! Invariants
+//! 1. Nothing is said that is not durable, and a refusal says nothing about the key.
+//! 2. A question of another cluster, of an older topology, for a key that this member does not own,
+//!    or past its time is refused before anything is done.
+//! 3. The clock is not below any version that is stored here: it observes a version before the
+//!    store gets it. A version too far ahead to be believed is refused.
+//!
+//! Not here: which answers are enough (`coordinator/`), what the store does (the world).
+//! See: docs/consistency.md.
+
+pub(crate) mod protocol;
+pub(crate) mod record;
+
+use crate::desk::{Desk, Order, Requester, Turn, refused};
+use crate::limits::SCAN_PAGE_BYTES_MAX;
+use crate::planted::{Bug, is_planted};
+use crate::step::{Asker, Effect, StoreFailure, StoreGuard, StoreOutcome};
+use bytes::Bytes;
+use dendra_base::limits::KEY_BYTES_MAX;
+use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
+use dendra_base::{Cell, Key, Version};
+
+/// A peer asks.
+pub(crate) fn asked(desk: &mut Desk, turn: &mut Turn<'_>, asker: Asker, stamp: Stamp, ask: Ask) {
+    let requester = Requester::Peer(asker);
+    if let Err(why) = check(desk, stamp, &ask) {
+        desk.reply(turn, requester, Answer::Refused(why));
+        return;
+    }
+    let deadline_us = turn.now.mono_us + u64::from(stamp.left_ms) * 1_000;
+    begin(desk, turn, requester, ask, deadline_us);
+}
+
+/// May this question be answered here?
+fn check(desk: &Desk, stamp: Stamp, ask: &Ask) -> Result<(), Refused> {
+    if stamp.cluster != desk.topology.id() {
+        return Err(Refused::Foreign);
+    }
+    let fence = desk.topology.epoch();
+    if stamp.epoch < fence && !is_planted(Bug::NoFence) {
+        return Err(Refused::Stale { epoch: fence });
+    }
+    if stamp.left_ms == 0 {
+        return Err(Refused::Late);
+    }
+    if !desk.has_room() {
+        return Err(Refused::Busy);
+    }
+    let copies = desk.topology.copies();
+    let owns = |key: &[u8], copies: u8| {
+        let owners = desk.ring.owners(desk.ring.partition(key));
+        let copies = usize::from(copies).min(owners.len());
+        owners[..copies].contains(&desk.me)
+    };
+    let is_owner = match ask {
+        // A read may be as wide as the cluster, and a member that holds nothing says so.
+        Ask::Clock | Ask::Read { .. } | Ask::Page { .. } => true,
+        Ask::Write { key, cell } => owns(key, copies.max(cell.copies)),
+        Ask::Prepare { key, .. } | Ask::Accept { key, .. } => owns(key, copies),
+    };
+    if is_owner {
+        Ok(())
+    } else {
+        Err(Refused::NotOwner)
+    }
+}
+
+/// Begins to answer a question that may be answered.
+pub(crate) fn begin(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    requester: Requester,
+    ask: Ask,
+    deadline_us: u64,
+) {
+    match ask {
+        Ask::Clock => {
+            let hlc = desk.hlc.shown(turn.now.wall_ms);
+            desk.reply(turn, requester, Answer::Clock { hlc });
+        }
+        Ask::Read { key, known } => {
+            let ticket = desk.order(Order::Read { requester, known });
+            turn.effects.push(Effect::Read {
+                ticket,
+                key: Key::user(&key),
+                deadline_us,
+            });
+        }
+        Ask::Write { key, cell } => {
+            if !is_believed(desk, turn, cell.version.hlc) {
+                desk.reply(turn, requester, Answer::Refused(Refused::ClockAhead));
+                return;
+            }
+            let ticket = desk.order(Order::Write { requester });
+            turn.effects.push(Effect::Write {
+                ticket,
+                key: Key::user(&key),
+                cell,
+                guard: StoreGuard::Newest,
+            });
+        }
+        Ask::Prepare { key, ballot } => {
+            let question = protocol::Question::Prepare { ballot };
+            protocol::begin(desk, turn, requester, key, question, deadline_us);
+        }
+        Ask::Accept { key, proposal } => {
+            let question = protocol::Question::Accept { proposal };
+            protocol::begin(desk, turn, requester, key, question, deadline_us);
+        }
+        Ask::Page { range, bytes } => page(desk, turn, requester, range, bytes, deadline_us),
+    }
+}
+
+/// Begins to read a part of a range.
+fn page(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    requester: Requester,
+    range: Range,
+    bytes: u32,
+    deadline_us: u64,
+) {
+    let first = Key::user(&range.start);
+    let (start, end) = if range.is_reverse {
+        // No key of a client is as long: the walk begins below the end of the space.
+        let last = || Key::user(&[0xff; KEY_BYTES_MAX + 1]);
+        let from = range.end.as_ref().map_or_else(last, |end| Key::user(end));
+        (from, Some(first))
+    } else {
+        (first, range.end.as_ref().map(|end| Key::user(end)))
+    };
+    let is_reverse = range.is_reverse;
+    let ticket = desk.order(Order::Page { requester, range });
+    turn.effects.push(Effect::Page {
+        ticket,
+        start,
+        end,
+        is_reverse,
+        bytes: bytes.min(SCAN_PAGE_BYTES_MAX),
+        deadline_us,
+    });
+}
+
+/// The store read a part of a range.
+pub(crate) fn paged(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    requester: Requester,
+    range: Range,
+    result: Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>,
+) {
+    let answer = match result {
+        Err(failure) => Answer::Refused(refused(failure)),
+        Ok((cells, next)) => {
+            let raw = |key: &Key| Bytes::copy_from_slice(key.raw());
+            let record = |(key, mut cell): (Key, Cell)| {
+                if range.is_keys_only {
+                    cell.value = Bytes::new();
+                }
+                (raw(&key), cell)
+            };
+            let records = cells.into_iter().map(record).collect();
+            let rest = next.map(|next| match range.is_reverse {
+                true => Range {
+                    end: Some(raw(&next)),
+                    ..range.clone()
+                },
+                false => Range {
+                    start: raw(&next),
+                    ..range.clone()
+                },
+            });
+            Answer::Page { records, rest }
+        }
+    };
+    desk.reply(turn, requester, answer);
+}
+
+/// Takes note of a clock value; `false` when it is too far ahead.
+fn is_believed(desk: &Desk, turn: &Turn<'_>, hlc: u64) -> bool {
+    desk.hlc.observe(hlc, turn.now.wall_ms).is_ok()
+}
+
+/// The store read a copy.
+pub(crate) fn read(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    requester: Requester,
+    known: Option<Version>,
+    result: Result<Option<Cell>, StoreFailure>,
+) {
+    let answer = match result {
+        Err(StoreFailure::Damaged) if is_planted(Bug::DamagedMeansAbsent) => Answer::Cell(None),
+        Err(failure) => Answer::Refused(refused(failure)),
+        Ok(Some(cell)) if known == Some(cell.version) => Answer::Same,
+        Ok(Some(cell))
+            if is_planted(Bug::ExpiryDecidedByReplica)
+                && cell.expiry_ms.is_some_and(|e| e <= turn.now.wall_ms) =>
+        {
+            Answer::Cell(None)
+        }
+        Ok(cell) => Answer::Cell(cell),
+    };
+    desk.reply(turn, requester, answer);
+}
+
+/// The store wrote a copy.
+pub(crate) fn wrote(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    requester: Requester,
+    result: Result<StoreOutcome, StoreFailure>,
+) {
+    let answer = match result {
+        Ok(StoreOutcome::Applied { version }) => Answer::Written(version),
+        // Cannot be: the write had no condition. If it is, the copy is not there.
+        Ok(StoreOutcome::GuardFailed { .. }) => Answer::Refused(Refused::Busy),
+        Err(failure) => Answer::Refused(refused(failure)),
+    };
+    desk.reply(turn, requester, answer);
+}

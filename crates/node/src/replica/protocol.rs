@@ -1,0 +1,237 @@
+//! Promises and acceptances of one member, for the conditional writes of one key.
+//!
+//! ```text
+//! Prepare(b)   record ── b < promised ───────────────────────────────► Outbid
+//!                 └─► stored cell ── b = promised ───────────────────► Promised
+//!                          └─► write { promised: b } if unchanged ───► Promised
+//! Accept(p)    record ── p.ballot < promised ────────────────────────► Outbid
+//!                 └─► write { promised: p.ballot, accepted: p } ─────► Accepted
+//! a write whose record was changed in between ─► from the start, a few times; then Busy
+//! ```
+//!
+//! Invariants
+//! 1. Nothing is answered before it is durable.
+//! 2. The record is read before the stored cell: a proposal that was accepted in between changes the
+//!    record and is found by the guard; one that was stored before is in the stored cell.
+//! 3. Records are written only under the condition that they are what was read, so that two loops of
+//!    one member cannot lose each other's promises.
+//!
+//! Not here: whether enough members promised (`coordinator/paxos.rs`), the bytes (`record.rs`).
+//! See: docs/consistency.md.
+
+use super::record::Record;
+use crate::desk::{Desk, Order, Requester, Turn, refused};
+use crate::limits::PROTOCOL_TRIES_MAX;
+use crate::planted::{Bug, is_planted};
+use crate::step::{Effect, StoreFailure, StoreGuard, StoreOutcome};
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Ballot, Proposal, Refused};
+use dendra_base::{Cell, Key, Space, Version};
+
+/// What is asked.
+#[derive(Debug)]
+pub(crate) enum Question {
+    /// Promise this ballot.
+    Prepare { ballot: Ballot },
+    /// Accept this proposal.
+    Accept { proposal: Proposal },
+}
+
+impl Question {
+    fn ballot(&self) -> Ballot {
+        match self {
+            Question::Prepare { ballot } => *ballot,
+            Question::Accept { proposal } => proposal.ballot,
+        }
+    }
+}
+
+/// Which order to the store is under way.
+#[derive(Debug)]
+enum At {
+    Record,
+    Stored,
+    Write,
+}
+
+/// One question under way.
+#[derive(Debug)]
+pub(crate) struct Job {
+    requester: Requester,
+    key: Bytes,
+    question: Question,
+    deadline_us: u64,
+    at: At,
+    tries: u8,
+    record: Record,
+    /// Version of the record that was read.
+    previous: Option<Version>,
+    stored: Option<Cell>,
+}
+
+/// Begins with a question.
+pub(crate) fn begin(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    requester: Requester,
+    key: Bytes,
+    question: Question,
+    deadline_us: u64,
+) {
+    if !super::is_believed(desk, turn, question.ballot().hlc) {
+        desk.reply(turn, requester, Answer::Refused(Refused::ClockAhead));
+        return;
+    }
+    let job = Job {
+        requester,
+        key,
+        question,
+        deadline_us,
+        at: At::Record,
+        tries: 0,
+        record: Record::default(),
+        previous: None,
+        stored: None,
+    };
+    read_record(desk, turn, Box::new(job));
+}
+
+fn read_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
+    job.at = At::Record;
+    let (key, deadline_us) = (Key::new(Space::Protocol, &job.key), job.deadline_us);
+    let ticket = desk.order(Order::Protocol(job));
+    turn.effects.push(Effect::Read {
+        ticket,
+        key,
+        deadline_us,
+    });
+}
+
+/// The store read the record, or the stored cell.
+pub(crate) fn read(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    mut job: Box<Job>,
+    result: Result<Option<Cell>, StoreFailure>,
+) {
+    let cell = match result {
+        Ok(cell) => cell,
+        Err(failure) => {
+            desk.reply(turn, job.requester, Answer::Refused(refused(failure)));
+            return;
+        }
+    };
+    if matches!(job.at, At::Stored) {
+        job.stored = cell;
+        promise(desk, turn, job);
+        return;
+    }
+    job.previous = cell.as_ref().map(|cell| cell.version);
+    match cell.map(|cell| Record::decode(&cell.value)) {
+        None => job.record = Record::default(),
+        Some(Some(record)) => job.record = record,
+        // A promise that cannot be read was made all the same.
+        Some(None) => {
+            desk.reply(turn, job.requester, Answer::Refused(Refused::Damaged));
+            return;
+        }
+    }
+    let ballot = job.question.ballot();
+    if ballot < job.record.promised && !is_planted(Bug::AcceptBelowPromise) {
+        desk.reply(turn, job.requester, Answer::Outbid(job.record.promised));
+        return;
+    }
+    match &job.question {
+        Question::Prepare { .. } => {
+            job.at = At::Stored;
+            let (key, deadline_us) = (Key::user(&job.key), job.deadline_us);
+            let ticket = desk.order(Order::Protocol(job));
+            turn.effects.push(Effect::Read {
+                ticket,
+                key,
+                deadline_us,
+            });
+        }
+        Question::Accept { proposal } => {
+            let record = Record {
+                promised: ballot.max(job.record.promised),
+                accepted: Some(proposal.clone()),
+            };
+            write_record(desk, turn, job, record);
+        }
+    }
+}
+
+/// The stored cell is known, and the record read before it allows the promise.
+fn promise(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
+    let ballot = job.question.ballot();
+    if is_planted(Bug::ExpiryDecidedByReplica)
+        && job
+            .stored
+            .as_ref()
+            .is_some_and(|cell| cell.expiry_ms.is_some_and(|e| e <= turn.now.wall_ms))
+    {
+        job.stored = None;
+    }
+    job.record
+        .shed_value(job.stored.as_ref().map(|cell| cell.version));
+    if ballot == job.record.promised {
+        // Asked twice: the promise stands already.
+        promised(desk, turn, &mut job);
+        return;
+    }
+    let record = Record {
+        promised: ballot,
+        accepted: job.record.accepted.clone(),
+    };
+    if is_planted(Bug::PromiseNotDurable) {
+        promised(desk, turn, &mut job);
+        job.requester = Requester::Own(crate::desk::Purpose::Nobody);
+    }
+    write_record(desk, turn, job, record);
+}
+
+fn promised(desk: &mut Desk, turn: &mut Turn<'_>, job: &mut Job) {
+    let answer = Answer::Promised {
+        stored: job.stored.take(),
+        accepted: job.record.accepted.take(),
+    };
+    desk.reply(turn, job.requester, answer);
+}
+
+fn write_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>, record: Record) {
+    let key = Key::new(Space::Protocol, &job.key);
+    let cell = record.to_cell(&key, job.previous, desk.origin);
+    let guard = StoreGuard::Is(job.previous);
+    job.at = At::Write;
+    let ticket = desk.order(Order::Protocol(job));
+    turn.effects.push(Effect::Write {
+        ticket,
+        key,
+        cell,
+        guard,
+    });
+}
+
+/// The store wrote the record, or found that it had changed.
+pub(crate) fn wrote(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    mut job: Box<Job>,
+    result: Result<StoreOutcome, StoreFailure>,
+) {
+    match result {
+        Ok(StoreOutcome::Applied { .. }) => match job.question {
+            Question::Prepare { .. } => promised(desk, turn, &mut job),
+            Question::Accept { .. } => desk.reply(turn, job.requester, Answer::Accepted),
+        },
+        Ok(StoreOutcome::GuardFailed { .. }) if job.tries < PROTOCOL_TRIES_MAX => {
+            job.tries += 1;
+            read_record(desk, turn, job);
+        }
+        Ok(StoreOutcome::GuardFailed { .. }) => {
+            desk.reply(turn, job.requester, Answer::Refused(Refused::Busy));
+        }
+        Err(failure) => desk.reply(turn, job.requester, Answer::Refused(refused(failure))),
+    }
+}

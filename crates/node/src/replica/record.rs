@@ -1,0 +1,172 @@
+//! What a member remembers of the conditional writes of a key: its promise, and what it accepted.
+//!
+//! ```text
+//! value of the cell under | Space::Protocol | raw key |
+//!   format 1 | promised: hlc 8, origin 4 |                          nothing accepted yet
+//!   format 1 | promised | ballot 12 | author 12 | encoded cell |    the proposal accepted last
+//! the cell's version: 1, 2, 3 … in its clock field, one more with every change
+//! ```
+//!
+//! Invariants
+//! 1. Big-endian numbers; bytes that are no record decode to `None`, never to an empty record.
+//! 2. An accepted proposal stays until another one is accepted; only its value goes once the key
+//!    holds it, so that its author can still be told.
+//!
+//! Not here: when records change (`protocol.rs`).
+//! See: docs/format/cell.md, docs/consistency.md.
+
+use dendra_base::peer::{Ballot, Proposal};
+use dendra_base::{Cell, CellRef, Key, Kind, Version};
+
+const FORMAT: u8 = 1;
+const BALLOT_BYTES: usize = 12;
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// No ballot below this one is served.
+    pub(crate) promised: Ballot,
+    /// The proposal accepted last.
+    pub(crate) accepted: Option<Proposal>,
+}
+
+impl Record {
+    /// The record as a cell of `key`, that follows the one with version `previous`.
+    pub(crate) fn to_cell(&self, key: &Key, previous: Option<Version>, origin: u32) -> Cell {
+        let mut bytes = vec![FORMAT];
+        put_ballot(&mut bytes, self.promised);
+        if let Some(accepted) = &self.accepted {
+            put_ballot(&mut bytes, accepted.ballot);
+            put_ballot(&mut bytes, accepted.author);
+            accepted.cell.as_ref().encode(&mut bytes);
+        }
+        let version = Version {
+            hlc: previous.map_or(0, |version| version.hlc) + 1,
+            origin,
+            rmw: 0,
+        };
+        CellRef::value(key.as_stored(), version, &bytes).to_owned()
+    }
+
+    /// Reads the value of a record's cell.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Record> {
+        let (format, mut rest) = bytes.split_first()?;
+        if *format != FORMAT {
+            return None;
+        }
+        let promised = take_ballot(&mut rest)?;
+        if rest.is_empty() {
+            return Some(Record {
+                promised,
+                accepted: None,
+            });
+        }
+        let ballot = take_ballot(&mut rest)?;
+        let author = take_ballot(&mut rest)?;
+        let cell = CellRef::decode(rest)?.to_owned();
+        Some(Record {
+            promised,
+            accepted: Some(Proposal {
+                ballot,
+                author,
+                cell,
+            }),
+        })
+    }
+
+    /// Forgets the accepted value when the key holds its version or a newer one.
+    pub(crate) fn shed_value(&mut self, stored: Option<Version>) {
+        if let Some(accepted) = &mut self.accepted
+            && Some(accepted.cell.version) <= stored
+        {
+            accepted.cell.kind = Kind::Tombstone;
+            accepted.cell.expiry_ms = None;
+            accepted.cell.value = bytes::Bytes::new();
+        }
+    }
+}
+
+fn put_ballot(out: &mut Vec<u8>, ballot: Ballot) {
+    out.extend_from_slice(&ballot.hlc.to_be_bytes());
+    out.extend_from_slice(&ballot.origin.to_be_bytes());
+}
+
+fn take_ballot(bytes: &mut &[u8]) -> Option<Ballot> {
+    let (head, rest) = bytes.split_first_chunk::<BALLOT_BYTES>()?;
+    *bytes = rest;
+    let (hlc, origin) = head.split_first_chunk::<8>()?;
+    Some(Ballot {
+        hlc: u64::from_be_bytes(*hlc),
+        origin: u32::from_be_bytes(origin.try_into().ok()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendra_base::Space;
+    use proptest::prelude::*;
+
+    fn ballot(hlc: u64) -> Ballot {
+        Ballot { hlc, origin: 7 }
+    }
+
+    fn version(hlc: u64) -> Version {
+        Version {
+            hlc,
+            origin: 1,
+            rmw: 2,
+        }
+    }
+
+    fn record() -> Record {
+        Record {
+            promised: ballot(9),
+            accepted: Some(Proposal {
+                ballot: ballot(8),
+                author: ballot(3),
+                cell: CellRef::value(b"\x10k", version(5), b"v").to_owned(),
+            }),
+        }
+    }
+
+    #[test]
+    fn a_record_reads_back() {
+        let key = Key::new(Space::Protocol, b"k");
+        let bare = Record {
+            promised: ballot(1),
+            accepted: None,
+        };
+        for record in [bare, record()] {
+            let cell = record.to_cell(&key, Some(version(41)), 6);
+            assert_eq!(cell.version.hlc, 42);
+            assert!(cell.as_ref().is_intact(key.as_stored()));
+            assert_eq!(Record::decode(&cell.value), Some(record));
+        }
+    }
+
+    #[test]
+    fn a_value_is_shed_once_the_key_holds_it_and_its_author_stays() {
+        let mut kept = record();
+        kept.shed_value(Some(version(4)));
+        kept.shed_value(None);
+        assert_eq!(kept, record());
+        kept.shed_value(Some(version(5)));
+        let left = kept.accepted.as_ref().expect("the proposal stays");
+        assert_eq!((left.author, left.cell.version), (ballot(3), version(5)));
+        assert!(left.cell.value.is_empty());
+        let key = Key::new(Space::Protocol, b"k");
+        let cell = kept.to_cell(&key, None, 6);
+        assert_eq!(Record::decode(&cell.value), Some(kept));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_no_record(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            if let Some(record) = Record::decode(&bytes) {
+                prop_assert!(bytes.len() >= 13 && bytes[0] == FORMAT);
+                prop_assert_eq!(record.accepted.is_some(), bytes.len() > 13);
+            }
+        }
+    }
+}

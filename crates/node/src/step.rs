@@ -1,0 +1,273 @@
+//! What a node is told and what it wants done: the whole interface between decisions and a world.
+//!
+//! ```text
+//!              Begin Gone Scan        Asked              Answered Link        Read Wrote Paged …      Tick
+//! world ─────► clients                peers ask          peers answer         the store answers       time
+//!                                          step(now, event, &mut effects)
+//! world ◄───── Outcome ScanOutcome    Reply              Ask                  Read Write Page …       due_us()
+//! ```
+//!
+//! Invariants
+//! 1. Every `Begin` gets exactly one `Outcome`, every `Scan` exactly one `Scanned`, at the latest at the first `Tick` at or after its
+//!    deadline, whatever the world does.
+//! 2. Every store effect carries a ticket and gets exactly one event with that ticket, or the node
+//!    is gone. The order among different tickets is free.
+//! 3. `Wrote { Ok }` and the cells of `Read` are durable: the world shows nothing before its sync.
+//! 4. Messages may be lost, repeated, late and out of order; a lost link may or may not be told.
+//! 5. An operation whose client is `Gone` goes on to its end, so that it is applied at most once.
+//!
+//! Not here: the machines (`node.rs` routes, `coordinator/`, `replica/`), bytes (crate `wire`).
+//! See: docs/consistency.md, ARCHITECTURE.md.
+
+use crate::member::MemberIndex;
+use crate::outcome::Outcome;
+use crate::quorum::Quorum;
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Ask, Operation, Range, Stamp};
+use dendra_base::{Cell, Key, Version};
+
+/// Time as the world tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Microseconds of a clock that never goes back; its zero is anywhere.
+    pub mono_us: u64,
+    /// Milliseconds since 1970 as this member believes; may jump both ways.
+    pub wall_ms: u64,
+}
+
+/// The world's mark for a client's operation.
+pub type ClientTicket = u64;
+/// The node's mark for an order to the store.
+pub type StoreTicket = u64;
+/// The node's mark for a question to a peer; unique for the life of the node.
+pub type AskId = u64;
+
+/// Where the answer to a peer's question goes: the world's mark, opaque to the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asker {
+    /// Who asks.
+    pub member: MemberIndex,
+    /// Which of its links; opaque.
+    pub link: u64,
+    /// The question's number on that link; the answer repeats it.
+    pub id: AskId,
+}
+
+/// Why the store has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreFailure {
+    /// A queue in front of the store is full; nothing was done.
+    Busy,
+    /// The disk has no room; nothing was done.
+    DiskFull,
+    /// The stored bytes do not match their checksum.
+    Damaged,
+    /// The time was over before the work was begun; nothing was done.
+    Late,
+    /// An error came before the log; nothing was done.
+    NotApplied,
+    /// The log failed: nobody knows, and this node is about to end.
+    Poisoned,
+}
+
+/// What a write to the own store is conditioned on; judged in commit order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreGuard {
+    /// The newest version wins; the version is never changed. For everything that replicates.
+    Newest,
+    /// The write becomes newer than what it finds: its version may be raised. For operations on
+    /// the only copy, with the condition of the client.
+    Only(dendra_base::peer::Condition),
+    /// The record has this version, or none is there. For the node's own records.
+    Is(Option<Version>),
+}
+
+/// What became of a write to the own store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreOutcome {
+    /// Durable. `version` is the written one, raised only under `StoreGuard::Only`.
+    Applied {
+        /// The version.
+        version: Version,
+    },
+    /// The guard did not hold; nothing changed.
+    GuardFailed {
+        /// The live version, if there is one.
+        current: Option<Version>,
+    },
+}
+
+/// What the node is told.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A client's operation enters.
+    Begin {
+        /// Comes back with the outcome.
+        client: ClientTicket,
+        /// Raw user key.
+        key: Bytes,
+        /// What to do.
+        operation: Operation,
+        /// How many copies and answers; checked against the topology.
+        quorum: Quorum,
+        /// On the monotonic clock.
+        deadline_us: u64,
+    },
+    /// A client's scan over the whole cluster wants its next page.
+    Scan {
+        /// Comes back with the page.
+        client: ClientTicket,
+        /// What is still to come.
+        range: Range,
+        /// About how many bytes of keys and values the page may have; at least one record comes.
+        bytes: u32,
+        /// On the monotonic clock.
+        deadline_us: u64,
+    },
+    /// The client hung up: nobody waits for the outcome.
+    Gone {
+        /// Whose.
+        client: ClientTicket,
+    },
+    /// A peer asks.
+    Asked {
+        /// Where the answer goes.
+        asker: Asker,
+        /// Cluster, epoch, time left.
+        stamp: Stamp,
+        /// The question.
+        ask: Ask,
+    },
+    /// A peer answers.
+    Answered {
+        /// Who.
+        member: MemberIndex,
+        /// Which question.
+        id: AskId,
+        /// The answer.
+        answer: Answer,
+    },
+    /// A link to a peer came up, or all links to it went down: its open questions get no answer.
+    Link {
+        /// Whose.
+        member: MemberIndex,
+        /// Up or down.
+        is_up: bool,
+    },
+    /// The store read.
+    Read {
+        /// Of the order.
+        ticket: StoreTicket,
+        /// The newest cell, tombstones included, or why there is none to be had.
+        result: Result<Option<Cell>, StoreFailure>,
+    },
+    /// The store wrote.
+    Wrote {
+        /// Of the order.
+        ticket: StoreTicket,
+        /// What became of it.
+        result: Result<StoreOutcome, StoreFailure>,
+    },
+    /// The store read a page of a range.
+    Paged {
+        /// Of the order.
+        ticket: StoreTicket,
+        /// Stored keys of the space with their cells, tombstones included, and where to go on.
+        result: Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>,
+    },
+    /// A clock ceiling that was asked for is durable.
+    Covered {
+        /// The ceiling.
+        hlc: u64,
+    },
+    /// The turn of the world's loop ends, or `due_us` has come: questions that waited to be sent
+    /// together go out, what is late ends.
+    Tick,
+}
+
+/// What the node wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Tell the client.
+    Outcome {
+        /// Whose.
+        client: ClientTicket,
+        /// Which.
+        outcome: Outcome,
+        /// Replicas that answered in time: `acks=` of the receipt.
+        acks: u8,
+        /// The cell of a read that found one.
+        cell: Option<Cell>,
+    },
+    /// Give the client a page of its scan.
+    Scanned {
+        /// Whose.
+        client: ClientTicket,
+        /// Live records, newest versions, each key once, in the order of the walk.
+        records: Vec<(Bytes, Cell)>,
+        /// The rest of the range; `None` when it was shown to its end.
+        rest: Option<Range>,
+        /// `false`: too few members answered, and the scan stops here; `rest` says where.
+        is_complete: bool,
+    },
+    /// Answer a peer.
+    Reply {
+        /// Who asked.
+        asker: Asker,
+        /// The answer.
+        answer: Answer,
+    },
+    /// Ask a peer.
+    Ask {
+        /// Whom.
+        member: MemberIndex,
+        /// Mark of the answer.
+        id: AskId,
+        /// Cluster, epoch, time left.
+        stamp: Stamp,
+        /// The question.
+        ask: Ask,
+    },
+    /// Read the newest cell of a stored key.
+    Read {
+        /// Mark of the event.
+        ticket: StoreTicket,
+        /// Space and raw key.
+        key: Key,
+        /// Not begun later than this.
+        deadline_us: u64,
+    },
+    /// Write a cell.
+    Write {
+        /// Mark of the event.
+        ticket: StoreTicket,
+        /// Space and raw key.
+        key: Key,
+        /// With its version.
+        cell: Cell,
+        /// What must hold.
+        guard: StoreGuard,
+    },
+    /// Read a part of a space.
+    Page {
+        /// Mark of the event.
+        ticket: StoreTicket,
+        /// From this stored key on (for a reverse walk: down from below this key), inclusive.
+        start: Key,
+        /// To this stored key, exclusive (for a reverse walk: down to this key, inclusive); never
+        /// beyond the space of `start`.
+        end: Option<Key>,
+        /// From the end towards the start.
+        is_reverse: bool,
+        /// At most about this many bytes of keys and values; at least one record.
+        bytes: u32,
+        /// Not begun later than this.
+        deadline_us: u64,
+    },
+    /// Persist a clock ceiling with the next log write, and write one if none comes; then tell
+    /// `Covered`.
+    Cover {
+        /// The ceiling.
+        hlc: u64,
+    },
+}

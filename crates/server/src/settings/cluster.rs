@@ -1,0 +1,195 @@
+//! Which cluster a node belongs to and which of its members it is.
+//!
+//! ```text
+//! --cluster  --replication-factor  --cluster-name ─► Topology ─┐
+//! --self                                          ─► me       ─┼─► ClusterSettings
+//! --cluster-secret-file                           ─► Secret   ─┤
+//! --peer-transport                                ─► transport ┘
+//! ```
+//!
+//! Invariants
+//! 1. `me` is a member of `topology`.
+//! 2. A secret is never shown: not by `Debug`, not in a sentence, not in `config print`.
+//!
+//! Not here: the text of the options (crate `dendra`), what members tell each other (crate `wire`).
+//! See: docs/cli.md, "A cluster".
+
+use crate::limits::SECRET_BYTES_MAX;
+use dendra_node::{Member, MemberIndex, Topology};
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// How members carry their messages to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum PeerTransport {
+    /// Binary frames over a connection that was upgraded.
+    #[default]
+    Frames,
+    /// Plain HTTP requests: slower, and readable with any tool.
+    Http,
+}
+
+/// What a node knows of its cluster when it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterSettings {
+    /// What all members agree on.
+    pub topology: Topology,
+    /// Which of them this node is.
+    pub me: MemberIndex,
+    /// What members prove to each other that they know; `None` = anybody may say that it is one.
+    pub secret: Option<Secret>,
+    /// How they talk.
+    pub transport: PeerTransport,
+}
+
+impl ClusterSettings {
+    /// The cluster of `topology` as seen by its member at `url`.
+    ///
+    /// # Errors
+    /// When that is none of its members; the sentence names them.
+    pub fn new(topology: Topology, url: &str) -> Result<ClusterSettings, String> {
+        let Some(me) = topology.index_of(url) else {
+            let members = topology.members().iter();
+            let urls: Vec<&str> = members.map(|member| member.url.as_str()).collect();
+            return Err(format!(
+                "{url} is not a member of the cluster {}: name one of {}, or add it to the list of every member",
+                topology.name(),
+                urls.join(", ")
+            ));
+        };
+        Ok(ClusterSettings {
+            topology,
+            me,
+            secret: None,
+            transport: PeerTransport::default(),
+        })
+    }
+
+    /// This node among the members.
+    pub fn member(&self) -> &Member {
+        self.topology.member(self.me)
+    }
+}
+
+/// What all members of a cluster know and nobody else.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Box<[u8]>);
+
+impl Secret {
+    /// The content of a file, without the line feed that editors leave at its end.
+    ///
+    /// # Errors
+    /// When it cannot be read, is empty, too long to be one, or open to every user of the machine.
+    pub fn read(path: &Path) -> Result<Secret, String> {
+        let name = path.display();
+        let unreadable = |e| {
+            format!(
+                "the secret of the cluster, {name}, cannot be read ({e}): check its path and rights"
+            )
+        };
+        let mut file = File::open(path).map_err(unreadable)?;
+        let mode = file.metadata().map_err(unreadable)?.permissions().mode();
+        if mode & 0o007 != 0 {
+            return Err(format!(
+                "the secret of the cluster, {name}, is open to every user of this machine (mode {:04o}): chmod 600 {name}",
+                mode & 0o7777
+            ));
+        }
+        let mut bytes = Vec::new();
+        let most = SECRET_BYTES_MAX as u64 + 1;
+        Read::by_ref(&mut file)
+            .take(most)
+            .read_to_end(&mut bytes)
+            .map_err(unreadable)?;
+        if bytes.len() > SECRET_BYTES_MAX {
+            return Err(format!(
+                "the secret of the cluster, {name}, has more than {SECRET_BYTES_MAX} bytes, so it is not a secret: check its path"
+            ));
+        }
+        Secret::new(&bytes).ok_or_else(|| {
+            format!(
+                "the secret of the cluster, {name}, is empty: head -c 32 /dev/urandom | base64 > {name}, and the same file for every member"
+            )
+        })
+    }
+
+    /// The bytes without white space at their end; `None` when nothing is left.
+    pub fn new(bytes: &[u8]) -> Option<Secret> {
+        let bytes = bytes.trim_ascii_end();
+        (!bytes.is_empty()).then(|| Secret(bytes.into()))
+    }
+
+    /// The bytes, for the proof that a handshake carries.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(not shown)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+
+    fn topology() -> Topology {
+        let members = ["h1:1", "h2:1"].map(|url| Member::new(url).expect("an address"));
+        Topology::new("dendra", members.to_vec(), 3).expect("two members")
+    }
+
+    fn secret(content: &[u8], mode: u32) -> Result<Secret, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("secret");
+        fs::write(&path, content).expect("written");
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("changed");
+        Secret::read(&path)
+    }
+
+    #[test]
+    fn a_node_finds_itself_among_the_members() {
+        let settings = ClusterSettings::new(topology(), "HTTP://h2:1/").expect("a member");
+        assert_eq!(settings.me, MemberIndex(1));
+        assert_eq!(settings.member().url, "http://h2:1");
+        let reason = ClusterSettings::new(topology(), "http://h3:1").expect_err("a stranger");
+        assert!(
+            reason.contains("name one of http://h1:1, http://h2:1"),
+            "{reason}"
+        );
+    }
+
+    #[test]
+    fn a_secret_is_a_file_that_not_everybody_reads() {
+        let fine = secret(b"hush\n", 0o600).expect("a secret");
+        assert_eq!(fine.expose(), b"hush");
+        assert!(secret(b"hush", 0o440).is_ok());
+        for (content, mode, part) in [
+            (&b"hush"[..], 0o644, "(mode 0644): chmod 600"),
+            (b"hush", 0o602, "open to every user"),
+            (b"", 0o600, "is empty"),
+            (b" \n\n", 0o600, "is empty"),
+            (&[b'x'; SECRET_BYTES_MAX + 1], 0o600, "not a secret"),
+        ] {
+            let reason = secret(content, mode).expect_err("no secret");
+            assert!(reason.contains(part), "{reason}");
+            assert!(!reason.contains("hush"), "{reason}");
+        }
+        let missing = Secret::read(Path::new("/nowhere/secret")).expect_err("no file");
+        assert!(missing.contains("cannot be read"), "{missing}");
+    }
+
+    #[test]
+    fn a_secret_is_never_shown() {
+        let mut settings = ClusterSettings::new(topology(), "h1:1").expect("a member");
+        settings.secret = Secret::new(b"hush");
+        assert!(!format!("{settings:?}").contains("hush"));
+        let bytes = format!("{:?}", b"hush");
+        assert!(!format!("{settings:?}").contains(&bytes[1..bytes.len() - 1]));
+    }
+}

@@ -1,0 +1,85 @@
+//! What the stores hold when everything is over, against what clients were told.
+//!
+//! ```text
+//! acknowledged by a copies, fewer than a disks lost   =>  a copy holds this version or a newer one
+//! all owners are alive, hints drained, keys read      =>  every owner holds the same newest cell
+//! the newest cell                                     =>  somebody wrote it, nobody was told it was not
+//! ```
+//!
+//! Invariants
+//! 1. Stores are looked at directly, past every protocol.
+//!
+//! Not here: what clients read in the end, which is part of the history.
+
+use super::{Rule, Violation};
+use crate::history::{End, Op, ValueId};
+use dendra_base::Version;
+
+/// What one owner of a key holds in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copy {
+    /// The disk was lost for good, or the member does not run.
+    Gone,
+    /// Never written, or no longer known.
+    Nothing,
+    /// The bytes do not match their checksum.
+    Damaged,
+    /// A cell: version and value, `None` for a tombstone.
+    Cell(Version, Option<ValueId>),
+}
+
+impl Copy {
+    fn version(self) -> Option<Version> {
+        match self {
+            Copy::Cell(version, _) => Some(version),
+            _ => None,
+        }
+    }
+}
+
+/// Checks one key: the copies of its owners in the ring's order, and the operations on it.
+pub fn check_key(key: usize, copies: &[Copy], ops: &[&Op]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let newest = copies.iter().filter_map(|copy| copy.version()).max();
+    for op in ops {
+        let End::Written(version) = op.end else {
+            continue;
+        };
+        let asked = &copies[..usize::from(op.from).min(copies.len())];
+        let lost = asked
+            .iter()
+            .filter(|c| matches!(c, Copy::Gone | Copy::Damaged))
+            .count();
+        if lost < usize::from(op.ack) && newest.is_none_or(|newest| newest < version) {
+            let what = format!("key {key}: {op:?} is not there: {copies:?}");
+            violations.push(Violation::new(Rule::Lost, what));
+        }
+    }
+    let values = copies.iter().filter_map(|copy| match copy {
+        Copy::Cell(version, Some(value)) => Some((*version, *value)),
+        _ => None,
+    });
+    for (version, value) in values {
+        let writer = ops.iter().find(|op| op.wish.leaves() == Some(value));
+        match writer.map(|op| op.end) {
+            None => {
+                let what = format!("key {key}: nobody wrote value {value} under {version}");
+                violations.push(Violation::new(Rule::WrongValue, what));
+            }
+            Some(End::NotApplied | End::Refused { .. }) => {
+                let what = format!("key {key}: {writer:?} is stored under {version}");
+                violations.push(Violation::new(Rule::NotAppliedSeen, what));
+            }
+            Some(_) => {}
+        }
+    }
+    violations
+}
+
+/// Do all living owners hold the same cell?
+pub fn check_convergence(key: usize, copies: &[Copy]) -> Option<Violation> {
+    let mut living = copies.iter().filter(|copy| **copy != Copy::Gone);
+    let first = living.next()?;
+    let is_same = living.all(|copy| copy == first);
+    (!is_same).then(|| Violation::new(Rule::Diverged, format!("key {key}: {copies:?}")))
+}

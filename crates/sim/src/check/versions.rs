@@ -1,0 +1,194 @@
+//! Versions tell what happened: each operation against everything that ended before it.
+//!
+//! ```text
+//! one version, one value      whoever sees a version sees the value of its writer
+//! time is order               a ended before b began  =>  version(a) <= version(b), < for a write
+//! successor                   an applied condition stands directly behind the base it names
+//! not-applied                 is never seen
+//! quorums that meet           ack1 + ack2 > max(from1, from2)  =>  the read sees the write
+//! ```
+//!
+//! Invariants
+//! 1. Order is demanded of keys of the default level only; the rest of every operation.
+//! 2. One pass over the history sorted by time; O(n log n), so that every run can afford it.
+//!
+//! Not here: histories without trust in versions (`linear.rs`).
+//! See: docs/consistency.md, "Version".
+
+use super::{Rule, Violation};
+use crate::history::{Base, End, Op, Promise, ValueId, Wish};
+use dendra_base::Version;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Checks a whole history.
+pub fn check(history: &[Op]) -> Vec<Violation> {
+    let mut violations = values(history);
+    let keys: BTreeSet<usize> = history.iter().map(|op| op.key).collect();
+    for key in keys {
+        let ops: Vec<&Op> = history.iter().filter(|op| op.key == key).collect();
+        if ops.iter().all(|op| op.promise == Promise::Linearizable) {
+            order(&ops, &mut violations);
+        }
+        successors(&ops, &mut violations);
+        quorums(&ops, &mut violations);
+    }
+    violations
+}
+
+/// One version, one value; and only values that somebody may have written.
+fn values(history: &[Op]) -> Vec<Violation> {
+    let writers: BTreeMap<ValueId, &Op> = history
+        .iter()
+        .filter_map(|op| Some((op.wish.leaves()?, op)))
+        .collect();
+    // By key and version: the value, 0 for a tombstone.
+    let mut known: BTreeMap<(usize, Version), ValueId> = BTreeMap::new();
+    let mut versions: BTreeMap<ValueId, Version> = BTreeMap::new();
+    let mut violations = Vec::new();
+    let mut bind = |op: &Op, version: Version, value: ValueId, violations: &mut Vec<Violation>| {
+        let other = *known.entry((op.key, version)).or_insert(value);
+        if other != value {
+            let what = format!(
+                "{version} of key {} is value {value} and value {other}: {op:?}",
+                op.key
+            );
+            violations.push(Violation::new(Rule::VersionValue, what));
+        }
+        if value == 0 {
+            return;
+        }
+        let first = *versions.entry(value).or_insert(version);
+        if first != version {
+            let what = format!(
+                "value {value} of key {} has the versions {first} and {version}: {op:?}",
+                op.key
+            );
+            violations.push(Violation::new(Rule::VersionValue, what));
+        }
+    };
+    for op in history {
+        match op.end {
+            End::Written(version) => {
+                bind(op, version, op.wish.leaves().unwrap_or(0), &mut violations);
+            }
+            End::Missing(Some(version)) => bind(op, version, 0, &mut violations),
+            End::Found(seen) => {
+                bind(op, seen.version, seen.value, &mut violations);
+                violations.extend(wrong_writer(op, seen.value, &writers));
+            }
+            _ => {}
+        }
+    }
+    violations
+}
+
+fn wrong_writer(read: &Op, value: ValueId, writers: &BTreeMap<ValueId, &Op>) -> Option<Violation> {
+    let Some(writer) = writers.get(&value) else {
+        let what = format!("nobody wrote value {value}: {read:?}");
+        return Some(Violation::new(Rule::WrongValue, what));
+    };
+    if writer.key != read.key || writer.begun_us > read.ended_us {
+        let what = format!("{read:?} sees {writer:?}");
+        return Some(Violation::new(Rule::WrongValue, what));
+    }
+    if matches!(writer.end, End::NotApplied | End::Refused { .. }) {
+        let what = format!("{read:?} sees {writer:?}");
+        return Some(Violation::new(Rule::NotAppliedSeen, what));
+    }
+    None
+}
+
+/// The version that an operation was told, and whether it made it.
+fn told(op: &Op) -> Option<(Version, bool)> {
+    match op.end {
+        End::Found(seen) => Some((seen.version, false)),
+        End::Missing(version) => Some((version?, false)),
+        End::Written(version) => Some((version, true)),
+        End::Refused { current } => Some((current?, false)),
+        End::NotApplied | End::Unknown => None,
+    }
+}
+
+fn order(ops: &[&Op], violations: &mut Vec<Violation>) {
+    let mut by_end: Vec<&Op> = ops
+        .iter()
+        .copied()
+        .filter(|op| told(op).is_some())
+        .collect();
+    by_end.sort_by_key(|op| op.ended_us);
+    let mut by_begin = by_end.clone();
+    by_begin.sort_by_key(|op| op.begun_us);
+    let mut newest: Option<(Version, &Op)> = None;
+    let mut ended = by_end.into_iter().peekable();
+    for op in by_begin {
+        while let Some(before) = ended.next_if(|before| before.ended_us < op.begun_us) {
+            let (version, _) = told(before).expect("filtered above");
+            if newest.is_none_or(|(newest, _)| newest < version) {
+                newest = Some((version, before));
+            }
+        }
+        let (version, is_own) = told(op).expect("filtered above");
+        let Some((newest, before)) = newest else {
+            continue;
+        };
+        if version < newest || (is_own && version == newest) {
+            let what = format!("{before:?} ended before {op:?} began");
+            violations.push(Violation::new(Rule::VersionOrder, what));
+        }
+    }
+}
+
+fn successors(ops: &[&Op], violations: &mut Vec<Violation>) {
+    for op in ops {
+        let (End::Written(version), Base::Matches(seen)) = (op.end, op.wish.base()) else {
+            continue;
+        };
+        // On one copy the owner's log is the order, and a version only has to be later.
+        let follows = match op.from {
+            1 => version > seen.version,
+            _ => version == seen.version.successor(),
+        };
+        if !follows {
+            violations.push(Violation::new(Rule::NotSuccessor, format!("{op:?}")));
+        }
+    }
+}
+
+fn quorums(ops: &[&Op], violations: &mut Vec<Violation>) {
+    let writes = ops.iter().filter_map(|op| match op.end {
+        End::Written(version) if op.wish.is_write() => Some((op, version)),
+        _ => None,
+    });
+    for (write, version) in writes {
+        let later = ops.iter().filter(|read| {
+            read.wish == Wish::Get
+                && read.begun_us > write.ended_us
+                && u32::from(read.ack) + u32::from(write.ack) > u32::from(read.from.max(write.from))
+        });
+        for read in later {
+            let is_blind = match read.end {
+                End::Found(seen) => seen.version < version,
+                End::Missing(Some(seen)) => seen < version,
+                // Without a version: only if nothing but this could have been there.
+                End::Missing(None) => {
+                    write.wish.leaves().is_some()
+                        && !write.is_fleeting
+                        && !may_have_been_removed(ops, read)
+                }
+                _ => false,
+            };
+            if is_blind {
+                let what = format!("{read:?} does not see {write:?}");
+                violations.push(Violation::new(Rule::QuorumBlind, what));
+            }
+        }
+    }
+}
+
+fn may_have_been_removed(ops: &[&Op], read: &Op) -> bool {
+    ops.iter().any(|op| {
+        matches!(op.wish, Wish::Delete { .. })
+            && op.end != End::NotApplied
+            && op.begun_us < read.ended_us
+    })
+}

@@ -1,0 +1,47 @@
+//! The system under test as the world sees it: one decider per event loop.
+//!
+//! Invariants
+//! 1. A decider knows time and events from its arguments only.
+//!
+//! Not here: the real one (crate `node`), the world around it (`world.rs`).
+
+use dendra_node::ring::Ring;
+use dendra_node::step::{Effect, Event, Now};
+use dendra_node::topology::Topology;
+use dendra_node::{Hlc, MemberIndex};
+use std::sync::Arc;
+
+/// Decisions of one event loop.
+pub trait Decider {
+    /// Tells it an event; what it wants done is appended.
+    fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>);
+
+    /// When it wants a tick, on the monotonic clock.
+    fn due_us(&self) -> Option<u64>;
+
+    /// What it still holds, for a member at rest: `None` when nothing that a rest should have ended.
+    fn leftovers(&self) -> Option<String>;
+}
+
+/// A member that starts.
+pub struct Birth {
+    /// Who is in the cluster.
+    pub topology: Arc<Topology>,
+    /// Who owns what.
+    pub ring: Arc<Ring>,
+    /// Which of them.
+    pub me: MemberIndex,
+    /// Origin of the first loop; the others' follow.
+    pub origin: u32,
+    /// Event loops.
+    pub lanes: usize,
+    /// The clock that all of them share.
+    pub hlc: Arc<Hlc>,
+    /// Bytes of hints.
+    pub hint_bytes: u64,
+    /// For what is drawn inside.
+    pub seed: u64,
+}
+
+/// Makes the deciders of a member's loops.
+pub type Midwife = fn(&Birth) -> Vec<Box<dyn Decider>>;

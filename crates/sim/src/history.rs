@@ -1,0 +1,150 @@
+//! What clients asked for and what they were told: all that a checker may look at.
+//!
+//! ```text
+//! begun_us ├──────────── operation ────────────┤ ended_us      the point at which it took effect
+//!                                                              lies somewhere between
+//! begun_us ├──────────── Unknown ─────────────── …             or never, or later
+//! ```
+//!
+//! Invariants
+//! 1. A value is written by one operation only and carries its number: bytes name their writer.
+//! 2. `ended_us` is when the client was told; an operation whose member crashed has `Unknown` and
+//!    the time of the crash.
+//!
+//! Not here: how values become bytes (`client.rs`), what must hold (`check/`).
+
+use dendra_base::Version;
+
+/// A value by the number of the operation that wrote it, counted from 1.
+pub type ValueId = u32;
+
+/// A value that a client saw, and the version by which conditions name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// As in the `ETag`.
+    pub version: Version,
+    /// What was read or written under it.
+    pub value: ValueId,
+}
+
+/// The condition of a write, in the words of a client that saw values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// None.
+    Any,
+    /// There is a value.
+    Present,
+    /// There is none.
+    Absent,
+    /// The value is this one.
+    Matches(Seen),
+    /// The value is not this one.
+    Differs(Seen),
+}
+
+/// What a client wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// The value.
+    Get,
+    /// To store a value.
+    Put {
+        /// Which.
+        value: ValueId,
+        /// On what condition.
+        base: Base,
+    },
+    /// That there be no value.
+    Delete {
+        /// On what condition.
+        base: Base,
+    },
+}
+
+impl Wish {
+    /// What the key holds when the wish is done: `None` = nothing. Meaningless for a read.
+    pub fn leaves(&self) -> Option<ValueId> {
+        match self {
+            Wish::Put { value, .. } => Some(*value),
+            Wish::Get | Wish::Delete { .. } => None,
+        }
+    }
+
+    /// The condition; a read has none.
+    pub fn base(&self) -> Base {
+        match self {
+            Wish::Get => Base::Any,
+            Wish::Put { base, .. } | Wish::Delete { base } => *base,
+        }
+    }
+
+    /// Does it want to change something?
+    pub fn is_write(&self) -> bool {
+        !matches!(self, Wish::Get)
+    }
+}
+
+/// What a client was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A value.
+    Found(Seen),
+    /// There is none; the tombstone's version, if one was told.
+    Missing(Option<Version>),
+    /// Stored or deleted.
+    Written(Version),
+    /// The condition did not hold.
+    Refused {
+        /// The live value's version, if there is one.
+        current: Option<Version>,
+    },
+    /// Nothing changed and nothing will.
+    NotApplied,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// How much an operation promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// Promise 2 of docs/consistency.md.
+    Linearizable,
+    /// Promise 7.
+    Eventual,
+}
+
+/// One operation of one client.
+#[derive(Clone, Debug)]
+pub struct Op {
+    /// Its number, from 1; a put's value has the same.
+    pub number: u32,
+    /// Whose.
+    pub client: usize,
+    /// Which key, by number.
+    pub key: usize,
+    /// What was wanted.
+    pub wish: Wish,
+    /// Answers that were asked for.
+    pub ack: u8,
+    /// Copies that were addressed.
+    pub from: u8,
+    /// What its level promises.
+    pub promise: Promise,
+    /// Values of this key end by themselves: nothing there is never wrong.
+    pub is_fleeting: bool,
+    /// The member that was asked.
+    pub member: usize,
+    /// When it began.
+    pub begun_us: u64,
+    /// When the client was told.
+    pub ended_us: u64,
+    /// What the client was told.
+    pub end: End,
+}
+
+impl Op {
+    /// Is the end certain to have happened?
+    pub fn is_done(&self) -> bool {
+        !matches!(self.end, End::NotApplied | End::Unknown)
+    }
+}

@@ -1,0 +1,36 @@
+//! A made-up world around real hearts: scheduler, network, disks, clocks, clients, and checkers.
+//!
+//! ```text
+//! plan.rs      seed ─► cluster, weather, wishes, faults
+//! schedule.rs  what happens next
+//! world/       lets it happen; member.rs, decider.rs: one member and what decides in it
+//! store/       the engine on a disk that crashes, or a map
+//! planted.rs   bugs of the shell, to see whether they are found
+//! trace.rs     lines, printed or hashed
+//! history.rs   what clients were told
+//! check/       what must hold of it
+//! runner.rs    many seeds, failures and how to repeat them; shrink.rs makes them small
+//! limits.rs    bounds, with their reasons
+//! ```
+//!
+//! Invariants
+//! 1. A seed is a run, byte for byte, on every machine: one thread, no clock, no foreign randomness.
+//! 2. What is checked is real: the engine, and the node's decisions; only the shells are made up.
+//!
+//! Not here: sockets, threads, HTTP (crate `server`).
+//! See: docs/consistency.md, ARCHITECTURE.md.
+
+pub mod check;
+pub mod decider;
+pub mod history;
+pub mod limits;
+mod member;
+pub mod plan;
+pub mod planted;
+pub mod real;
+pub mod runner;
+pub mod schedule;
+pub mod shrink;
+pub mod store;
+pub mod trace;
+pub mod world;

@@ -1,0 +1,18 @@
+//! Bounds of the simulator, each with its reason.
+//!
+//! Invariants
+//! 1. A run that reaches a bound says so; it never looks like one that held.
+//!
+//! Not here: what is drawn per seed (`plan.rs`).
+//! See: docs/overload.md.
+
+/// States that one search for an order visits. Histories of one key have a few hundred operations
+/// and need as many states; a hundred times that is a search that will not end.
+pub const LINEAR_STATES_MAX: u64 = 400_000;
+
+/// Happenings in one run. The largest plans have some tens of thousands; a run that reaches this
+/// one goes in circles.
+pub const HAPPENINGS_MAX: u64 = 2_000_000;
+
+/// Runs that making a failure small may take: a minute of them at most.
+pub const SHRINK_RUNS_MAX: u32 = 2_000;

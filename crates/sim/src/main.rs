@@ -1,0 +1,191 @@
+//! The simulator's own command line: one seed with everything it says, or seeds without end.
+//!
+//! ```text
+//! --seed N             one seed; a failure is shrunk and shown
+//! --trace              every event and effect of it, as lines
+//! --seeds N            that many, from --from N on
+//! --minutes N          as many as fit; 0 = until Ctrl-C
+//! --threads N          at once; the cores of the machine if not said
+//! ```
+//!
+//! Invariants
+//! 1. Exit 0: every promise held. 1: one was broken, and its seed and command were printed. 2: the
+//!    options make no sense.
+//!
+//! Not here: what a run is (`world/`).
+
+use dendra_sim::plan::Plan;
+use dendra_sim::runner::{Failure, command, run_plan, run_seed, shrink_seed};
+use dendra_sim::trace::Tracing;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const USAGE: &str = "\
+usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--threads N]
+";
+
+/// How often a search says how far it is.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+struct Wanted {
+    seed: Option<u64>,
+    is_traced: bool,
+    seeds: Option<u64>,
+    minutes: Option<u64>,
+    from: Option<u64>,
+    threads: Option<u64>,
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Wanted> {
+    let mut wanted = Wanted::default();
+    while let Some(argument) = arguments.next() {
+        let mut number = || arguments.next()?.parse().ok();
+        match argument.as_str() {
+            "--trace" => wanted.is_traced = true,
+            "--seed" => wanted.seed = Some(number()?),
+            "--seeds" => wanted.seeds = Some(number()?),
+            "--minutes" => wanted.minutes = Some(number()?),
+            "--from" => wanted.from = Some(number()?),
+            "--threads" => wanted.threads = Some(number()?.max(1)),
+            _ => return None,
+        }
+    }
+    Some(wanted)
+}
+
+fn main() -> ExitCode {
+    let Some(wanted) = parse(std::env::args().skip(1)) else {
+        eprint!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let held = match wanted.seed {
+        Some(seed) => one(seed, wanted.is_traced),
+        None => many(&wanted),
+    };
+    if held {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// One seed, with all it has to say.
+fn one(seed: u64, is_traced: bool) -> bool {
+    let plan = Plan::draw(seed);
+    let tracing = if is_traced {
+        Tracing::Printed
+    } else {
+        Tracing::Hashed
+    };
+    println!(
+        "{:#?}\n{} operations, faults {:#?}",
+        plan.shape,
+        plan.operations(),
+        plan.faults
+    );
+    let report = run_plan(&plan, None, tracing);
+    println!(
+        "seed {seed}: {} operations, {} happenings, trace {:016x}",
+        report.history.len(),
+        report.happenings,
+        report.hash
+    );
+    let Some(violation) = report.violations.into_iter().next() else {
+        println!("every promise held");
+        return true;
+    };
+    println!("{violation}");
+    show_small(&Failure { seed, violation });
+    false
+}
+
+/// The smallest plan that fails in the same way, and its run.
+fn show_small(failure: &Failure) {
+    let (small, runs) = shrink_seed(failure, None);
+    println!(
+        "\nshrunk in {runs} runs to {} operations and {} faults on {} members:\n{:#?}\n{:#?}\n{:#?}",
+        small.operations(),
+        small.faults.len(),
+        small.shape.members,
+        small.shape,
+        small.faults,
+        small.clients
+    );
+    let report = run_plan(&small, None, Tracing::Printed);
+    for violation in report.violations {
+        println!("{violation}");
+    }
+}
+
+/// The first seed when none is named: another one for every run, printed so that it can be named.
+fn fresh() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs()) << 24
+}
+
+fn many(wanted: &Wanted) -> bool {
+    let from = wanted.from.unwrap_or_else(fresh);
+    let count = wanted.seeds.unwrap_or(match wanted.minutes {
+        Some(_) => u64::MAX - from,
+        None => 1_000,
+    });
+    let ends = wanted.minutes.filter(|&minutes| minutes > 0);
+    let ends = ends.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let threads = wanted.threads.unwrap_or(cores);
+    println!("seeds from {from} on, {threads} at once");
+
+    let started = Instant::now();
+    let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let has_failed = AtomicBool::new(false);
+    let failure: Mutex<Option<Failure>> = Mutex::new(None);
+    let said = Mutex::new(Instant::now());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let is_over = ends.is_some_and(|ends| Instant::now() > ends);
+                    if number >= count || is_over || has_failed.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    if let Some(found) = run_seed(from + number, None) {
+                        has_failed.store(true, Ordering::Relaxed);
+                        failure
+                            .lock()
+                            .expect("no holder panics")
+                            .get_or_insert(found);
+                    }
+                    let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+                    let mut said = said.lock().expect("no holder panics");
+                    if said.elapsed() > PROGRESS {
+                        *said = Instant::now();
+                        println!("{}", progress(done, started));
+                    }
+                }
+            });
+        }
+    });
+    println!("{}", progress(done.into_inner(), started));
+    let failure = failure.into_inner().expect("no holder panics");
+    let Some(failure) = failure else {
+        return true;
+    };
+    println!("\nFAILED: seed {}: {}", failure.seed, failure.violation);
+    println!("repeat it with: {}", command(failure.seed));
+    show_small(&failure);
+    println!("\nFAILED: seed {}: {}", failure.seed, failure.violation);
+    println!("repeat it with: {}", command(failure.seed));
+    false
+}
+
+fn progress(done: u64, started: Instant) -> String {
+    let seconds = started.elapsed().as_secs_f64();
+    format!(
+        "{done} seeds in {seconds:.0} s, {:.0} a second",
+        done as f64 / seconds
+    )
+}

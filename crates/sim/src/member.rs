@@ -1,0 +1,137 @@
+//! One member: a store, a clock, and a decider per event loop; what a server's shell is in the real
+//! world.
+//!
+//! ```text
+//! effects Write, Cover ─► queue ─► in flight ── one sync ──► durable, seen, answered
+//! ```
+//!
+//! Invariants
+//! 1. A write is in the queue, in flight, or answered; a crash forgets the first two, and what was in
+//!    flight survives or not.
+//! 2. The clocks are functions of the world's time: both run on while the member does not.
+//!
+//! Not here: messages, clients, faults (`world.rs`).
+
+use crate::decider::Decider;
+use crate::store::{Disk, Store, Write};
+use dendra_base::{Cell, Key};
+use dendra_node::step::{Now, StoreTicket};
+use dendra_wire::peer::Age;
+use std::collections::BTreeMap;
+
+/// Wall time at the beginning of every run: 2026, so that clocks can jump back by years.
+const WALL_MS: u64 = 1_767_225_600_000;
+/// Monotonic clocks begin at different numbers, as boots do.
+const MONO_STEP_US: u64 = 7_777_777;
+
+/// A member's clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pub(crate) offset_ms: i64,
+    pub(crate) drift_ppm: i64,
+    pub(crate) zero_us: u64,
+}
+
+impl Clock {
+    pub(crate) fn new(member: usize, offset_ms: i64, drift_ppm: i64) -> Clock {
+        Clock {
+            offset_ms,
+            drift_ppm,
+            zero_us: (member as u64 + 1) * MONO_STEP_US,
+        }
+    }
+
+    pub(crate) fn now(&self, world_us: u64) -> Now {
+        let drifted = world_us.saturating_add_signed(world_us as i64 / 1_000_000 * self.drift_ppm);
+        Now {
+            mono_us: self.zero_us + drifted,
+            wall_ms: (WALL_MS + drifted / 1_000).saturating_add_signed(self.offset_ms),
+        }
+    }
+
+    /// When the monotonic clock will surely show `mono_us`, on the world's.
+    pub(crate) fn when(&self, mono_us: u64, world_us: u64) -> u64 {
+        let now = self.now(world_us).mono_us;
+        let left = mono_us.saturating_sub(now);
+        // A clock that runs slow by a thousandth needs that much longer.
+        world_us + left + left / 500 + 1
+    }
+}
+
+/// A write that waits for the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub(crate) lane: usize,
+    /// `None`: nobody waits; the write carries a clock ceiling.
+    pub(crate) ticket: Option<StoreTicket>,
+    pub(crate) write: Write,
+}
+
+/// An operation that a loop has been told of and that it has not answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Open {
+    pub(crate) deadline_us: u64,
+    /// The client has hung up.
+    pub(crate) is_gone: bool,
+}
+
+/// One event loop.
+pub(crate) struct Lane {
+    pub(crate) decider: Box<dyn Decider>,
+    /// When the next turn is due; older turns in the schedule are void.
+    pub(crate) turn_us: Option<u64>,
+    pub(crate) open: BTreeMap<u64, Open>,
+}
+
+/// One member of the cluster.
+pub(crate) struct Member {
+    pub(crate) clock: Clock,
+    /// Counted up at every start and at every crash: what belongs to an earlier life is void.
+    pub(crate) incarnation: u64,
+    pub(crate) disk: Disk,
+    /// `None` while it does not run.
+    pub(crate) store: Option<Store>,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) queue: Vec<Pending>,
+    pub(crate) in_flight: Vec<Pending>,
+    /// Ceilings that wait for the next log write, and whose.
+    pub(crate) covers: Vec<(usize, u64)>,
+    pub(crate) covers_in_flight: Vec<(usize, u64)>,
+    pub(crate) is_committing: bool,
+    pub(crate) paused_until_us: u64,
+    pub(crate) slow_times: u64,
+    /// The disk is gone for good.
+    pub(crate) is_lost: bool,
+    /// Something on the disk was damaged.
+    pub(crate) is_rotten: bool,
+    /// Peers to which the links were told to be up.
+    pub(crate) links_up: u64,
+    /// How long frames are under way, by asking member and link.
+    pub(crate) ages: BTreeMap<(usize, u64), Age>,
+}
+
+impl Member {
+    pub(crate) fn is_running(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Is there something for the log?
+    pub(crate) fn has_writes(&self) -> bool {
+        !self.queue.is_empty() || !self.covers.is_empty()
+    }
+
+    /// What a commit would write.
+    pub(crate) fn writes_in_flight(&self) -> Vec<Write> {
+        self.in_flight.iter().map(|p| p.write.clone()).collect()
+    }
+
+    /// The newest cell of a key among what is not durable yet: what a store that shows it would
+    /// answer.
+    pub(crate) fn undurable(&self, key: &Key) -> Option<Cell> {
+        let writes = self.in_flight.iter().chain(&self.queue);
+        writes
+            .filter(|pending| pending.write.key == *key)
+            .map(|pending| pending.write.cell.clone())
+            .max_by_key(|cell| cell.version)
+    }
+}

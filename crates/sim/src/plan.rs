@@ -1,0 +1,587 @@
+//! What one seed means: a cluster, a weather, what clients want, and what goes wrong when.
+//!
+//! ```text
+//! seed ─► Shape       members, copies, lanes, store, clocks, delays, rates: drawn per seed (swarm)
+//!      ─► clients     one list of wishes each
+//!      ─► faults      a list of (when, how long, what)
+//! ```
+//!
+//! Invariants
+//! 1. The same seed gives the same plan for ever, and a plan and its seed give the same run.
+//! 2. Lists can be thinned without changing what the rest means: the shrinker depends on it.
+//! 3. Only the unlucky member loses bytes: whatever is acknowledged by two copies has one left.
+//!
+//! Not here: how faults are done (`world.rs`, `member.rs`).
+//! See: docs/consistency.md, "What was run and found".
+
+use dendra_base::Prng;
+
+/// What members keep their cells in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// A sorted map with a commit that is atomic: for protocols, ten times faster.
+    Map,
+    /// The engine on a folder in memory that can crash at any operation.
+    Engine,
+}
+
+/// What is done to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyClass {
+    /// Default level only, conditions too: promise 2.
+    Strong,
+    /// Any quorum: promise 7.
+    Weak,
+    /// Default level; values end by themselves.
+    Fleeting,
+}
+
+/// Options of one run.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Members of the cluster.
+    pub members: usize,
+    /// Replication factor, at most `members`.
+    pub copies: usize,
+    /// Event loops per member.
+    pub lanes: usize,
+    /// Where cells are kept.
+    pub store: StoreKind,
+    /// One class per key.
+    pub keys: Vec<KeyClass>,
+    /// The shortest way of a message.
+    pub delay_min_us: u64,
+    /// What is added at random, uniformly.
+    pub delay_spread_us: u64,
+    /// Messages of a thousand that take much longer, and how much at most.
+    pub tail: (u64, u64),
+    /// Messages of a thousand that never arrive.
+    pub loss_permille: u64,
+    /// Messages of a thousand that arrive twice.
+    pub repeat_permille: u64,
+    /// A commit takes up to this.
+    pub sync_us: u64,
+    /// A read takes up to this.
+    pub read_us: u64,
+    /// Messages of one turn of a loop go out together after at most this.
+    pub turn_us: u64,
+    /// How far each wall clock is off, in milliseconds.
+    pub skew_ms: Vec<i64>,
+    /// How much faster each clock runs, in millionths.
+    pub drift_ppm: Vec<i64>,
+    /// Clients wait up to this between operations.
+    pub think_us: u64,
+    /// Clients give their member up to this much time.
+    pub timeout_us: u64,
+    /// Values are up to this long.
+    pub value_bytes_max: u64,
+    /// Limits of the engine are drawn from this.
+    pub engine_seed: u64,
+    /// Bytes of hints that a member keeps.
+    pub hint_bytes: u64,
+    /// The member whose disk may fail for good.
+    pub unlucky: usize,
+    /// When the weather gets calm at the latest.
+    pub chaos_us: u64,
+}
+
+/// What a planned operation wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlannedKind {
+    /// Read.
+    Get,
+    /// Write a new value.
+    Put,
+    /// Remove.
+    Delete,
+}
+
+/// Which condition a planned write has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlannedBase {
+    /// None.
+    Any,
+    /// There is a value.
+    Present,
+    /// There is none.
+    Absent,
+    /// The value that this client saw last; none when it saw none.
+    MatchesLast,
+    /// Not the value that this client saw last; none when it saw none.
+    DiffersLast,
+}
+
+/// One operation as drawn.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Which key.
+    pub key: usize,
+    /// Read or write.
+    pub kind: PlannedKind,
+    /// On what condition.
+    pub base: PlannedBase,
+    /// Answers and copies; `None` = the default.
+    pub quorum: Option<(u8, u8)>,
+    /// Which member is asked.
+    pub member: usize,
+    /// How long the client waits first.
+    pub think_us: u64,
+    /// How long it gives the member.
+    pub timeout_us: u64,
+    /// How long it waits for the answer before it hangs up; `None` = as long as it takes.
+    pub patience_us: Option<u64>,
+    /// Length of the value.
+    pub value_bytes: usize,
+    /// How long the value lives.
+    pub ttl_ms: Option<u64>,
+}
+
+/// What goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The power of one member fails after so many operations of its disk.
+    PowerCut {
+        /// Whose.
+        member: usize,
+        /// Operations of the disk that still happen.
+        after: u64,
+    },
+    /// The process of one member ends.
+    Kill {
+        /// Whose.
+        member: usize,
+    },
+    /// The power of all members fails.
+    Blackout,
+    /// A member does nothing and then goes on.
+    Pause {
+        /// Who.
+        member: usize,
+    },
+    /// Messages on these directed links vanish.
+    Cut {
+        /// One bit per `from * 8 + to`.
+        links: u64,
+    },
+    /// A wall clock jumps.
+    Jump {
+        /// Whose.
+        member: usize,
+        /// How far.
+        by_ms: i64,
+    },
+    /// A disk becomes slow.
+    SlowDisk {
+        /// Whose.
+        member: usize,
+        /// How many times slower.
+        times: u64,
+    },
+    /// The next sync of the log fails.
+    FailedSync {
+        /// Whose.
+        member: usize,
+    },
+    /// A disk has no room.
+    FullDisk {
+        /// Whose.
+        member: usize,
+    },
+    /// Bits of what is stored turn over. The unlucky member only.
+    Rot {
+        /// Where.
+        draw: u64,
+    },
+    /// A disk is lost and its member never comes back. The unlucky member only.
+    LostDisk,
+}
+
+/// A fault, when, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// When it begins.
+    pub at_us: u64,
+    /// When it is over (for a crash: when the member starts again), counted from its begin.
+    pub length_us: u64,
+    /// What.
+    pub kind: FaultKind,
+}
+
+impl Fault {
+    /// The one member that it is about, if it is about one.
+    pub fn member(&self) -> Option<usize> {
+        match self.kind {
+            FaultKind::PowerCut { member, .. }
+            | FaultKind::Kill { member }
+            | FaultKind::Pause { member }
+            | FaultKind::Jump { member, .. }
+            | FaultKind::SlowDisk { member, .. }
+            | FaultKind::FailedSync { member }
+            | FaultKind::FullDisk { member } => Some(member),
+            FaultKind::Blackout
+            | FaultKind::Cut { .. }
+            | FaultKind::Rot { .. }
+            | FaultKind::LostDisk => None,
+        }
+    }
+}
+
+/// Everything that a seed decides about a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where the rest of the randomness of the run comes from.
+    pub seed: u64,
+    /// Options.
+    pub shape: Shape,
+    /// What each client does.
+    pub clients: Vec<Vec<Planned>>,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+}
+
+/// One of `of`.
+pub(crate) fn pick<T: Copy>(prng: &mut Prng, of: &[T]) -> T {
+    of[prng.below(of.len() as u64) as usize]
+}
+
+/// A number between 0 and `most`, small ones far more often: its logarithm is drawn.
+fn skewed(prng: &mut Prng, most: u64) -> u64 {
+    let bits = 64 - most.leading_zeros();
+    let below = 1u64 << prng.below(u64::from(bits) + 1);
+    prng.below(below).min(most)
+}
+
+impl Plan {
+    /// What `seed` means.
+    pub fn draw(seed: u64) -> Plan {
+        let mut prng = Prng::named(seed, "shape");
+        let shape = Shape::draw(&mut prng);
+        let mut prng = Prng::named(seed, "clients");
+        let clients = draw_clients(&shape, &mut prng);
+        let mut prng = Prng::named(seed, "faults");
+        let faults = draw_faults(&shape, &mut prng);
+        Plan {
+            seed,
+            shape,
+            clients,
+            faults,
+        }
+    }
+
+    /// How many operations are planned.
+    pub fn operations(&self) -> usize {
+        self.clients.iter().map(Vec::len).sum()
+    }
+}
+
+impl Shape {
+    fn draw(prng: &mut Prng) -> Shape {
+        let members = pick(prng, &[1, 2, 3, 3, 3, 3, 3, 4, 4, 5, 5]);
+        let copies = pick(prng, &[1, 2, 3, 3, 3, 3, 3, 3, 5]).min(members);
+        let store = match prng.below(4) {
+            0 => StoreKind::Engine,
+            _ => StoreKind::Map,
+        };
+        let count = match store {
+            StoreKind::Map => 1 + prng.below(4),
+            StoreKind::Engine => 1 + skewed(prng, 40),
+        };
+        let is_mixed = prng.chance(1, 2);
+        let draw_class = |prng: &mut Prng| match prng.below(10) {
+            0..2 if is_mixed => KeyClass::Weak,
+            2 if is_mixed => KeyClass::Fleeting,
+            _ => KeyClass::Strong,
+        };
+        let skew = pick(prng, &[0, 1, 20, 400, 4_000]);
+        let signed = |prng: &mut Prng, most: u64| {
+            let size = skewed(prng, most) as i64;
+            if prng.chance(1, 2) { -size } else { size }
+        };
+        let is_lossy = prng.chance(1, 2);
+        let has_tail = prng.chance(1, 2);
+        Shape {
+            members,
+            copies,
+            lanes: pick(prng, &[1, 1, 2]),
+            store,
+            keys: (0..count).map(|_| draw_class(prng)).collect(),
+            delay_min_us: pick(prng, &[20, 100, 500]),
+            delay_spread_us: pick(prng, &[50, 1_000, 10_000, 60_000]),
+            tail: if has_tail {
+                (
+                    pick(prng, &[5, 50, 150]),
+                    pick(prng, &[5_000, 100_000, 800_000]),
+                )
+            } else {
+                (0, 1)
+            },
+            loss_permille: if is_lossy {
+                pick(prng, &[2, 20, 120])
+            } else {
+                0
+            },
+            repeat_permille: pick(prng, &[0, 0, 20, 100]),
+            sync_us: pick(prng, &[100, 2_000, 40_000]),
+            read_us: pick(prng, &[0, 200, 20_000]),
+            turn_us: pick(prng, &[1, 50, 500]),
+            skew_ms: (0..members).map(|_| signed(prng, skew)).collect(),
+            drift_ppm: (0..members).map(|_| signed(prng, 500)).collect(),
+            think_us: pick(prng, &[100, 5_000, 40_000]),
+            timeout_us: pick(prng, &[60_000, 300_000, 1_000_000]),
+            value_bytes_max: match store {
+                StoreKind::Map => 16,
+                StoreKind::Engine => pick(prng, &[30, 200, 1_500]),
+            },
+            engine_seed: prng.next_u64(),
+            hint_bytes: pick(prng, &[0, 2_000, 1 << 20]),
+            unlucky: prng.below(members as u64) as usize,
+            chaos_us: pick(prng, &[500_000, 2_000_000, 6_000_000]),
+        }
+    }
+
+    /// The default quorum of this cluster.
+    pub fn usual(&self) -> (u8, u8) {
+        let from = self.copies as u8;
+        (from / 2 + 1, from)
+    }
+}
+
+fn draw_clients(shape: &Shape, prng: &mut Prng) -> Vec<Vec<Planned>> {
+    let clients = 1 + prng.below(6);
+    let total = match shape.store {
+        StoreKind::Map => 20 + prng.below(80),
+        StoreKind::Engine => 60 + prng.below(400),
+    };
+    let weights = Weights {
+        get: 1 + prng.below(6),
+        put: 1 + prng.below(6),
+        delete: prng.below(3),
+        condition_percent: pick(prng, &[0, 30, 80]),
+        // Whom a client asks: mostly its own member, or anybody.
+        is_loyal: prng.chance(1, 2),
+        gives_up: prng.chance(1, 4),
+    };
+    (0..clients)
+        .map(|client| {
+            let count = total / clients + 1;
+            (0..count)
+                .map(|_| draw_operation(shape, &weights, client as usize, prng))
+                .collect()
+        })
+        .collect()
+}
+
+struct Weights {
+    get: u64,
+    put: u64,
+    delete: u64,
+    condition_percent: u64,
+    is_loyal: bool,
+    gives_up: bool,
+}
+
+fn draw_operation(shape: &Shape, weights: &Weights, client: usize, prng: &mut Prng) -> Planned {
+    let key = prng.below(shape.keys.len() as u64) as usize;
+    let class = shape.keys[key];
+    let drawn = prng.below(weights.get + weights.put + weights.delete);
+    let kind = if drawn < weights.get {
+        PlannedKind::Get
+    } else if drawn < weights.get + weights.put {
+        PlannedKind::Put
+    } else {
+        PlannedKind::Delete
+    };
+    let (usual_ack, usual_from) = shape.usual();
+    let quorum = match class {
+        KeyClass::Weak => {
+            let from = 1 + prng.below(shape.members as u64) as u8;
+            Some((1 + prng.below(u64::from(from)) as u8, from))
+        }
+        _ if prng.chance(1, 6) => {
+            let more = prng.below(u64::from(usual_from - usual_ack) + 1) as u8;
+            Some((usual_ack + more, usual_from))
+        }
+        _ => None,
+    };
+    let has_base = class == KeyClass::Strong && prng.chance(weights.condition_percent, 100);
+    let base = match has_base {
+        true => pick(
+            prng,
+            &[
+                PlannedBase::Present,
+                PlannedBase::Absent,
+                PlannedBase::MatchesLast,
+                PlannedBase::MatchesLast,
+                PlannedBase::MatchesLast,
+                PlannedBase::DiffersLast,
+            ],
+        ),
+        false => PlannedBase::Any,
+    };
+    let member = match weights.is_loyal && prng.chance(4, 5) {
+        true => client % shape.members,
+        false => prng.below(shape.members as u64) as usize,
+    };
+    let gives_up = weights.gives_up && prng.chance(1, 8);
+    Planned {
+        key,
+        kind,
+        base,
+        quorum,
+        member,
+        think_us: prng.below(shape.think_us + 1),
+        timeout_us: 1_000 + prng.below(shape.timeout_us),
+        patience_us: gives_up.then(|| prng.below(shape.timeout_us)),
+        value_bytes: 4 + prng.below(shape.value_bytes_max) as usize,
+        ttl_ms: (class == KeyClass::Fleeting).then(|| 1 + skewed(prng, 3_000)),
+    }
+}
+
+fn draw_faults(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
+    // Each kind is there or not, so that some runs have one kind only and much of it.
+    let is_on: Vec<bool> = (0..11).map(|_| prng.chance(1, 3)).collect();
+    let kinds: Vec<usize> = (0..11).filter(|&kind| is_on[kind]).collect();
+    let count = skewed(prng, 14);
+    if kinds.is_empty() {
+        return Vec::new();
+    }
+    let mut has_lost = false;
+    let mut faults: Vec<Fault> = (0..count)
+        .filter_map(|_| {
+            let at_us = prng.below(shape.chaos_us);
+            let length_us = 500 + skewed(prng, 2_000_000);
+            let kind = pick(prng, &kinds);
+            let kind = draw_fault(kind, shape, prng);
+            // Lost bytes and a lost disk are the same member's: one is enough.
+            let is_loss = matches!(kind, FaultKind::LostDisk);
+            let is_kept = !is_loss || !has_lost && prng.chance(1, 2);
+            has_lost |= is_loss && is_kept;
+            is_kept.then_some(Fault {
+                at_us,
+                length_us,
+                kind,
+            })
+        })
+        .collect();
+    faults.sort_by_key(|fault| fault.at_us);
+    faults
+}
+
+fn draw_fault(kind: usize, shape: &Shape, prng: &mut Prng) -> FaultKind {
+    let member = prng.below(shape.members as u64) as usize;
+    match kind {
+        0 => FaultKind::PowerCut {
+            member,
+            after: skewed(prng, 30),
+        },
+        1 => FaultKind::Kill { member },
+        2 => FaultKind::Blackout,
+        3 => FaultKind::Pause { member },
+        4 | 5 => FaultKind::Cut {
+            links: draw_links(shape, prng),
+        },
+        6 => FaultKind::Jump {
+            member,
+            by_ms: pick(prng, &[-8_000, -1_000, -50, 50, 1_000, 8_000]),
+        },
+        7 => FaultKind::SlowDisk {
+            member,
+            times: pick(prng, &[5, 30]),
+        },
+        8 => FaultKind::FailedSync { member },
+        9 => match shape.store {
+            StoreKind::Engine => FaultKind::FullDisk { member },
+            StoreKind::Map => FaultKind::Kill { member },
+        },
+        _ => match prng.below(4) {
+            0 => FaultKind::LostDisk,
+            _ => FaultKind::Rot {
+                draw: prng.next_u64(),
+            },
+        },
+    }
+}
+
+/// Bit of the directed link.
+pub fn link_bit(from: usize, to: usize) -> u64 {
+    1 << (from * 8 + to)
+}
+
+fn draw_links(shape: &Shape, prng: &mut Prng) -> u64 {
+    let members = shape.members;
+    let mut links = 0;
+    match prng.below(4) {
+        // Two sides that do not hear each other.
+        0 => {
+            let side = prng.below(1 << members);
+            for from in 0..members {
+                for to in 0..members {
+                    if (side >> from & 1) != (side >> to & 1) {
+                        links |= link_bit(from, to);
+                    }
+                }
+            }
+        }
+        // One member is heard by nobody, or hears nobody.
+        1 => {
+            let one = prng.below(members as u64) as usize;
+            let is_deaf = prng.chance(1, 2);
+            for other in (0..members).filter(|&other| other != one) {
+                links |= match is_deaf {
+                    true => link_bit(other, one),
+                    false => link_bit(one, other),
+                };
+            }
+        }
+        // Two members do not reach each other; others reach both.
+        2 => {
+            let a = prng.below(members as u64) as usize;
+            let b = prng.below(members as u64) as usize;
+            links |= link_bit(a, b) | link_bit(b, a);
+        }
+        _ => {
+            for from in 0..members {
+                for to in 0..members {
+                    if prng.chance(1, 3) {
+                        links |= link_bit(from, to);
+                    }
+                }
+            }
+        }
+    }
+    links
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_means_the_same_for_ever() {
+        let drawn = |seed| format!("{:?}", Plan::draw(seed));
+        for seed in 0..50 {
+            assert_eq!(drawn(seed), drawn(seed));
+        }
+        assert_ne!(drawn(1), drawn(2));
+    }
+
+    #[test]
+    fn seeds_reach_every_kind_of_cluster_and_of_fault() {
+        let plans: Vec<Plan> = (0..2_000).map(Plan::draw).collect();
+        for members in 1..=5 {
+            assert!(plans.iter().any(|plan| plan.shape.members == members));
+        }
+        for store in [StoreKind::Map, StoreKind::Engine] {
+            assert!(plans.iter().any(|plan| plan.shape.store == store));
+        }
+        let kinds: std::collections::BTreeSet<String> = plans
+            .iter()
+            .flat_map(|plan| &plan.faults)
+            .map(|fault| {
+                let name = format!("{:?}", fault.kind);
+                name.split([' ', '{']).next().unwrap_or_default().to_owned()
+            })
+            .collect();
+        assert_eq!(kinds.len(), 11, "{kinds:?}");
+    }
+}

@@ -1,0 +1,45 @@
+//! Bugs of the shell that can be planted, to see whether the checkers find them.
+//!
+//! Invariants
+//! 1. At most one is planted in a run, and none unless a run asks for it.
+//!
+//! Not here: bugs of the node's decisions (crate `node`, feature `planted`).
+//! See: docs/consistency.md, "What was run and found".
+
+/// A mistake that a shell can make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShellBug {
+    /// Reads show writes that are not durable yet.
+    DirtyRead,
+    /// A write is answered when it is handed to the log.
+    AnswerBeforeSync,
+    /// A restart begins at the wall clock, whatever was used before.
+    FloorIgnored,
+    /// A ceiling is said to be durable without being written.
+    CeilingNotWritten,
+    /// A member that lost its disk comes back under its name, empty.
+    SameIdentityAfterWipe,
+    /// A member comes back with an older image of its disk.
+    OldImage,
+    /// What cannot be read is said not to be there.
+    DamagedIsAbsent,
+    /// Guards of the log are not looked at.
+    GuardIgnored,
+    /// An answer to a question of an earlier life is handed to the next one.
+    AnswerOfAnotherLife,
+}
+
+impl ShellBug {
+    /// Every one.
+    pub const ALL: [ShellBug; 9] = [
+        ShellBug::DirtyRead,
+        ShellBug::AnswerBeforeSync,
+        ShellBug::FloorIgnored,
+        ShellBug::CeilingNotWritten,
+        ShellBug::SameIdentityAfterWipe,
+        ShellBug::OldImage,
+        ShellBug::DamagedIsAbsent,
+        ShellBug::GuardIgnored,
+        ShellBug::AnswerOfAnotherLife,
+    ];
+}

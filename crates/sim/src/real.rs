@@ -1,0 +1,62 @@
+//! The real node as a decider: what runs of the simulator are about.
+//!
+//! Invariants
+//! 1. The origin of a loop is its member's plus its number, as in the server.
+//!
+//! Not here: decisions (crate `node`).
+
+use crate::decider::{Birth, Decider};
+use dendra_node::step::{Effect, Event, Now};
+use dendra_node::{HintRoom, Node, NodeConfig};
+use std::sync::Arc;
+
+/// Operations of clients that a loop takes: more than there are clients.
+const OPERATIONS_MAX: usize = 64;
+
+struct Real {
+    node: Node,
+    hints: Arc<HintRoom>,
+}
+
+impl Decider for Real {
+    fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
+        self.node.step(now, event, effects);
+    }
+
+    fn due_us(&self) -> Option<u64> {
+        self.node.due_us()
+    }
+
+    fn leftovers(&self) -> Option<String> {
+        let (operations, hint_bytes) = (self.node.operations(), self.hints.bytes());
+        let is_holding = operations > 0 || hint_bytes > 0;
+        is_holding.then(|| format!("{operations} operations and {hint_bytes} bytes of hints"))
+    }
+}
+
+/// One node per loop.
+pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
+    let hints = Arc::new(HintRoom::new(birth.hint_bytes));
+    let node = |lane: usize| {
+        Node::new(NodeConfig {
+            topology: Arc::clone(&birth.topology),
+            ring: Arc::clone(&birth.ring),
+            me: birth.me,
+            origin: birth.origin + lane as u32,
+            hlc: Arc::clone(&birth.hlc),
+            seed: birth.seed.wrapping_add(lane as u64),
+            operations_max: OPERATIONS_MAX,
+            hints: Arc::clone(&hints),
+            is_keeper: lane == 0,
+        })
+    };
+    (0..birth.lanes)
+        .map(|lane| {
+            let real = Real {
+                node: node(lane),
+                hints: Arc::clone(&hints),
+            };
+            Box::new(real) as Box<dyn Decider>
+        })
+        .collect()
+}

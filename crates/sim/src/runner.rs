@@ -1,0 +1,72 @@
+//! Seeds, one after the other: runs, failures, and what a person needs to repeat one.
+//!
+//! Invariants
+//! 1. A panic of a heart is a violation of its seed, not the end of the search.
+//! 2. What is printed for a failure repeats it: seed, and planted bug if there was one.
+//!
+//! Not here: options of the command line (`main.rs`).
+
+use crate::check::{Rule, Violation};
+use crate::plan::Plan;
+use crate::planted::ShellBug;
+use crate::real::nodes;
+use crate::shrink::shrink;
+use crate::trace::Tracing;
+use crate::world::{Report, Setup, run};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A seed that breaks a promise.
+#[derive(Debug)]
+pub struct Failure {
+    /// Which.
+    pub seed: u64,
+    /// The first broken promise.
+    pub violation: Violation,
+}
+
+/// Runs a plan on the real node.
+pub fn run_plan(plan: &Plan, bug: Option<ShellBug>, tracing: Tracing) -> Report {
+    let setup = Setup {
+        midwife: nodes,
+        bug,
+        tracing,
+    };
+    let ran = catch_unwind(AssertUnwindSafe(|| run(plan, setup)));
+    ran.unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        Report {
+            history: Vec::new(),
+            violations: vec![Violation::new(
+                Rule::Panic,
+                text.unwrap_or("a panic without words"),
+            )],
+            happenings: 0,
+            hash: 0,
+        }
+    })
+}
+
+/// Runs one seed; what it breaks, if anything.
+pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Option<Failure> {
+    let plan = Plan::draw(seed);
+    let report = run_plan(&plan, bug, Tracing::Off);
+    let violation = report.violations.into_iter().next()?;
+    Some(Failure { seed, violation })
+}
+
+/// Makes the plan of a failed seed small.
+pub fn shrink_seed(failure: &Failure, bug: Option<ShellBug>) -> (Plan, u32) {
+    let plan = Plan::draw(failure.seed);
+    shrink(&plan, failure.violation.rule, |plan| {
+        let report = run_plan(plan, bug, Tracing::Off);
+        report.violations.first().map(|violation| violation.rule)
+    })
+}
+
+/// The command that repeats a seed.
+pub fn command(seed: u64) -> String {
+    format!("cargo run --package dendra-sim -- --seed {seed} --trace")
+}

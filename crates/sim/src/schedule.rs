@@ -1,0 +1,110 @@
+//! What happens next: a queue of happenings by time, and by the order of their making.
+//!
+//! Invariants
+//! 1. Two happenings of one moment come in the order in which they were put in: no run depends on
+//!    an address or a hash.
+//!
+//! Not here: what happens (`world.rs`).
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+#[derive(Debug)]
+struct Entry<T> {
+    at_us: u64,
+    number: u64,
+    what: T,
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Entry<T>) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Entry<T>) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Entry<T> {
+    /// The earliest is the greatest: `BinaryHeap` hands out the greatest.
+    fn cmp(&self, other: &Entry<T>) -> Ordering {
+        (other.at_us, other.number).cmp(&(self.at_us, self.number))
+    }
+}
+
+/// Happenings to come.
+#[derive(Debug)]
+pub struct Schedule<T> {
+    heap: BinaryHeap<Entry<T>>,
+    number: u64,
+    now_us: u64,
+}
+
+impl<T> Default for Schedule<T> {
+    fn default() -> Schedule<T> {
+        Schedule {
+            heap: BinaryHeap::new(),
+            number: 0,
+            now_us: 0,
+        }
+    }
+}
+
+impl<T> Schedule<T> {
+    /// The time of the happening that was taken last.
+    pub fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    /// Puts `what` in, not earlier than now.
+    pub fn at(&mut self, at_us: u64, what: T) {
+        let entry = Entry {
+            at_us: at_us.max(self.now_us),
+            number: self.number,
+            what,
+        };
+        self.number += 1;
+        self.heap.push(entry);
+    }
+
+    /// Puts `what` in, so much later than now.
+    pub fn after(&mut self, delay_us: u64, what: T) {
+        self.at(self.now_us + delay_us, what);
+    }
+
+    /// Takes the next happening, and it is its time now.
+    pub fn take(&mut self) -> Option<T> {
+        let entry = self.heap.pop()?;
+        self.now_us = entry.at_us;
+        Some(entry.what)
+    }
+
+    /// How many happenings were put in so far.
+    pub fn count(&self) -> u64 {
+        self.number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_first_and_then_the_order_of_making() {
+        let mut schedule = Schedule::default();
+        schedule.at(5, "c");
+        schedule.at(1, "a");
+        schedule.at(5, "d");
+        schedule.at(2, "b");
+        let order: Vec<&str> = std::iter::from_fn(|| schedule.take()).collect();
+        assert_eq!(order, ["a", "b", "c", "d"]);
+        schedule.at(1, "late");
+        schedule.take();
+        assert_eq!(schedule.now_us(), 5, "time never goes back");
+    }
+}

@@ -1,0 +1,159 @@
+//! Makes a failing plan small: without faults, then without operations, then without members that
+//! nobody needs.
+//!
+//! ```text
+//! halves, quarters, … single ones are left out, as long as the same rule stays broken
+//! ```
+//!
+//! Invariants
+//! 1. The result breaks the same rule as the plan that was given.
+//! 2. At most [`SHRINK_RUNS_MAX`] runs are made; what is left then is the result.
+//!
+//! Not here: what a rule is (`check/`).
+//! See: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002.
+
+use crate::check::Rule;
+use crate::limits::SHRINK_RUNS_MAX;
+use crate::plan::Plan;
+
+/// The smallest plan that was found to fail as `plan` does, and how many runs that took.
+pub fn shrink(plan: &Plan, rule: Rule, run: impl Fn(&Plan) -> Option<Rule>) -> (Plan, u32) {
+    let mut search = Search {
+        rule,
+        run,
+        runs: 0,
+        best: plan.clone(),
+    };
+    loop {
+        let before = search.size();
+        search.thin(
+            |plan| plan.faults.len(),
+            |plan, at| {
+                plan.faults.remove(at);
+            },
+        );
+        search.thin(Plan::operations, remove_operation);
+        search.simplify();
+        if search.size() == before || search.runs >= SHRINK_RUNS_MAX {
+            return (search.best, search.runs);
+        }
+    }
+}
+
+struct Search<F> {
+    rule: Rule,
+    run: F,
+    runs: u32,
+    best: Plan,
+}
+
+impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
+    fn size(&self) -> usize {
+        self.best.faults.len() + self.best.operations() + self.best.shape.keys.len()
+    }
+
+    /// Takes `plan` when it fails in the same way.
+    fn offer(&mut self, plan: Plan) -> bool {
+        if self.runs >= SHRINK_RUNS_MAX {
+            return false;
+        }
+        self.runs += 1;
+        let is_same = (self.run)(&plan) == Some(self.rule);
+        if is_same {
+            self.best = plan;
+        }
+        is_same
+    }
+
+    /// Leaves out runs of elements, long ones first.
+    fn thin(&mut self, count: impl Fn(&Plan) -> usize, remove: impl Fn(&mut Plan, usize)) {
+        let mut piece = count(&self.best).div_ceil(2);
+        while piece > 0 {
+            let mut end = count(&self.best);
+            while end > 0 {
+                let start = end.saturating_sub(piece);
+                let mut plan = self.best.clone();
+                (start..end).rev().for_each(|at| remove(&mut plan, at));
+                self.offer(plan);
+                end = start;
+            }
+            piece /= 2;
+        }
+    }
+
+    /// A calmer world: one property at a time.
+    fn simplify(&mut self) {
+        let simpler: [fn(&mut Plan); 8] = [
+            |plan| plan.shape.loss_permille = 0,
+            |plan| plan.shape.repeat_permille = 0,
+            |plan| plan.shape.tail = (0, 1),
+            |plan| plan.shape.skew_ms.fill(0),
+            |plan| plan.shape.drift_ppm.fill(0),
+            |plan| plan.shape.lanes = 1,
+            |plan| plan.shape.read_us = 0,
+            |plan| plan.clients.retain(|todo| !todo.is_empty()),
+        ];
+        for simplify in simpler {
+            let mut plan = self.best.clone();
+            simplify(&mut plan);
+            if !plan.clients.is_empty() && format!("{plan:?}") != format!("{:?}", self.best) {
+                self.offer(plan);
+            }
+        }
+        self.drop_last_member();
+    }
+
+    fn drop_last_member(&mut self) {
+        let mut plan = self.best.clone();
+        let shape = &mut plan.shape;
+        if shape.members <= shape.copies || shape.members <= 1 {
+            return;
+        }
+        shape.members -= 1;
+        shape.unlucky %= shape.members;
+        let members = shape.members;
+        for planned in plan.clients.iter_mut().flatten() {
+            planned.member %= members;
+            planned.quorum = planned.quorum.map(|(ack, from)| {
+                let from = from.min(members as u8);
+                (ack.min(from), from)
+            });
+        }
+        plan.faults
+            .retain(|fault| fault.member().is_none_or(|member| member < members));
+        self.offer(plan);
+    }
+}
+
+fn remove_operation(plan: &mut Plan, mut at: usize) {
+    for todo in &mut plan.clients {
+        if at < todo.len() {
+            todo.remove(at);
+            return;
+        }
+        at -= todo.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::FaultKind;
+
+    #[test]
+    fn only_what_is_needed_stays() {
+        let fails = |plan: &Plan| {
+            let has_blackout = plan.faults.iter().any(|f| f.kind == FaultKind::Blackout);
+            let deep = plan.clients.iter().flatten().filter(|p| p.key == 0).count();
+            (has_blackout && deep >= 2).then_some(Rule::Lost)
+        };
+        let plan = (0..)
+            .map(Plan::draw)
+            .find(|plan| fails(plan).is_some() && plan.faults.len() > 4)
+            .expect("seeds go on for ever");
+        let (small, runs) = shrink(&plan, Rule::Lost, fails);
+        assert_eq!(small.faults.len(), 1);
+        assert_eq!(small.operations(), 2);
+        assert!(runs < SHRINK_RUNS_MAX);
+    }
+}

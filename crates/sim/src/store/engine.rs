@@ -1,0 +1,288 @@
+//! The real engine on a folder in memory, behind a disk that fails when it is told to.
+//!
+//! ```text
+//! engine ─► FaultyVfs (EIO once) ─► MemVfs (power loss at any operation, full, rotten)
+//! ```
+//!
+//! Invariants
+//! 1. Options are drawn so that a few dozen writes see a flush, and a few hundred a compaction.
+//! 2. Nothing is purged: in a cluster nobody confirms a horizon.
+//!
+//! Not here: the engine's own crash tests, which visit every operation (crates/engine/tests).
+
+use super::{Crash, Fate, PageRange, Paged, Write, Written};
+use crate::plan::{Shape, pick};
+use dendra_base::peer::Condition;
+use dendra_base::{Cell, Key, Prng};
+use dendra_engine::vfs::faulty::{Call, Failure, Repeat};
+use dendra_engine::vfs::{FaultyVfs, MemVfs, Vfs, Wait};
+use dendra_engine::{
+    Batch, Compression, Cursor, Direction, Engine, Error, Flow, Guard, Identity, Lane, Lookup,
+    Maintained, Options, Outcome, Progress, Show,
+};
+use dendra_node::step::{StoreFailure, StoreGuard, StoreOutcome};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// An engine and the folder below it.
+pub struct EngineStore {
+    vfs: MemVfs,
+    faulty: FaultyVfs,
+    engine: Engine,
+}
+
+fn draw_options(shape: &Shape) -> Options {
+    let mut prng = Prng::named(shape.engine_seed, "engine options");
+    let prng = &mut prng;
+    let mut options = Options::for_tests();
+    options.memtable_bytes = pick(prng, &[2 << 10, 4 << 10, 16 << 10]);
+    options.memory_bytes = (options.memtable_bytes * 4).max(64 << 10);
+    options.segment_bytes = 16 << 10;
+    options.commit_queue_bytes_max = 12 << 10;
+    options.block_bytes = pick(prng, &[256, 512, 4096]);
+    options.table_bytes = pick(prng, &[2 << 10, 8 << 10]);
+    options.filter_bits_per_key = pick(prng, &[0, 10]);
+    options.level0_tables_trigger = pick(prng, &[1, 2, 4]);
+    options.level1_bytes = pick(prng, &[4 << 10, 32 << 10]);
+    options.level_fanout = pick(prng, &[2, 4]);
+    options.compression = pick(prng, &[Compression::None, Compression::Lz4]);
+    options.compression_deepest = options.compression;
+    options
+}
+
+impl EngineStore {
+    pub(super) fn open(
+        vfs: MemVfs,
+        shape: &Shape,
+        identity: Identity,
+        now_ms: u64,
+    ) -> Result<EngineStore, String> {
+        let faulty = FaultyVfs::new(Arc::new(vfs.clone()));
+        let engine = Engine::open(
+            Arc::new(faulty.clone()),
+            draw_options(shape),
+            identity,
+            now_ms,
+        )
+        .map_err(|error| error.to_string())?;
+        Ok(EngineStore {
+            vfs,
+            faulty,
+            engine,
+        })
+    }
+
+    pub(super) fn hlc_floor(&self) -> u64 {
+        self.engine.hlc_floor()
+    }
+
+    pub(super) fn raise_hlc_ceiling(&self, hlc: u64) {
+        self.engine.raise_hlc_ceiling(hlc);
+    }
+
+    pub(super) fn read(&self, key: &Key) -> Result<Option<Cell>, StoreFailure> {
+        let found = self.engine.get(key.as_stored(), Wait::Block, |cell| {
+            cell.is_intact(key.as_stored()).then(|| cell.to_owned())
+        });
+        match found {
+            Ok(Lookup::Cell(Some(cell))) => Ok(Some(cell)),
+            Ok(Lookup::Nothing) => Ok(None),
+            // The checksum did not hold, or the disk did not answer: nothing is known.
+            Ok(Lookup::Cell(None) | Lookup::WouldBlock) | Err(_) => Err(StoreFailure::Damaged),
+        }
+    }
+
+    pub(super) fn page(&self, range: &PageRange) -> Paged {
+        let space = range.start.as_stored()[0];
+        let start = range.start.as_stored().to_vec();
+        let end = range.end.as_ref().map(|key| key.as_stored().to_vec());
+        let (low, high, direction) = match range.is_reverse {
+            false => (
+                Bound::Included(start),
+                Bound::Excluded(end.unwrap_or_else(|| vec![space + 1])),
+                Direction::Forward,
+            ),
+            true => (
+                Bound::Included(end.unwrap_or_else(|| vec![space])),
+                Bound::Excluded(start),
+                Direction::Backward,
+            ),
+        };
+        let mut cursor = Cursor::new(low, high, direction, Show::All);
+        let (mut records, mut seen, mut is_intact) = (Vec::new(), 0, true);
+        let progress = self
+            .engine
+            .scan(&mut cursor, range.bytes as usize, |stored, cell| {
+                is_intact &= cell.is_intact(stored);
+                seen += stored.len() + cell.encoded_len();
+                records.push((Key::user(&stored[1..]), cell.to_owned()));
+                match seen >= range.bytes as usize {
+                    true => Flow::Pause,
+                    false => Flow::Continue,
+                }
+            });
+        let Ok(progress) = progress else {
+            return Err(StoreFailure::Damaged);
+        };
+        if !is_intact {
+            return Err(StoreFailure::Damaged);
+        }
+        let as_space = |raw: &[u8]| match dendra_base::Space::from_byte(space) {
+            Some(space) => Key::new(space, raw),
+            None => Key::user(raw),
+        };
+        let records: Vec<(Key, Cell)> = records
+            .into_iter()
+            .map(|(key, cell)| (as_space(key.raw()), cell))
+            .collect();
+        let rest = match (progress, records.last()) {
+            (Progress::More, Some((last, _))) if range.is_reverse => Some(last.clone()),
+            (Progress::More, Some((last, _))) => {
+                let mut next = last.raw().to_vec();
+                next.push(0);
+                Some(as_space(&next))
+            }
+            _ => None,
+        };
+        Ok((records, rest))
+    }
+
+    pub(super) fn commit(&mut self, writes: &[Write], now_ms: u64) -> (Fate, Vec<Written>) {
+        let mut results: Vec<Written> = vec![Err(StoreFailure::Busy); writes.len()];
+        let mut batch = Batch::new();
+        for (at, write) in writes.iter().enumerate() {
+            let guard = guard(write.guard);
+            let cell = write.cell.as_ref();
+            batch.push(at as u64, write.key.as_stored(), &cell, guard, now_ms);
+            if self.engine.submit(&mut batch).is_err() {
+                // The queue of the log is full: what is in it goes first.
+                if self.flush_queue(&mut results) == Fate::Dead {
+                    return (Fate::Dead, results);
+                }
+                let again = self.engine.submit(&mut batch);
+                assert!(again.is_ok(), "an empty queue takes one write");
+            }
+        }
+        let fate = self.flush_queue(&mut results);
+        (fate, results)
+    }
+
+    fn flush_queue(&mut self, results: &mut [Written]) -> Fate {
+        let mut done = Vec::new();
+        let committed = self.engine.commit(&mut done);
+        for (at, outcome) in done {
+            results[at as usize] = match outcome {
+                Outcome::Applied { version } => Ok(StoreOutcome::Applied { version }),
+                Outcome::GuardFailed { current } => Ok(StoreOutcome::GuardFailed { current }),
+                Outcome::NotApplied => Err(StoreFailure::NotApplied),
+                Outcome::NoRoom => Err(StoreFailure::DiskFull),
+            };
+        }
+        self.fate(committed.err())
+    }
+
+    fn fate(&self, error: Option<Error>) -> Fate {
+        let is_poisoned = matches!(error, Some(Error::Poisoned { .. }));
+        match is_poisoned || self.vfs.has_crashed() {
+            true => Fate::Dead,
+            false => Fate::Alive,
+        }
+    }
+
+    pub(super) fn maintain(&mut self, budget_bytes: usize, now_ms: u64) -> Fate {
+        for lane in [Lane::Flush, Lane::Compact] {
+            let mut slices = 0;
+            loop {
+                let result = self.engine.maintain(lane, now_ms, budget_bytes);
+                let fate = self.fate(result.as_ref().err().map(|_| Error::Full { free_bytes: 0 }));
+                let is_poisoned = matches!(result, Err(Error::Poisoned { .. }));
+                if fate == Fate::Dead || is_poisoned {
+                    return Fate::Dead;
+                }
+                slices += 1;
+                // Some work stays for the next time, so that a crash finds it half done.
+                if !matches!(result, Ok(Maintained::More)) || slices >= 4 {
+                    break;
+                }
+            }
+        }
+        Fate::Alive
+    }
+
+    pub(super) fn arm_power_cut(&self, after: u64) {
+        self.vfs.crash_at(self.vfs.operations() + after);
+    }
+
+    pub(super) fn fail_next_sync(&self) {
+        let next = self.faulty.calls().of(Call::Sync);
+        self.faulty
+            .fail(Call::Sync, next, Failure::Io, Repeat::Once);
+    }
+
+    pub(super) fn heal(&self) {
+        self.vfs.crash_at(u64::MAX);
+        self.faulty.heal();
+        self.set_room(None);
+    }
+
+    pub(super) fn set_room(&self, bytes: Option<u64>) {
+        let room = self.vfs.room();
+        let used = room.map_or(0, |room| room.total_bytes - room.free_bytes);
+        // Not all of it: the real default is a number that the folder treats as "no limit".
+        self.vfs
+            .set_capacity(bytes.map_or(1 << 39, |bytes| used + bytes));
+    }
+
+    pub(super) fn rot(&self, prng: &mut Prng) -> bool {
+        let names = self.vfs.names();
+        let tables: Vec<&String> = names.iter().filter(|name| name.ends_with(".tbl")).collect();
+        if tables.is_empty() {
+            return false;
+        }
+        let name = tables[prng.below(tables.len() as u64) as usize];
+        let bits = self
+            .vfs
+            .file_bytes(name)
+            .map_or(0, |bytes| 8 * bytes.len() as u64);
+        if bits == 0 {
+            return false;
+        }
+        for _ in 0..1 + prng.below(3) {
+            self.vfs.flip_bit(name, prng.below(bits));
+        }
+        true
+    }
+
+    pub(super) fn crash(
+        mut self,
+        how: Crash,
+        in_flight: &[Write],
+        now_ms: u64,
+        prng: &mut Prng,
+    ) -> MemVfs {
+        if !in_flight.is_empty() && !self.vfs.has_crashed() && prng.chance(2, 3) {
+            // In the middle of the commit that was under way.
+            self.arm_power_cut(prng.below(4));
+            self.commit(in_flight, now_ms);
+        }
+        match how {
+            Crash::PowerLoss => self.vfs.crash_image(prng),
+            Crash::Killed => self.vfs.process_crash_image(),
+        }
+    }
+}
+
+fn guard(guard: StoreGuard) -> Guard {
+    match guard {
+        StoreGuard::Newest => Guard::None,
+        StoreGuard::Only(condition) => match condition {
+            Condition::None => Guard::Latest,
+            Condition::Present => Guard::Present,
+            Condition::Absent => Guard::Absent,
+            Condition::Matches(version) => Guard::Matches(version),
+            Condition::Differs(version) => Guard::Differs(version),
+        },
+        StoreGuard::Is(None) => Guard::Absent,
+        StoreGuard::Is(Some(version)) => Guard::Matches(version),
+    }
+}

@@ -1,0 +1,147 @@
+//! Cells in a sorted map: the store of runs that are about the protocol and not about the disk.
+//!
+//! Invariants
+//! 1. Guards mean what they mean in the engine: expired values and tombstones are absent, and a
+//!    write that passes its condition becomes newer than what it found.
+//! 2. A damaged cell is an error until a cell is written over it.
+//!
+//! Not here: a disk. A commit is one step, and a crash comes before or after it.
+
+use super::{PageRange, Paged, Write, Written};
+use dendra_base::peer::Condition;
+use dendra_base::{Cell, Key, Prng, Version};
+use dendra_node::step::{StoreFailure, StoreGuard, StoreOutcome};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+/// A store that is its own disk.
+#[derive(Clone, Debug, Default)]
+pub struct MapStore {
+    cells: BTreeMap<Key, Cell>,
+    damaged: BTreeSet<Key>,
+    durable_ceiling: u64,
+    ceiling: u64,
+    /// The newest version that a condition let in: later plain writes on this copy are newer.
+    fence: Version,
+}
+
+impl MapStore {
+    pub(super) fn hlc_floor(&self) -> u64 {
+        let newest = self.cells.values().map(|cell| cell.version.hlc).max();
+        self.durable_ceiling.max(newest.unwrap_or(0))
+    }
+
+    pub(super) fn raise_hlc_ceiling(&mut self, hlc: u64) {
+        self.ceiling = self.ceiling.max(hlc);
+    }
+
+    pub(super) fn read(&self, key: &Key) -> Result<Option<Cell>, StoreFailure> {
+        if self.damaged.contains(key) {
+            return Err(StoreFailure::Damaged);
+        }
+        Ok(self.cells.get(key).cloned())
+    }
+
+    pub(super) fn page(&self, range: &PageRange) -> Paged {
+        let space = range.start.as_stored()[0];
+        let (low, high) = match range.is_reverse {
+            false => (
+                Bound::Included(range.start.clone()),
+                range.end.clone().map_or(Bound::Unbounded, Bound::Excluded),
+            ),
+            true => (
+                range.end.clone().map_or(Bound::Unbounded, Bound::Included),
+                Bound::Excluded(range.start.clone()),
+            ),
+        };
+        let mut found = self.cells.range((low, high));
+        let (mut records, mut seen) = (Vec::new(), 0);
+        loop {
+            let next = match range.is_reverse {
+                false => found.next(),
+                true => found.next_back(),
+            };
+            let Some((key, cell)) = next.filter(|(key, _)| key.as_stored()[0] == space) else {
+                return Ok((records, None));
+            };
+            if self.damaged.contains(key) {
+                return Err(StoreFailure::Damaged);
+            }
+            if seen >= range.bytes as usize {
+                // Forwards the next key itself; backwards "below the last one shown".
+                let rest = match range.is_reverse {
+                    false => Some(key.clone()),
+                    true => records.last().map(|(key, _): &(Key, Cell)| key.clone()),
+                };
+                return Ok((records, rest));
+            }
+            seen += key.as_stored().len() + cell.as_ref().encoded_len();
+            records.push((key.clone(), cell.clone()));
+        }
+    }
+
+    pub(super) fn commit(&mut self, writes: &[Write], now_ms: u64) -> Vec<Written> {
+        self.durable_ceiling = self.ceiling;
+        writes
+            .iter()
+            .map(|write| self.write(write, now_ms))
+            .collect()
+    }
+
+    fn write(&mut self, write: &Write, now_ms: u64) -> Written {
+        let mut cell = write.cell.clone();
+        let condition = match write.guard {
+            StoreGuard::Newest => None,
+            StoreGuard::Only(condition) => Some(condition),
+            StoreGuard::Is(None) => Some(Condition::Absent),
+            StoreGuard::Is(Some(version)) => Some(Condition::Matches(version)),
+        };
+        let stored = self.cells.get(&write.key).map(|cell| cell.version);
+        match condition {
+            None => {}
+            // As the engine does it: without a condition there is nothing to look up.
+            Some(Condition::None) if cell.version > self.fence => {}
+            Some(Condition::None) => {
+                self.fence = self.fence.successor();
+                cell.version = self.fence;
+            }
+            Some(condition) => {
+                let current = self.live_version(&write.key, now_ms)?;
+                if !condition.holds(current) {
+                    return Ok(StoreOutcome::GuardFailed { current });
+                }
+                if let Some(stored) = stored.filter(|stored| cell.version <= *stored) {
+                    cell.version = stored.successor();
+                }
+                self.fence = self.fence.max(cell.version);
+            }
+        }
+        let version = cell.version;
+        if stored.is_none_or(|stored| stored <= version) {
+            self.damaged.remove(&write.key);
+            self.cells.insert(write.key.clone(), cell);
+        }
+        Ok(StoreOutcome::Applied { version })
+    }
+
+    /// The version that a condition is judged by. Damage is no version.
+    fn live_version(&self, key: &Key, now_ms: u64) -> Result<Option<Version>, StoreFailure> {
+        if self.damaged.contains(key) {
+            return Err(StoreFailure::NotApplied);
+        }
+        let live = self
+            .cells
+            .get(key)
+            .filter(|cell| cell.as_ref().is_live(now_ms));
+        Ok(live.map(|live| live.version))
+    }
+
+    pub(super) fn rot(&mut self, prng: &mut Prng) -> bool {
+        if self.cells.is_empty() {
+            return false;
+        }
+        let at = prng.below(self.cells.len() as u64) as usize;
+        let key = self.cells.keys().nth(at).expect("drawn below the length");
+        self.damaged.insert(key.clone())
+    }
+}

@@ -1,0 +1,228 @@
+//! What a member keeps its cells in, and what is left of it when the power fails.
+//!
+//! ```text
+//!           open                commit, read, page, maintain
+//! Disk ───────────────► Store ─────────────────────────────► Fate::Dead when the power went
+//!   ▲                     │ crash(how)
+//!   └─────────────────────┘
+//! ```
+//!
+//! Invariants
+//! 1. `read` and `page` show what is durable and nothing else.
+//! 2. A commit happens as a whole or not at all, whenever the power fails.
+//! 3. Both kinds obey the same guards; `the_map_and_the_engine_agree` holds them together.
+//!
+//! Not here: when commits happen and how long they take (`member.rs`).
+//! See: crates/engine, docs/consistency.md.
+
+mod engine;
+mod map;
+
+pub use engine::EngineStore;
+pub use map::MapStore;
+
+use crate::plan::{Shape, StoreKind};
+use dendra_base::{Cell, Key, Prng};
+use dendra_engine::Identity;
+use dendra_engine::vfs::MemVfs;
+use dendra_node::step::{StoreFailure, StoreGuard, StoreOutcome};
+
+/// One write on its way into the store.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// Space and raw key.
+    pub key: Key,
+    /// With its version.
+    pub cell: Cell,
+    /// What must hold.
+    pub guard: StoreGuard,
+}
+
+/// What became of one write.
+pub type Written = Result<StoreOutcome, StoreFailure>;
+
+/// A page of a space: records, and where to go on.
+pub type Paged = Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>;
+
+/// Where a page begins and ends.
+#[derive(Clone, Debug)]
+pub struct PageRange {
+    /// First stored key, inclusive; for a reverse walk: exclusive.
+    pub start: Key,
+    /// Last stored key, exclusive; for a reverse walk: inclusive.
+    pub end: Option<Key>,
+    /// From the end towards the start.
+    pub is_reverse: bool,
+    /// About so many bytes.
+    pub bytes: u32,
+}
+
+/// Is the store still alive after what was asked of it?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Yes.
+    Alive,
+    /// The power failed, or the log did: the member ends here.
+    Dead,
+}
+
+/// How a store ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The power failed: unsynced bytes survive or not.
+    PowerLoss,
+    /// The process ended: what was written is in the page cache.
+    Killed,
+}
+
+/// What is left while a member does not run.
+#[derive(Clone)]
+pub enum Disk {
+    /// A folder in memory.
+    Folder(MemVfs),
+    /// The cells of a map.
+    Cells(MapStore),
+}
+
+/// A running store.
+pub enum Store {
+    /// The engine.
+    Engine(Box<EngineStore>),
+    /// A map.
+    Map(MapStore),
+}
+
+impl Disk {
+    /// An empty one.
+    pub fn new(kind: StoreKind) -> Disk {
+        match kind {
+            StoreKind::Engine => Disk::Folder(MemVfs::new()),
+            StoreKind::Map => Disk::Cells(MapStore::default()),
+        }
+    }
+}
+
+impl Store {
+    /// Opens what is on `disk`; the reason when it cannot be opened.
+    pub fn open(
+        disk: &Disk,
+        shape: &Shape,
+        identity: Identity,
+        now_ms: u64,
+    ) -> Result<Store, String> {
+        match disk {
+            Disk::Folder(vfs) => EngineStore::open(vfs.clone(), shape, identity, now_ms)
+                .map(|store| Store::Engine(Box::new(store))),
+            Disk::Cells(cells) => Ok(Store::Map(cells.clone())),
+        }
+    }
+
+    /// The hybrid clock starts above this.
+    pub fn hlc_floor(&self) -> u64 {
+        match self {
+            Store::Engine(store) => store.hlc_floor(),
+            Store::Map(store) => store.hlc_floor(),
+        }
+    }
+
+    /// The ceiling that goes into the log with the next commit.
+    pub fn raise_hlc_ceiling(&mut self, hlc: u64) {
+        match self {
+            Store::Engine(store) => store.raise_hlc_ceiling(hlc),
+            Store::Map(store) => store.raise_hlc_ceiling(hlc),
+        }
+    }
+
+    /// The newest cell of a key.
+    pub fn read(&self, key: &Key) -> Result<Option<Cell>, StoreFailure> {
+        match self {
+            Store::Engine(store) => store.read(key),
+            Store::Map(store) => store.read(key),
+        }
+    }
+
+    /// A part of a space.
+    pub fn page(&self, range: &PageRange) -> Paged {
+        match self {
+            Store::Engine(store) => store.page(range),
+            Store::Map(store) => store.page(range),
+        }
+    }
+
+    /// Writes all of `writes` with one sync. One result for each, unless the store died.
+    pub fn commit(&mut self, writes: &[Write], now_ms: u64) -> (Fate, Vec<Written>) {
+        match self {
+            Store::Engine(store) => store.commit(writes, now_ms),
+            Store::Map(store) => (Fate::Alive, store.commit(writes, now_ms)),
+        }
+    }
+
+    /// A slice of background work.
+    pub fn maintain(&mut self, budget_bytes: usize, now_ms: u64) -> Fate {
+        match self {
+            Store::Engine(store) => store.maintain(budget_bytes, now_ms),
+            Store::Map(_) => Fate::Alive,
+        }
+    }
+
+    /// The power fails after so many more operations of the disk. False when this kind of store has
+    /// no operations to fail at.
+    pub fn arm_power_cut(&mut self, after: u64) -> bool {
+        match self {
+            Store::Engine(store) => {
+                store.arm_power_cut(after);
+                true
+            }
+            Store::Map(_) => false,
+        }
+    }
+
+    /// The next sync of the log fails. False when this kind of store has none.
+    pub fn fail_next_sync(&mut self) -> bool {
+        match self {
+            Store::Engine(store) => {
+                store.fail_next_sync();
+                true
+            }
+            Store::Map(_) => false,
+        }
+    }
+
+    /// How many bytes may still be written; `None` = plenty.
+    pub fn set_room(&mut self, bytes: Option<u64>) {
+        if let Store::Engine(store) = self {
+            store.set_room(bytes);
+        }
+    }
+
+    /// No fault is armed any more, and there is room.
+    pub fn heal(&mut self) {
+        if let Store::Engine(store) = self {
+            store.heal();
+        }
+    }
+
+    /// Turns bits of what is stored over; true when there was something to damage.
+    pub fn rot(&mut self, prng: &mut Prng) -> bool {
+        match self {
+            Store::Engine(store) => store.rot(prng),
+            Store::Map(store) => store.rot(prng),
+        }
+    }
+
+    /// What is left on the disk. `in_flight` is what a commit was about to write.
+    pub fn crash(self, how: Crash, in_flight: &[Write], now_ms: u64, prng: &mut Prng) -> Disk {
+        match self {
+            Store::Engine(store) => Disk::Folder(store.crash(how, in_flight, now_ms, prng)),
+            Store::Map(mut store) => {
+                if prng.chance(1, 2) {
+                    store.commit(in_flight, now_ms);
+                }
+                Disk::Cells(store)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! What happened, as lines: printed, hashed, or not made at all.
+//!
+//! Invariants
+//! 1. A line is a function of the run alone: no address, no wall clock, no order of a hash map.
+//!
+//! Not here: what is worth a line (`world.rs`).
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// What is done with lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tracing {
+    /// They are not made.
+    Off,
+    /// They are counted into a hash.
+    Hashed,
+    /// They go to standard output, too.
+    Printed,
+}
+
+/// A trace as it grows.
+#[derive(Debug)]
+pub struct Trace {
+    tracing: Tracing,
+    hash: u64,
+}
+
+impl Trace {
+    /// An empty one.
+    pub fn new(tracing: Tracing) -> Trace {
+        Trace { tracing, hash: 0 }
+    }
+
+    /// Adds a line, if anybody wants it.
+    pub fn line(&mut self, at_us: u64, line: impl FnOnce() -> String) {
+        if self.tracing == Tracing::Off {
+            return;
+        }
+        let line = format!("{at_us:>9} {}", line());
+        self.hash = xxh3_64_with_seed(line.as_bytes(), self.hash);
+        if self.tracing == Tracing::Printed {
+            println!("{line}");
+        }
+    }
+
+    /// The hash of all lines so far.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+}

@@ -1,0 +1,303 @@
+//! Clients: one operation at a time each, and a note of what they were told.
+//!
+//! ```text
+//! value   | operation 4 | filler that follows from the operation … |     names its writer
+//! ```
+//!
+//! Invariants
+//! 1. A client waits for an outcome, for the end of its patience, or for the end of its member.
+//! 2. Every outcome is for an operation that is open, comes once, and not behind its deadline's tick.
+//!
+//! Not here: what the outcomes must add up to (`check/`).
+
+use super::{Happening, World};
+use crate::check::Rule;
+use crate::history::{Base, End, Op, Promise, Seen, Wish};
+use crate::member::Open;
+use crate::plan::{KeyClass, Planned, PlannedBase, PlannedKind};
+use bytes::Bytes;
+use dendra_base::peer::{Condition, Operation, Range};
+use dendra_base::{Cell, Kind};
+use dendra_node::step::{ClientTicket, Event};
+use dendra_node::{Known, Level, Outcome, Quorum};
+use std::collections::{BTreeMap, VecDeque};
+
+/// One client.
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    pub(crate) todo: VecDeque<Planned>,
+    /// The operation that it waits for.
+    pub(crate) waits_for: Option<u32>,
+    /// By key: what it saw last.
+    seen: BTreeMap<usize, Seen>,
+}
+
+impl Client {
+    pub(crate) fn new(todo: &[Planned]) -> Client {
+        Client {
+            todo: todo.iter().cloned().collect(),
+            ..Client::default()
+        }
+    }
+}
+
+/// Bytes of the value with this number.
+pub(crate) fn value_bytes(number: u32, len: usize) -> Bytes {
+    let head = number.to_be_bytes();
+    let filler = (4..len).map(|at| (number as usize).wrapping_mul(31).wrapping_add(at) as u8);
+    head.into_iter().chain(filler).collect()
+}
+
+/// The number in a value; `None` when the bytes were never a client's.
+pub(crate) fn value_number(bytes: &[u8]) -> Option<u32> {
+    let number = u32::from_be_bytes(*bytes.first_chunk()?);
+    (value_bytes(number, bytes.len()) == bytes).then_some(number)
+}
+
+/// The name of a key.
+pub(crate) fn key_name(key: usize) -> Bytes {
+    Bytes::from(format!("key-{key:02}"))
+}
+
+impl World<'_> {
+    /// A client begins its next operation, if it has one.
+    pub(super) fn client_begins(&mut self, client: usize) {
+        if self.clients[client].waits_for.is_some() {
+            return;
+        }
+        let Some(planned) = self.clients[client].todo.pop_front() else {
+            return;
+        };
+        let count = self.members.len();
+        let reachable = (0..count).map(|step| (planned.member + step) % count);
+        let Some(member) = reachable
+            .into_iter()
+            .find(|&m| self.members[m].is_running())
+        else {
+            // Nobody listens: it tries the next wish a little later.
+            self.schedule
+                .after(planned.think_us.max(1_000), Happening::Begin { client });
+            return;
+        };
+        self.send_operation(client, member, &planned);
+    }
+
+    fn send_operation(&mut self, client: usize, member: usize, planned: &Planned) {
+        let number = self.history.len() as u32 + 1;
+        let (usual_ack, usual_from) = self.plan.shape.usual();
+        let (ack, from) = planned.quorum.unwrap_or((usual_ack, usual_from));
+        let nodes = self.members.len() as u8;
+        let quorum =
+            Quorum::new(u32::from(ack), u32::from(from), nodes).expect("plans draw valid quorums");
+        let promise = match quorum.level(self.plan.shape.copies as u8, nodes) {
+            Level::Linearizable => Promise::Linearizable,
+            Level::Eventual => Promise::Eventual,
+        };
+        let base = match (planned.base, self.clients[client].seen.get(&planned.key)) {
+            (PlannedBase::Present, _) => Base::Present,
+            (PlannedBase::Absent, _) => Base::Absent,
+            (PlannedBase::MatchesLast, Some(seen)) => Base::Matches(*seen),
+            (PlannedBase::DiffersLast, Some(seen)) => Base::Differs(*seen),
+            _ => Base::Any,
+        };
+        let wish = match planned.kind {
+            PlannedKind::Get => Wish::Get,
+            PlannedKind::Put => Wish::Put {
+                value: number,
+                base,
+            },
+            PlannedKind::Delete => Wish::Delete { base },
+        };
+        let now = self.members[member].clock.now(self.now_us());
+        let operation = operation(wish, planned, now.wall_ms);
+        self.history.push(Op {
+            number,
+            client,
+            key: planned.key,
+            wish,
+            ack,
+            from,
+            promise,
+            is_fleeting: self.plan.shape.keys[planned.key] == KeyClass::Fleeting,
+            member,
+            begun_us: self.now_us(),
+            ended_us: u64::MAX,
+            end: End::Unknown,
+        });
+        self.clients[client].waits_for = Some(number);
+        if let Some(patience_us) = planned.patience_us {
+            self.schedule
+                .after(patience_us, Happening::HangUp { number });
+        }
+        let lane = self.prng.below(self.members[member].lanes.len() as u64) as usize;
+        let deadline_us = now.mono_us + planned.timeout_us;
+        // A paused member has not heard of it yet, and cannot be late.
+        let open = Open {
+            deadline_us: u64::MAX,
+            is_gone: false,
+        };
+        self.lane(member, lane).open.insert(u64::from(number), open);
+        let event = Event::Begin {
+            client: u64::from(number),
+            key: key_name(planned.key),
+            operation,
+            quorum,
+            deadline_us,
+        };
+        // Through the schedule: a paused member takes it up when it goes on.
+        self.give_later(member, lane, 0, event);
+    }
+
+    /// The client of operation `number` is told, and begins the next after a while.
+    pub(super) fn client_learns(&mut self, number: u32, end: End) {
+        let now_us = self.now_us();
+        let op = &mut self.history[number as usize - 1];
+        op.ended_us = now_us;
+        op.end = end;
+        let (client, key) = (op.client, op.key);
+        let seen = match (end, op.wish) {
+            (End::Found(seen), _) => Some(seen),
+            (End::Written(version), Wish::Put { value, .. }) => Some(Seen { version, value }),
+            _ => None,
+        };
+        self.trace
+            .line(now_us, || format!("c{client} #{number} {end:?}"));
+        let it = &mut self.clients[client];
+        if let Some(seen) = seen {
+            it.seen.insert(key, seen);
+        }
+        it.waits_for = None;
+        let think_us = it.todo.front().map_or(0, |next| next.think_us);
+        self.schedule.after(think_us, Happening::Begin { client });
+    }
+
+    pub(super) fn client_is_told(
+        &mut self,
+        member: usize,
+        lane: usize,
+        ticket: ClientTicket,
+        outcome: Outcome,
+        cell: Option<Cell>,
+    ) {
+        let Some(open) = self.lane(member, lane).open.remove(&ticket) else {
+            let what =
+                format!("{outcome:?} for operation {ticket}, which is not open at member {member}");
+            self.violate(Rule::Answer, what);
+            return;
+        };
+        if open.is_gone {
+            return;
+        }
+        let number = ticket as u32;
+        match self.end(outcome, cell.as_ref()) {
+            Ok(end) => self.client_learns(number, end),
+            Err(what) => self.violate(Rule::WrongValue, format!("operation {number}: {what}")),
+        }
+    }
+
+    fn end(&self, outcome: Outcome, cell: Option<&Cell>) -> Result<End, String> {
+        Ok(match outcome {
+            Outcome::Found { version, .. } | Outcome::Unchanged { version } => {
+                let cell = cell.ok_or("found, and no cell")?;
+                if cell.version != version || cell.kind != Kind::Value {
+                    return Err(format!("found {version}, and the cell is {cell:?}"));
+                }
+                let value = value_number(&cell.value);
+                let value = value.ok_or_else(|| format!("bytes nobody wrote: {:?}", cell.value))?;
+                End::Found(Seen { version, value })
+            }
+            // An expired value's version is no tombstone's.
+            Outcome::Missing => End::Missing(
+                cell.filter(|cell| cell.kind == Kind::Tombstone)
+                    .map(|cell| cell.version),
+            ),
+            Outcome::Stored { version } | Outcome::Deleted { version } => End::Written(version),
+            Outcome::ConditionFailed { current } => End::Refused { current },
+            Outcome::Overloaded { .. } | Outcome::DeadlinePassed => End::NotApplied,
+            Outcome::NotEnough {
+                known: Known::NotApplied,
+                ..
+            } => End::NotApplied,
+            Outcome::NotEnough {
+                known: Known::Unknown,
+                ..
+            } => End::Unknown,
+        })
+    }
+
+    /// A page of a scan, which no client of this world asks for yet.
+    pub(super) fn client_is_shown(
+        &mut self,
+        member: usize,
+        _lane: usize,
+        ticket: ClientTicket,
+        _records: &[(Bytes, Cell)],
+        _rest: Option<&Range>,
+        _is_complete: bool,
+    ) {
+        self.violate(
+            Rule::Answer,
+            format!("a page for {ticket} at member {member}, which asked for none"),
+        );
+    }
+
+    pub(super) fn client_hangs_up(&mut self, number: u32) {
+        let op = &self.history[number as usize - 1];
+        let (client, member) = (op.client, op.member);
+        if self.clients[client].waits_for != Some(number) {
+            return;
+        }
+        let ticket = u64::from(number);
+        for lane in 0..self.members[member].lanes.len() {
+            if let Some(open) = self.lane(member, lane).open.get_mut(&ticket) {
+                open.is_gone = true;
+                self.give_later(member, lane, 0, Event::Gone { client: ticket });
+            }
+        }
+        self.client_learns(number, End::Unknown);
+    }
+
+    /// The member of these operations is no more.
+    pub(super) fn clients_lose(&mut self, tickets: Vec<(u64, Open)>) {
+        for (ticket, open) in tickets {
+            if !open.is_gone {
+                self.client_learns(ticket as u32, End::Unknown);
+            }
+        }
+    }
+
+    /// Behind a tick nothing is open whose deadline has passed.
+    pub(super) fn check_deadlines(&mut self, member: usize, lane: usize) {
+        let now = self.members[member].clock.now(self.now_us());
+        let open = &self.lane(member, lane).open;
+        let late = open
+            .iter()
+            .find(|(_, open)| !open.is_gone && open.deadline_us <= now.mono_us);
+        if let Some((ticket, open)) = late {
+            let what = format!(
+                "operation {ticket} has no outcome at member {member}, {} us behind its deadline",
+                now.mono_us - open.deadline_us
+            );
+            self.violate(Rule::Answer, what);
+        }
+    }
+}
+
+fn operation(wish: Wish, planned: &Planned, wall_ms: u64) -> Operation {
+    let condition = match wish.base() {
+        Base::Any => Condition::None,
+        Base::Present => Condition::Present,
+        Base::Absent => Condition::Absent,
+        Base::Matches(seen) => Condition::Matches(seen.version),
+        Base::Differs(seen) => Condition::Differs(seen.version),
+    };
+    match wish {
+        Wish::Get => Operation::Get,
+        Wish::Put { value, .. } => Operation::Put {
+            value: value_bytes(value, planned.value_bytes),
+            expiry_ms: planned.ttl_ms.map(|ttl_ms| wall_ms + ttl_ms),
+            condition,
+        },
+        Wish::Delete { .. } => Operation::Delete { condition },
+    }
+}

@@ -1,0 +1,244 @@
+//! What goes wrong, and how it ends: crashes, restarts, cuts, clocks, disks.
+//!
+//! ```text
+//! running ── crash ──► a disk image ── after a while ──► opened again: a new life, the clock above
+//!    └── LostDisk ───► gone for good                      everything that was ever used
+//! ```
+//!
+//! Invariants
+//! 1. A crash forgets everything but the disk; an image is drawn once and then is the disk.
+//! 2. Bytes are damaged or lost at one member only, and only where two others have copies.
+//!
+//! Not here: when faults come (`plan.rs`).
+
+use super::{Happening, World};
+use crate::check::Rule;
+use crate::decider::Birth;
+use crate::member::Lane;
+use crate::plan::FaultKind;
+use crate::planted::ShellBug;
+use crate::store::{Crash, Disk, Store};
+use dendra_base::Prng;
+use dendra_engine::Identity;
+use dendra_node::{Hlc, MemberIndex};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How far a wall clock may be off in the end, in milliseconds: with a ceiling's step for every
+/// restart, still less than what members believe of each other.
+const OFFSET_MS_MAX: i64 = 8_000;
+
+impl World<'_> {
+    pub(super) fn fault_begins(&mut self, number: usize) {
+        if self.is_calm() {
+            return;
+        }
+        let fault = &self.plan.faults[number];
+        let kind = fault.kind.clone();
+        self.trace.line(self.schedule.now_us(), || {
+            format!("FAULT {number} {kind:?}")
+        });
+        let length_us = fault.length_us;
+        self.schedule.after(length_us, Happening::Over { number });
+        match kind {
+            FaultKind::PowerCut { member, after } => {
+                let store = self.members[member].store.as_mut();
+                let is_armed = store.is_some_and(|store| store.arm_power_cut(after));
+                if !is_armed {
+                    self.crash(member, Crash::PowerLoss, length_us);
+                }
+            }
+            FaultKind::Kill { member } => self.crash(member, Crash::Killed, length_us),
+            FaultKind::Blackout => {
+                for member in 0..self.members.len() {
+                    let more_us = self.prng.below(300_000);
+                    self.crash(member, Crash::PowerLoss, length_us + more_us);
+                }
+            }
+            FaultKind::Pause { member } => {
+                let until_us = self.now_us() + length_us;
+                let it = &mut self.members[member];
+                it.paused_until_us = it.paused_until_us.max(until_us);
+            }
+            FaultKind::Cut { links } => {
+                self.cuts.push((number, links));
+                self.links_changed();
+            }
+            FaultKind::Jump { member, by_ms } => {
+                let clock = &mut self.members[member].clock;
+                clock.offset_ms = (clock.offset_ms + by_ms).clamp(-OFFSET_MS_MAX, OFFSET_MS_MAX);
+            }
+            FaultKind::SlowDisk { member, times } => self.members[member].slow_times = times,
+            FaultKind::FailedSync { member } => {
+                let store = self.members[member].store.as_mut();
+                if !store.is_some_and(Store::fail_next_sync) {
+                    self.crash(member, Crash::Killed, length_us);
+                }
+            }
+            FaultKind::FullDisk { member } => self.set_room(member, Some(20_000)),
+            FaultKind::Rot { draw } => self.rot(draw),
+            FaultKind::LostDisk => self.lose_disk(length_us),
+        }
+    }
+
+    pub(super) fn fault_ends(&mut self, number: usize) {
+        match self.plan.faults[number].kind {
+            FaultKind::Cut { .. } => {
+                self.cuts.retain(|(fault, _)| *fault != number);
+                self.links_changed();
+            }
+            FaultKind::SlowDisk { member, .. } => self.members[member].slow_times = 1,
+            FaultKind::FullDisk { member } => self.set_room(member, None),
+            _ => {}
+        }
+    }
+
+    /// Everything that can be mended is: no cut, no slow or full disk, nothing armed.
+    pub(super) fn heal_all(&mut self) {
+        self.cuts.clear();
+        for member in &mut self.members {
+            member.slow_times = 1;
+            if let Some(store) = &mut member.store {
+                store.heal();
+            }
+        }
+        self.links_changed();
+    }
+
+    fn set_room(&mut self, member: usize, bytes: Option<u64>) {
+        if let Some(store) = &mut self.members[member].store {
+            store.set_room(bytes);
+        }
+    }
+
+    /// Two others must have a copy of whatever a majority has acknowledged.
+    fn may_lose_bytes(&self) -> bool {
+        self.plan.shape.copies >= 3
+    }
+
+    fn rot(&mut self, draw: u64) {
+        let it = &mut self.members[self.plan.shape.unlucky];
+        if self.plan.shape.copies >= 3
+            && let Some(store) = &mut it.store
+            && store.rot(&mut Prng::new(draw))
+        {
+            it.is_rotten = true;
+        }
+    }
+
+    fn lose_disk(&mut self, down_us: u64) {
+        let unlucky = self.plan.shape.unlucky;
+        if !self.may_lose_bytes() || !self.members[unlucky].is_running() {
+            return;
+        }
+        self.crash(unlucky, Crash::PowerLoss, down_us);
+        match self.has_bug(ShellBug::SameIdentityAfterWipe) {
+            true => self.members[unlucky].disk = Disk::new(self.plan.shape.store),
+            false => self.members[unlucky].is_lost = true,
+        }
+    }
+
+    /// A member ends now, and starts again after a while.
+    pub(super) fn crash(&mut self, member: usize, how: Crash, down_us: u64) {
+        let now_us = self.now_us();
+        let it = &mut self.members[member];
+        let Some(store) = it.store.take() else {
+            return;
+        };
+        let now_ms = it.clock.now(now_us).wall_ms;
+        let in_flight = match it.is_committing || !it.in_flight.is_empty() {
+            true => it.writes_in_flight(),
+            false => Vec::new(),
+        };
+        let before = std::mem::replace(
+            &mut it.disk,
+            store.crash(how, &in_flight, now_ms, &mut self.prng),
+        );
+        it.incarnation += 1;
+        it.queue.clear();
+        it.in_flight.clear();
+        it.covers.clear();
+        it.covers_in_flight.clear();
+        it.is_committing = false;
+        it.links_up = 0;
+        it.ages.clear();
+        let lanes = std::mem::take(&mut it.lanes);
+        let incarnation = it.incarnation;
+        if self.has_bug(ShellBug::OldImage) {
+            self.members[member].disk = before;
+        }
+        self.trace
+            .line(now_us, || format!("m{member} ends: {how:?}"));
+        self.schedule.after(
+            down_us,
+            Happening::Start {
+                member,
+                incarnation,
+            },
+        );
+        self.links_changed();
+        for lane in lanes {
+            self.clients_lose(lane.open.into_iter().collect());
+        }
+    }
+
+    /// A member starts, unless it is lost or runs already.
+    pub(super) fn start(&mut self, member: usize, incarnation: u64) {
+        let now_us = self.now_us();
+        let it = &self.members[member];
+        if it.is_lost || it.is_running() || it.incarnation != incarnation {
+            return;
+        }
+        let wall_ms = it.clock.now(now_us).wall_ms;
+        let origin = (member as u32 + 1) << 8;
+        let identity = Identity {
+            node: member as u128 + 1,
+            origin,
+        };
+        let store = match Store::open(&it.disk, &self.plan.shape, identity, wall_ms) {
+            Ok(store) => store,
+            Err(reason) => {
+                self.trace
+                    .line(now_us, || format!("m{member} does not start: {reason}"));
+                // Damage that is found at the start is damage that was detected.
+                self.members[member].is_lost = true;
+                if !self.members[member].is_rotten {
+                    self.violate(
+                        Rule::Lost,
+                        format!("member {member} does not start: {reason}"),
+                    );
+                }
+                return;
+            }
+        };
+        let floor = match self.has_bug(ShellBug::FloorIgnored) {
+            true => 0,
+            false => store.hlc_floor(),
+        };
+        let birth = Birth {
+            topology: Arc::clone(&self.topology),
+            ring: Arc::clone(&self.ring),
+            me: MemberIndex(member as u8),
+            origin,
+            lanes: self.plan.shape.lanes,
+            hlc: Arc::new(Hlc::new(floor, wall_ms)),
+            hint_bytes: self.plan.shape.hint_bytes,
+            seed: self.prng.next_u64(),
+        };
+        let deciders = (self.setup.midwife)(&birth);
+        let it = &mut self.members[member];
+        it.incarnation += 1;
+        it.store = Some(store);
+        it.lanes = deciders
+            .into_iter()
+            .map(|decider| Lane {
+                decider,
+                turn_us: None,
+                open: BTreeMap::new(),
+            })
+            .collect();
+        self.trace
+            .line(now_us, || format!("m{member} starts above {floor:x}"));
+        self.links_changed();
+    }
+}

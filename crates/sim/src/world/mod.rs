@@ -1,0 +1,581 @@
+//! The world: takes the next happening, lets it happen, and writes down what clients are told.
+//!
+//! ```text
+//! mod.rs       happenings, effects, the log of each member
+//! network.rs   messages, links
+//! clients.rs   what clients ask and what they are told
+//! faults.rs    crashes, restarts, cuts, clocks, damage
+//! ending.rs    calm, liveness, the last reads, the verdict
+//! ```
+//!
+//! Invariants
+//! 1. A member that is paused or down takes part in nothing.
+//! 2. Whatever is drawn comes from the plan's seed, in the order of happenings.
+//!
+//! Not here: what must hold (`check/`), decisions (crate `node`).
+//! See: docs/consistency.md.
+
+mod clients;
+mod ending;
+mod faults;
+mod network;
+
+use crate::check::{Rule, Violation};
+use crate::decider::Midwife;
+use crate::history::Op;
+use crate::limits::HAPPENINGS_MAX;
+use crate::member::{Lane, Member, Pending};
+use crate::plan::Plan;
+use crate::planted::ShellBug;
+use crate::schedule::Schedule;
+use crate::store::{Crash, Fate, PageRange, Write};
+use crate::trace::{Trace, Tracing};
+use clients::Client;
+use dendra_base::{CellRef, Key, Prng, Space, Version};
+use dendra_node::ring::Ring;
+use dendra_node::step::{Effect, Event, StoreFailure, StoreOutcome};
+use dendra_node::topology::Topology;
+use ending::Phase;
+use network::Envelope;
+use std::sync::Arc;
+
+/// How a run is made, besides its plan.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    /// Who decides.
+    pub midwife: Midwife,
+    /// A mistake of the shell.
+    pub bug: Option<ShellBug>,
+    /// What is done with the trace.
+    pub tracing: Tracing,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Report {
+    /// What clients were told.
+    pub history: Vec<Op>,
+    /// Broken promises.
+    pub violations: Vec<Violation>,
+    /// Happenings, as a measure of work.
+    pub happenings: u64,
+    /// Hash of the trace; 0 when it was off.
+    pub hash: u64,
+}
+
+/// Something that happens.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// A client begins its next operation.
+    Begin { client: usize },
+    /// A client hangs up.
+    HangUp { number: u32 },
+    /// A message arrives.
+    Arrive(Envelope),
+    /// A loop's turn ends, or what it waits for is due.
+    Turn {
+        member: usize,
+        lane: usize,
+        incarnation: u64,
+    },
+    /// A loop is told something by its own member.
+    Give {
+        member: usize,
+        lane: usize,
+        incarnation: u64,
+        event: Box<Event>,
+    },
+    /// The sync of a member's log is over.
+    Commit { member: usize, incarnation: u64 },
+    /// A slice of background work.
+    Slice { member: usize, incarnation: u64 },
+    /// A member notices that a link came up or went down.
+    Notice {
+        member: usize,
+        peer: usize,
+        is_up: bool,
+        incarnation: u64,
+    },
+    /// A fault begins.
+    Fault { number: usize },
+    /// It is over.
+    Over { number: usize },
+    /// A member starts again.
+    Start { member: usize, incarnation: u64 },
+    /// The next phase begins.
+    Phase(Phase),
+}
+
+/// A run.
+pub(crate) struct World<'a> {
+    plan: &'a Plan,
+    setup: Setup,
+    prng: Prng,
+    schedule: Schedule<Happening>,
+    topology: Arc<Topology>,
+    ring: Arc<Ring>,
+    members: Vec<Member>,
+    clients: Vec<Client>,
+    history: Vec<Op>,
+    /// What cuts which links, by fault.
+    cuts: Vec<(usize, u64)>,
+    phase: Phase,
+    violations: Vec<Violation>,
+    trace: Trace,
+    effects: Vec<Effect>,
+}
+
+/// Runs `plan` to its end.
+pub fn run(plan: &Plan, setup: Setup) -> Report {
+    let mut world = World::new(plan, setup);
+    world.begin();
+    while let Some(happening) = world.schedule.take() {
+        world.happen(happening);
+        if world.phase == Phase::Over || !world.violations.is_empty() {
+            break;
+        }
+        if world.schedule.count() > HAPPENINGS_MAX {
+            let what = format!(
+                "{HAPPENINGS_MAX} happenings and no end, in {:?}",
+                world.phase
+            );
+            world.violate(Rule::NotAvailable, what);
+        }
+    }
+    world.judge();
+    Report {
+        history: world.history,
+        violations: world.violations,
+        happenings: world.schedule.count(),
+        hash: world.trace.hash(),
+    }
+}
+
+impl World<'_> {
+    fn now_us(&self) -> u64 {
+        self.schedule.now_us()
+    }
+
+    fn has_bug(&self, bug: ShellBug) -> bool {
+        self.setup.bug == Some(bug)
+    }
+
+    fn violate(&mut self, rule: Rule, what: impl Into<String>) {
+        let violation = Violation::new(rule, what);
+        self.trace
+            .line(self.schedule.now_us(), || format!("VIOLATION {violation}"));
+        self.violations.push(violation);
+    }
+
+    /// Whose happening it is, with the life it belongs to; `None` = the world's.
+    fn owner(happening: &Happening) -> Option<(usize, Option<u64>)> {
+        match happening {
+            Happening::Turn {
+                member,
+                incarnation,
+                ..
+            }
+            | Happening::Give {
+                member,
+                incarnation,
+                ..
+            }
+            | Happening::Commit {
+                member,
+                incarnation,
+            }
+            | Happening::Slice {
+                member,
+                incarnation,
+            }
+            | Happening::Notice {
+                member,
+                incarnation,
+                ..
+            } => Some((*member, Some(*incarnation))),
+            Happening::Arrive(envelope) => Some((envelope.to, None)),
+            _ => None,
+        }
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        if let Some((member, incarnation)) = World::owner(&happening) {
+            let it = &self.members[member];
+            if !it.is_running() || incarnation.is_some_and(|i| i != it.incarnation) {
+                return;
+            }
+            if it.paused_until_us > self.now_us() {
+                self.schedule.at(it.paused_until_us, happening);
+                return;
+            }
+        }
+        match happening {
+            Happening::Begin { client } => self.client_begins(client),
+            Happening::HangUp { number } => self.client_hangs_up(number),
+            Happening::Arrive(envelope) => self.message_arrives(envelope),
+            Happening::Turn { member, lane, .. } => self.turn(member, lane),
+            Happening::Give {
+                member,
+                lane,
+                event,
+                ..
+            } => self.give(member, lane, *event),
+            Happening::Commit { member, .. } => self.commit(member),
+            Happening::Slice { member, .. } => self.slice(member),
+            Happening::Notice {
+                member,
+                peer,
+                is_up,
+                ..
+            } => self.notice(member, peer, is_up),
+            Happening::Fault { number } => self.fault_begins(number),
+            Happening::Over { number } => self.fault_ends(number),
+            Happening::Start {
+                member,
+                incarnation,
+            } => self.start(member, incarnation),
+            Happening::Phase(phase) => self.enter(phase),
+        }
+    }
+
+    /// Tells a loop something now, does what it wants, and sees to its next turn.
+    fn give(&mut self, member: usize, lane: usize, event: Event) {
+        let now = self.members[member].clock.now(self.now_us());
+        self.trace.line(self.schedule.now_us(), || {
+            format!("m{member}.{lane} {event:?}")
+        });
+        let is_tick = matches!(event, Event::Tick);
+        if let Event::Begin {
+            client,
+            deadline_us,
+            ..
+        } = &event
+            && let Some(open) = self.members[member].lanes[lane].open.get_mut(client)
+        {
+            open.deadline_us = *deadline_us;
+        }
+        let mut effects = std::mem::take(&mut self.effects);
+        self.members[member].lanes[lane]
+            .decider
+            .step(now, event, &mut effects);
+        let incarnation = self.members[member].incarnation;
+        for effect in effects.drain(..) {
+            if self.members[member].incarnation != incarnation {
+                break;
+            }
+            self.trace.line(self.schedule.now_us(), || {
+                format!("m{member}.{lane}   -> {effect:?}")
+            });
+            self.carry_out(member, lane, effect);
+        }
+        self.effects = effects;
+        if self.members[member].incarnation == incarnation {
+            self.see_to_turn(member, lane, is_tick);
+        }
+    }
+
+    fn see_to_turn(&mut self, member: usize, lane: usize, was_tick: bool) {
+        let now_us = self.now_us();
+        let it = &self.members[member];
+        let due = it.lanes[lane].decider.due_us();
+        let due = due.map(|due_us| it.clock.when(due_us, now_us));
+        let end = (!was_tick).then(|| now_us + self.prng.below(self.plan.shape.turn_us + 1));
+        let current = self.members[member].lanes[lane].turn_us;
+        let next = [due, end, current].into_iter().flatten().min();
+        if next != current {
+            self.members[member].lanes[lane].turn_us = next;
+            let at_us = next.expect("it differs from the current one, and is not later");
+            let incarnation = self.members[member].incarnation;
+            self.schedule.at(
+                at_us,
+                Happening::Turn {
+                    member,
+                    lane,
+                    incarnation,
+                },
+            );
+        }
+    }
+
+    fn turn(&mut self, member: usize, lane: usize) {
+        let it = &mut self.members[member];
+        // A turn that was put off by an earlier one, or by a pause, finds another time noted.
+        if it.lanes[lane]
+            .turn_us
+            .is_none_or(|turn_us| turn_us > self.schedule.now_us())
+        {
+            return;
+        }
+        it.lanes[lane].turn_us = None;
+        self.give(member, lane, Event::Tick);
+        self.check_deadlines(member, lane);
+    }
+
+    fn carry_out(&mut self, member: usize, lane: usize, effect: Effect) {
+        match effect {
+            Effect::Outcome {
+                client,
+                outcome,
+                cell,
+                ..
+            } => {
+                self.client_is_told(member, lane, client, outcome, cell);
+            }
+            Effect::Scanned {
+                client,
+                records,
+                rest,
+                is_complete,
+            } => {
+                self.client_is_shown(member, lane, client, &records, rest.as_ref(), is_complete);
+            }
+            Effect::Reply { asker, answer } => self.reply(member, asker, &answer),
+            Effect::Ask {
+                member: peer,
+                id,
+                stamp,
+                ask,
+            } => {
+                self.ask(member, lane, peer.at(), id, stamp, ask);
+            }
+            Effect::Read {
+                ticket,
+                key,
+                deadline_us,
+            } => {
+                let read = |world: &World<'_>| world.read_store(member, &key);
+                self.answer_later(member, lane, deadline_us, read, |result| Event::Read {
+                    ticket,
+                    result,
+                });
+            }
+            Effect::Page {
+                ticket,
+                start,
+                end,
+                is_reverse,
+                bytes,
+                deadline_us,
+            } => {
+                let range = PageRange {
+                    start,
+                    end,
+                    is_reverse,
+                    bytes,
+                };
+                let read = |world: &World<'_>| match &world.members[member].store {
+                    Some(store) => store.page(&range),
+                    None => Err(StoreFailure::Busy),
+                };
+                self.answer_later(member, lane, deadline_us, read, |result| Event::Paged {
+                    ticket,
+                    result,
+                });
+            }
+            Effect::Write {
+                ticket,
+                key,
+                cell,
+                guard,
+            } => {
+                let write = Write { key, cell, guard };
+                if self.has_bug(ShellBug::AnswerBeforeSync) {
+                    let version = write.cell.version;
+                    let result = Ok(StoreOutcome::Applied { version });
+                    self.give_later(member, lane, 0, Event::Wrote { ticket, result });
+                    self.members[member].queue.push(Pending {
+                        lane,
+                        ticket: None,
+                        write,
+                    });
+                } else {
+                    let ticket = Some(ticket);
+                    self.members[member].queue.push(Pending {
+                        lane,
+                        ticket,
+                        write,
+                    });
+                }
+                self.begin_commit(member);
+            }
+            Effect::Cover { hlc } => {
+                if self.has_bug(ShellBug::CeilingNotWritten) {
+                    self.give_later(member, lane, 0, Event::Covered { hlc });
+                } else {
+                    self.members[member].covers.push((lane, hlc));
+                    self.begin_commit(member);
+                }
+            }
+        }
+    }
+
+    fn give_later(&mut self, member: usize, lane: usize, delay_us: u64, event: Event) {
+        let incarnation = self.members[member].incarnation;
+        let event = Box::new(event);
+        self.schedule.after(
+            delay_us,
+            Happening::Give {
+                member,
+                lane,
+                incarnation,
+                event,
+            },
+        );
+    }
+
+    /// The store answers a read: what is true now or what is true later, after a drawn time.
+    fn answer_later<T>(
+        &mut self,
+        member: usize,
+        lane: usize,
+        deadline_us: u64,
+        read: impl Fn(&World<'_>) -> Result<T, StoreFailure>,
+        event: impl FnOnce(Result<T, StoreFailure>) -> Event,
+    ) {
+        let read_us = self.plan.shape.read_us * self.members[member].slow_times;
+        let delay_us = match self.prng.chance(1, 3) {
+            true => self.prng.below(read_us + 1),
+            false => 0,
+        };
+        let now_us = self.now_us();
+        let is_late = self.members[member].clock.now(now_us).mono_us >= deadline_us;
+        let result = match is_late {
+            true => Err(StoreFailure::Late),
+            false => read(self),
+        };
+        self.give_later(member, lane, delay_us, event(result));
+    }
+
+    fn read_store(
+        &self,
+        member: usize,
+        key: &Key,
+    ) -> Result<Option<dendra_base::Cell>, StoreFailure> {
+        let it = &self.members[member];
+        let Some(store) = &it.store else {
+            return Err(StoreFailure::Busy);
+        };
+        let durable = match store.read(key) {
+            Err(StoreFailure::Damaged) if self.has_bug(ShellBug::DamagedIsAbsent) => Ok(None),
+            durable => durable,
+        };
+        if !self.has_bug(ShellBug::DirtyRead) {
+            return durable;
+        }
+        let dirty = it.undurable(key);
+        Ok(durable?
+            .into_iter()
+            .chain(dirty)
+            .max_by_key(|cell| cell.version))
+    }
+
+    fn begin_commit(&mut self, member: usize) {
+        let it = &mut self.members[member];
+        if it.is_committing || !it.has_writes() {
+            return;
+        }
+        it.is_committing = true;
+        it.in_flight = std::mem::take(&mut it.queue);
+        it.covers_in_flight = std::mem::take(&mut it.covers);
+        if let Some((_, hlc)) = it.covers_in_flight.iter().max_by_key(|(_, hlc)| *hlc) {
+            // As the server's: a note of its own, so that there is something to write.
+            let key = Key::new(Space::Meta, b"clock ceiling");
+            let version = Version {
+                hlc: *hlc,
+                origin: 0,
+                rmw: 0,
+            };
+            let cell = CellRef::value(key.as_stored(), version, b"").to_owned();
+            let guard = dendra_node::step::StoreGuard::Newest;
+            let write = Write { key, cell, guard };
+            it.in_flight.push(Pending {
+                lane: 0,
+                ticket: None,
+                write,
+            });
+        }
+        let sync_us = self.plan.shape.sync_us * it.slow_times;
+        let incarnation = it.incarnation;
+        let delay_us = 10 + self.prng.below(sync_us);
+        self.schedule.after(
+            delay_us,
+            Happening::Commit {
+                member,
+                incarnation,
+            },
+        );
+    }
+
+    fn commit(&mut self, member: usize) {
+        let now_us = self.now_us();
+        let is_unguarded = self.has_bug(ShellBug::GuardIgnored);
+        let it = &mut self.members[member];
+        it.is_committing = false;
+        let now_ms = it.clock.now(now_us).wall_ms;
+        let mut writes = it.writes_in_flight();
+        if is_unguarded {
+            writes
+                .iter_mut()
+                .for_each(|w| w.guard = dendra_node::step::StoreGuard::Newest);
+        }
+        let store = it.store.as_mut().expect("a happening of a running member");
+        for (_, hlc) in &it.covers_in_flight {
+            store.raise_hlc_ceiling(*hlc);
+        }
+        let (fate, results) = store.commit(&writes, now_ms);
+        if fate == Fate::Dead {
+            self.ends_by_its_disk(member);
+            return;
+        }
+        let done = std::mem::take(&mut it.in_flight);
+        let covered = std::mem::take(&mut it.covers_in_flight);
+        let incarnation = it.incarnation;
+        for (lane, hlc) in covered {
+            self.give(member, lane, Event::Covered { hlc });
+        }
+        for (pending, result) in done.into_iter().zip(results) {
+            if let Some(ticket) = pending.ticket {
+                self.give(member, pending.lane, Event::Wrote { ticket, result });
+            }
+        }
+        debug_assert_eq!(
+            self.members[member].incarnation, incarnation,
+            "giving ends no life"
+        );
+        let delay_us = self.prng.below(2 * self.plan.shape.sync_us + 1);
+        self.schedule.after(
+            delay_us,
+            Happening::Slice {
+                member,
+                incarnation,
+            },
+        );
+        self.begin_commit(member);
+    }
+
+    fn slice(&mut self, member: usize) {
+        let budget_bytes = 1 + self.prng.below(16 << 10) as usize;
+        let now_us = self.now_us();
+        let it = &mut self.members[member];
+        let now_ms = it.clock.now(now_us).wall_ms;
+        let store = it.store.as_mut().expect("a happening of a running member");
+        if store.maintain(budget_bytes, now_ms) == Fate::Dead {
+            self.ends_by_its_disk(member);
+        }
+    }
+
+    /// The power failed at an operation of the disk, or the log is unsure: either way the process
+    /// is no more.
+    fn ends_by_its_disk(&mut self, member: usize) {
+        let how = match self.prng.chance(1, 4) {
+            true => Crash::Killed,
+            false => Crash::PowerLoss,
+        };
+        let down_us = 1_000 + self.prng.below(500_000);
+        self.crash(member, how, down_us);
+    }
+
+    fn lane(&mut self, member: usize, lane: usize) -> &mut Lane {
+        &mut self.members[member].lanes[lane]
+    }
+}

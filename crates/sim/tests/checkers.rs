@@ -1,0 +1,503 @@
+//! The checkers, held against histories that are known to be good or bad.
+//!
+//! Handwritten ones first: each line of a promise that can be broken is broken once. Then drawn ones:
+//! a register that does every operation at one instant is never blamed, a register that answers old
+//! values is blamed exactly when an exhaustive search finds no order.
+
+use dendra_base::{Prng, Version};
+use dendra_sim::check::linear::{Pending, Verdict, key_verdict};
+use dendra_sim::check::store::{Copy, check_convergence, check_key};
+use dendra_sim::check::{Rule, linear, versions};
+use dendra_sim::history::{Base, End, Op, Promise, Seen, Wish};
+
+fn version(hlc: u64) -> Version {
+    Version {
+        hlc,
+        origin: 1,
+        rmw: 0,
+    }
+}
+
+fn op(number: u32, wish: Wish, begun_us: u64, ended_us: u64, end: End) -> Op {
+    Op {
+        number,
+        client: number as usize,
+        key: 0,
+        wish,
+        ack: 2,
+        from: 3,
+        promise: Promise::Linearizable,
+        is_fleeting: false,
+        member: 0,
+        begun_us,
+        ended_us,
+        end,
+    }
+}
+
+fn put(number: u32, begun: u64, ended: u64, end: End) -> Op {
+    op(
+        number,
+        Wish::Put {
+            value: number,
+            base: Base::Any,
+        },
+        begun,
+        ended,
+        end,
+    )
+}
+
+fn swap(number: u32, base: Seen, begun: u64, ended: u64, end: End) -> Op {
+    op(
+        number,
+        Wish::Put {
+            value: number,
+            base: Base::Matches(base),
+        },
+        begun,
+        ended,
+        end,
+    )
+}
+
+fn delete(number: u32, begun: u64, ended: u64, end: End) -> Op {
+    op(number, Wish::Delete { base: Base::Any }, begun, ended, end)
+}
+
+fn get(number: u32, begun: u64, ended: u64, end: End) -> Op {
+    op(number, Wish::Get, begun, ended, end)
+}
+
+fn found(hlc: u64, value: u32) -> End {
+    End::Found(Seen {
+        version: version(hlc),
+        value,
+    })
+}
+
+fn written(hlc: u64) -> End {
+    End::Written(version(hlc))
+}
+
+/// The rule that the black box names, whatever versions say.
+fn linear(ops: &[Op]) -> Option<Rule> {
+    linear::check(ops).first().map(|violation| violation.rule)
+}
+
+fn by_version(ops: &[Op]) -> Option<Rule> {
+    versions::check(ops).first().map(|violation| violation.rule)
+}
+
+#[test]
+fn what_may_happen_is_not_blamed() {
+    let seen = Seen {
+        version: version(1),
+        value: 1,
+    };
+    let good: Vec<(&str, Vec<Op>)> = vec![
+        ("nothing at all", vec![get(1, 0, 5, End::Missing(None))]),
+        (
+            "a read beside a write sees either",
+            vec![
+                put(1, 0, 9, written(1)),
+                get(2, 1, 2, End::Missing(None)),
+                get(3, 4, 5, found(1, 1)),
+            ],
+        ),
+        (
+            "an unknown write that was never seen",
+            vec![
+                put(1, 0, 1, written(1)),
+                put(2, 2, 3, End::Unknown),
+                get(3, 4, 5, found(1, 1)),
+            ],
+        ),
+        (
+            "an unknown write that is seen later and stays",
+            vec![
+                put(1, 0, 1, written(1)),
+                put(2, 2, 3, End::Unknown),
+                get(3, 4, 5, found(1, 1)),
+                get(4, 6, 7, found(2, 2)),
+                get(5, 8, 9, found(2, 2)),
+            ],
+        ),
+        (
+            "a swap on what was read",
+            vec![
+                put(1, 0, 1, written(1)),
+                swap(2, seen, 2, 3, End::Written(version(1).successor())),
+                op(
+                    3,
+                    Wish::Get,
+                    4,
+                    5,
+                    End::Found(Seen {
+                        version: version(1).successor(),
+                        value: 2,
+                    }),
+                ),
+            ],
+        ),
+        (
+            "a swap that lost",
+            vec![
+                put(1, 0, 1, written(1)),
+                put(2, 2, 3, written(2)),
+                swap(
+                    3,
+                    seen,
+                    4,
+                    5,
+                    End::Refused {
+                        current: Some(version(2)),
+                    },
+                ),
+            ],
+        ),
+        (
+            "a refusal after an unknown delete",
+            vec![
+                put(1, 0, 1, written(1)),
+                delete(2, 2, 3, End::Unknown),
+                swap(3, seen, 4, 5, End::Refused { current: None }),
+            ],
+        ),
+        (
+            "writes whose answers cross",
+            vec![
+                put(1, 0, 9, written(2)),
+                put(2, 1, 8, written(1)),
+                get(3, 10, 11, found(2, 1)),
+            ],
+        ),
+    ];
+    for (what, ops) in good {
+        assert_eq!(linear(&ops), None, "{what}");
+        assert_eq!(by_version(&ops), None, "{what}");
+    }
+}
+
+#[test]
+fn the_black_box_blames_what_no_order_explains() {
+    let seen = Seen {
+        version: version(1),
+        value: 1,
+    };
+    let bad: Vec<(&str, Rule, Vec<Op>)> = vec![
+        (
+            "a lost write",
+            Rule::NotLinearizable,
+            vec![put(1, 0, 1, written(1)), get(2, 2, 3, End::Missing(None))],
+        ),
+        (
+            "an old value behind a new one",
+            Rule::NotLinearizable,
+            vec![
+                put(1, 0, 1, written(1)),
+                put(2, 2, 9, written(2)),
+                get(3, 3, 4, found(2, 2)),
+                get(4, 5, 6, found(1, 1)),
+            ],
+        ),
+        (
+            "a deleted value comes back",
+            Rule::NotLinearizable,
+            vec![
+                put(1, 0, 1, written(1)),
+                delete(2, 2, 3, written(2)),
+                get(3, 4, 5, found(1, 1)),
+            ],
+        ),
+        (
+            "an unknown write takes effect twice",
+            Rule::NotLinearizable,
+            vec![
+                put(1, 0, 1, End::Unknown),
+                get(2, 2, 3, found(1, 1)),
+                put(3, 4, 5, written(3)),
+                get(4, 6, 7, found(1, 1)),
+            ],
+        ),
+        (
+            "two swaps on one base",
+            Rule::NotLinearizable,
+            vec![
+                put(1, 0, 1, written(1)),
+                swap(2, seen, 2, 9, End::Written(version(1).successor())),
+                swap(3, seen, 3, 8, End::Written(version(1).successor())),
+            ],
+        ),
+        (
+            "a swap is refused although its base is there",
+            Rule::NotLinearizable,
+            vec![
+                put(1, 0, 1, written(1)),
+                swap(
+                    2,
+                    seen,
+                    2,
+                    3,
+                    End::Refused {
+                        current: Some(version(1)),
+                    },
+                ),
+            ],
+        ),
+        (
+            "an unknown write behind an acknowledged later one",
+            Rule::LateUnknown,
+            vec![
+                put(1, 0, 1, End::Unknown),
+                put(2, 2, 3, written(2)),
+                get(3, 4, 5, found(3, 1)),
+            ],
+        ),
+    ];
+    for (what, rule, ops) in bad {
+        assert_eq!(linear(&ops), Some(rule), "{what}");
+    }
+}
+
+#[test]
+fn versions_that_contradict_are_blamed() {
+    let seen = Seen {
+        version: version(1),
+        value: 1,
+    };
+    let mut weak = vec![
+        put(1, 0, 1, written(5)),
+        get(2, 2, 3, found(4, 9)),
+        put(9, 0, 9, written(4)),
+    ];
+    weak.iter_mut()
+        .for_each(|op| op.promise = Promise::Eventual);
+    let bad: Vec<(&str, Rule, Vec<Op>)> = vec![
+        (
+            "a later write has an older version",
+            Rule::VersionOrder,
+            vec![put(1, 0, 1, written(2)), put(2, 2, 3, written(1))],
+        ),
+        (
+            "a later write has the same version",
+            Rule::VersionValue,
+            vec![put(1, 0, 1, written(2)), put(2, 2, 3, written(2))],
+        ),
+        (
+            "a read is older than what was acknowledged",
+            Rule::VersionOrder,
+            vec![
+                put(1, 0, 1, written(1)),
+                put(2, 2, 3, written(2)),
+                get(3, 4, 5, found(1, 1)),
+            ],
+        ),
+        (
+            "a write was repeated under another version",
+            Rule::VersionValue,
+            vec![put(1, 0, 1, written(1)), get(2, 2, 3, found(4, 1))],
+        ),
+        (
+            "what was not applied is seen",
+            Rule::NotAppliedSeen,
+            vec![put(1, 0, 1, End::NotApplied), get(2, 2, 3, found(4, 1))],
+        ),
+        (
+            "what failed its condition is seen",
+            Rule::NotAppliedSeen,
+            vec![
+                swap(1, seen, 0, 1, End::Refused { current: None }),
+                get(2, 2, 3, found(4, 1)),
+            ],
+        ),
+        (
+            "a value of nobody",
+            Rule::WrongValue,
+            vec![get(2, 2, 3, found(4, 77))],
+        ),
+        (
+            "a swap that is not next to its base",
+            Rule::NotSuccessor,
+            vec![put(1, 0, 1, written(1)), swap(2, seen, 2, 3, written(7))],
+        ),
+        (
+            "quorums that meet below the default level",
+            Rule::QuorumBlind,
+            weak,
+        ),
+    ];
+    for (what, rule, ops) in bad {
+        assert_eq!(by_version(&ops), Some(rule), "{what}");
+    }
+}
+
+#[test]
+fn stores_are_held_against_what_was_told() {
+    let at = |hlc, value| Copy::Cell(version(hlc), value);
+    let acknowledged = put(1, 0, 1, written(5));
+    let ops = [&acknowledged];
+    assert!(check_key(0, &[at(5, Some(1)), Copy::Nothing, Copy::Nothing], &ops).is_empty());
+    assert!(check_key(0, &[at(6, None), Copy::Nothing, Copy::Nothing], &ops).is_empty());
+    let lost = check_key(0, &[Copy::Gone, Copy::Nothing, Copy::Nothing], &ops);
+    assert_eq!(
+        lost[0].rule,
+        Rule::Lost,
+        "two copies were promised and one disk is gone"
+    );
+    assert!(check_key(0, &[Copy::Gone, Copy::Damaged, Copy::Nothing], &ops).is_empty());
+    let refused = put(1, 0, 1, End::NotApplied);
+    let seen = check_key(
+        0,
+        &[at(5, Some(1)), Copy::Nothing, Copy::Nothing],
+        &[&refused],
+    );
+    assert_eq!(seen[0].rule, Rule::NotAppliedSeen);
+    assert!(check_convergence(0, &[at(5, Some(1)), Copy::Gone, at(5, Some(1))]).is_none());
+    assert!(check_convergence(0, &[at(5, Some(1)), Copy::Nothing]).is_some());
+    assert!(check_convergence(0, &[at(5, Some(1)), Copy::Damaged]).is_some());
+}
+
+/// A register that does each operation at one instant between its begin and its end; `stale` of a
+/// hundred reads answer what was there before.
+fn drawn_history(prng: &mut Prng, stale: u64) -> Vec<Op> {
+    let count = 2 + prng.below(7) as u32;
+    let mut planned: Vec<(u64, u32, u64, u64)> = (1..=count)
+        .map(|number| {
+            let begun = prng.below(60);
+            let point = begun + prng.below(12);
+            (point, number, begun, point + prng.below(12))
+        })
+        .collect();
+    planned.sort_unstable();
+    let (mut state, mut before) = (None, None);
+    let mut ops = Vec::new();
+    for (hlc, (_, number, begun, ended)) in (1..).zip(planned) {
+        let now = Version {
+            hlc,
+            origin: 1,
+            rmw: 0,
+        };
+        let shown = if prng.chance(stale, 100) {
+            before
+        } else {
+            state
+        };
+        let end_of_read = |shown: Option<Seen>| shown.map_or(End::Missing(None), End::Found);
+        let write = |state: &mut Option<Seen>, before: &mut Option<Seen>, next| {
+            *before = *state;
+            *state = next;
+        };
+        let next = Some(Seen {
+            version: now,
+            value: number,
+        });
+        ops.push(match prng.below(6) {
+            0 | 1 => get(number, begun, ended, end_of_read(shown)),
+            2 | 3 => {
+                // One in four does not hear of it, and of these one in two did not happen.
+                let is_told = prng.chance(3, 4);
+                if is_told || prng.chance(1, 2) {
+                    write(&mut state, &mut before, next);
+                }
+                let end = if is_told {
+                    End::Written(now)
+                } else {
+                    End::Unknown
+                };
+                put(number, begun, if is_told { ended } else { 1_000 }, end)
+            }
+            4 => {
+                write(&mut state, &mut before, None);
+                delete(number, begun, ended, End::Written(now))
+            }
+            _ => match shown {
+                Some(seen) if state == Some(seen) => {
+                    write(&mut state, &mut before, next);
+                    swap(number, seen, begun, ended, End::Written(now))
+                }
+                Some(seen) => {
+                    let current = state.map(|seen| seen.version);
+                    swap(number, seen, begun, ended, End::Refused { current })
+                }
+                None => get(number, begun, ended, End::Missing(None)),
+            },
+        });
+    }
+    ops
+}
+
+/// The slow twin: tries every order of every choice of unknown operations.
+fn has_order(left: &[&Op], state: Option<u32>, versions: &dyn Fn(Version) -> Option<u32>) -> bool {
+    if left.iter().all(|op| op.end == End::Unknown) {
+        return true;
+    }
+    let first_end = left
+        .iter()
+        .filter(|op| op.end != End::Unknown)
+        .map(|op| op.ended_us)
+        .min();
+    left.iter().enumerate().any(|(at, op)| {
+        if op.begun_us > first_end.unwrap_or(u64::MAX) {
+            return false;
+        }
+        let rest: Vec<&Op> = left
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i != at)
+            .map(|(_, op)| *op)
+            .collect();
+        let holds = match op.wish.base() {
+            Base::Matches(seen) => state == Some(seen.value),
+            _ => true,
+        };
+        let after = match op.end {
+            End::Found(seen) => (state == Some(seen.value)).then_some(state),
+            End::Missing(_) => state.is_none().then_some(state),
+            End::Written(_) => holds.then(|| op.wish.leaves()),
+            End::Unknown => Some(if holds { op.wish.leaves() } else { state }),
+            End::Refused { current } => {
+                (!holds && state == current.and_then(versions)).then_some(state)
+            }
+            End::NotApplied => Some(state),
+        };
+        after.is_some_and(|after| has_order(&rest, after, versions))
+    })
+}
+
+#[test]
+fn the_search_agrees_with_every_order_tried() {
+    let (mut good, mut bad) = (0, 0);
+    for seed in 0..4_000 {
+        let mut prng = Prng::new(seed);
+        let stale = [0, 30][prng.below(2) as usize];
+        let ops = drawn_history(&mut prng, stale);
+        let refs: Vec<&Op> = ops.iter().collect();
+        let versions = |version: Version| {
+            ops.iter().find_map(|op| match op.end {
+                End::Written(written) if written == version => op.wish.leaves(),
+                End::Found(seen) if seen.version == version => Some(seen.value),
+                _ => None,
+            })
+        };
+        // A refusal that names a version nobody was told: only "there is a value" is known of it.
+        let is_nameless = ops
+            .iter()
+            .any(|op| matches!(op.end, End::Refused { current: Some(v) } if versions(v).is_none()));
+        if is_nameless {
+            continue;
+        }
+        let expected = has_order(&refs, None, &versions);
+        assert!(
+            expected || stale > 0,
+            "seed {seed}: the register itself is wrong"
+        );
+        let verdict = key_verdict(&refs, Pending::StaysOpen);
+        assert_eq!(verdict == Verdict::Good, expected, "seed {seed}: {ops:#?}");
+        *if expected { &mut good } else { &mut bad } += 1;
+    }
+    assert!(
+        good > 1_000 && bad > 100,
+        "{good} good and {bad} bad histories"
+    );
+}

@@ -1,0 +1,48 @@
+//! The real node in a made-up world: a fixed set of seeds, the seeds of bugs that were, and the same
+//! seed twice.
+
+use dendra_sim::plan::Plan;
+use dendra_sim::runner::{command, run_plan, run_seed};
+use dendra_sim::trace::Tracing;
+
+/// Runs seeds on two threads; the first that fails fails the test.
+fn hold(seeds: impl Iterator<Item = u64>) {
+    let seeds: Vec<u64> = seeds.collect();
+    std::thread::scope(|scope| {
+        let halves: Vec<_> = (0..2)
+            .map(|half| {
+                let seeds = &seeds;
+                scope.spawn(move || {
+                    let mut mine = seeds.iter().skip(half).step_by(2);
+                    mine.find_map(|&seed| run_seed(seed, None))
+                })
+            })
+            .collect();
+        for half in halves {
+            let failure = half.join().expect("a run catches the panics of its hearts");
+            if let Some(failure) = failure {
+                let again = command(failure.seed);
+                panic!(
+                    "seed {}: {}\nrepeat it with: {again}",
+                    failure.seed, failure.violation
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_fixed_set_of_seeds_keeps_every_promise() {
+    hold(0..4_000);
+}
+
+#[test]
+fn a_seed_is_a_run_byte_for_byte() {
+    for seed in 0..120 {
+        let plan = Plan::draw(seed);
+        let [first, second] = [(); 2].map(|()| run_plan(&plan, None, Tracing::Hashed));
+        assert_eq!(first.hash, second.hash, "seed {seed}");
+        assert_eq!(first.history.len(), second.history.len(), "seed {seed}");
+        assert_ne!(first.hash, 0, "seed {seed} has a trace");
+    }
+}

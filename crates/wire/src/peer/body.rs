@@ -1,0 +1,378 @@
+//! The bodies of questions and answers.
+//!
+//! ```text
+//! key, bytes   | length u32 | bytes |             version  16 bytes, big-endian
+//! cell         | length u32 | as docs/format/cell.md |        option   | 0 or 1 | then it |
+//! proposal     ballot, ballot of its author, cell
+//! range        | start | option of end | bits: 1 reverse, 2 keys only |
+//! ```
+//!
+//! Invariants
+//! 1. Every enum that is encoded here is matched without a wildcard: a new variant does not compile
+//!    before it has bytes.
+//! 2. Keys are 1 to `KEY_BYTES_MAX` bytes, bounds of ranges one byte longer at most (the smallest
+//!    key behind a key), values at most `VALUE_BYTES_MAX_LIMIT`.
+//!
+//! Not here: lengths and checksums of frames (`frame.rs`).
+//! See: docs/peer.md, section "Bodies".
+
+use super::frame::{Malformed, kind};
+use bytes::Bytes;
+use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
+use dendra_base::peer::{Answer, Ask, Ballot, Proposal, Range, Refused};
+use dendra_base::{Cell, CellRef, Version};
+
+type Result<T> = std::result::Result<T, Malformed>;
+
+/// What is left of a frame's body.
+pub(super) struct Cursor<'a> {
+    frame: &'a Bytes,
+    at: usize,
+    end: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// Over `frame[at..end]`.
+    pub(super) fn new(frame: &'a Bytes, at: usize, end: usize) -> Cursor<'a> {
+        assert!(at <= end && end <= frame.len(), "a frame has its header");
+        Cursor { frame, at, end }
+    }
+
+    pub(super) fn is_at_end(&self) -> bool {
+        self.at == self.end
+    }
+
+    fn left(&self) -> usize {
+        self.end - self.at
+    }
+
+    fn take(&mut self, len: usize, part: &'static str) -> Result<&'a [u8]> {
+        if len > self.left() {
+            return Err(Malformed::Body(part));
+        }
+        let taken = &self.frame[self.at..self.at + len];
+        self.at += len;
+        Ok(taken)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self, part: &'static str) -> Result<[u8; N]> {
+        let taken = self.take(N, part)?;
+        taken.try_into().map_err(|_| Malformed::Body(part))
+    }
+
+    fn u8(&mut self, part: &'static str) -> Result<u8> {
+        Ok(self.array::<1>(part)?[0])
+    }
+
+    pub(super) fn u32(&mut self, part: &'static str) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.array(part)?))
+    }
+
+    pub(super) fn u64(&mut self, part: &'static str) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.array(part)?))
+    }
+
+    pub(super) fn rest(&mut self) -> &'a [u8] {
+        let rest = &self.frame[self.at..self.end];
+        self.at = self.end;
+        rest
+    }
+
+    /// A slice of the frame that shares its memory.
+    fn shared(&mut self, len_max: usize, part: &'static str) -> Result<Bytes> {
+        let len = self.u32(part)? as usize;
+        if len > len_max {
+            return Err(Malformed::Body(part));
+        }
+        let start = self.at;
+        self.take(len, part)?;
+        Ok(self.frame.slice(start..start + len))
+    }
+
+    fn key(&mut self) -> Result<Bytes> {
+        let key = self.shared(KEY_BYTES_MAX, "key")?;
+        if key.is_empty() {
+            return Err(Malformed::Body("empty key"));
+        }
+        Ok(key)
+    }
+
+    fn version(&mut self) -> Result<Version> {
+        Ok(Version::from_bytes(self.array("version")?))
+    }
+
+    fn ballot(&mut self) -> Result<Ballot> {
+        Ok(Ballot {
+            hlc: self.u64("ballot")?,
+            origin: self.u32("ballot")?,
+        })
+    }
+
+    fn option<T>(&mut self, some: impl FnOnce(&mut Self) -> Result<T>) -> Result<Option<T>> {
+        match self.u8("option")? {
+            0 => Ok(None),
+            1 => some(self).map(Some),
+            _ => Err(Malformed::Body("option")),
+        }
+    }
+
+    fn cell(&mut self) -> Result<Cell> {
+        let encoded = self.shared(CELL_BYTES_MAX, "cell")?;
+        let cell = CellRef::decode(&encoded).ok_or(Malformed::Body("cell"))?;
+        if cell.value.len() > VALUE_BYTES_MAX_LIMIT {
+            return Err(Malformed::Body("value"));
+        }
+        Ok(Cell {
+            version: cell.version,
+            kind: cell.kind,
+            copies: cell.copies,
+            expiry_ms: cell.expiry_ms,
+            checksum: cell.checksum,
+            // The value is what ends an encoded cell.
+            value: encoded.slice(encoded.len() - cell.value.len()..),
+        })
+    }
+
+    fn proposal(&mut self) -> Result<Proposal> {
+        Ok(Proposal {
+            ballot: self.ballot()?,
+            author: self.ballot()?,
+            cell: self.cell()?,
+        })
+    }
+
+    fn range(&mut self) -> Result<Range> {
+        let start = self.shared(STORED_KEY_BYTES_MAX, "start")?;
+        let end = self.option(|cursor| cursor.shared(STORED_KEY_BYTES_MAX, "end"))?;
+        let bits = self.u8("range")?;
+        if bits & !(RANGE_REVERSE | RANGE_KEYS_ONLY) != 0 {
+            return Err(Malformed::Body("range"));
+        }
+        Ok(Range {
+            start,
+            end,
+            is_reverse: bits & RANGE_REVERSE != 0,
+            is_keys_only: bits & RANGE_KEYS_ONLY != 0,
+        })
+    }
+}
+
+/// Flags, copies, version, checksum and expiry in front of the largest value.
+const CELL_BYTES_MAX: usize = VALUE_BYTES_MAX_LIMIT + 64;
+const RANGE_REVERSE: u8 = 1;
+const RANGE_KEYS_ONLY: u8 = 2;
+/// Key length, key, cell length, cell: the least that a record of a page takes.
+const RECORD_BYTES_MIN: usize = 4 + 1 + 4 + 26;
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    let len = u32::try_from(bytes.len()).expect("keys and values are bounded by the limits");
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn put_cell(out: &mut Vec<u8>, cell: &Cell) {
+    let cell = cell.as_ref();
+    let len = u32::try_from(cell.encoded_len()).expect("values are bounded by the limits");
+    out.extend_from_slice(&len.to_le_bytes());
+    cell.encode(out);
+}
+
+fn put_option<T>(out: &mut Vec<u8>, value: Option<T>, put: impl FnOnce(&mut Vec<u8>, T)) {
+    match value {
+        None => out.push(0),
+        Some(value) => {
+            out.push(1);
+            put(out, value);
+        }
+    }
+}
+
+fn put_version(out: &mut Vec<u8>, version: Version) {
+    out.extend_from_slice(&version.to_bytes());
+}
+
+fn put_ballot(out: &mut Vec<u8>, ballot: Ballot) {
+    out.extend_from_slice(&ballot.hlc.to_le_bytes());
+    out.extend_from_slice(&ballot.origin.to_le_bytes());
+}
+
+fn put_proposal(out: &mut Vec<u8>, proposal: &Proposal) {
+    put_ballot(out, proposal.ballot);
+    put_ballot(out, proposal.author);
+    put_cell(out, &proposal.cell);
+}
+
+fn put_range(out: &mut Vec<u8>, range: &Range) {
+    put_bytes(out, &range.start);
+    put_option(out, range.end.as_ref(), |out, end| put_bytes(out, end));
+    let reverse = if range.is_reverse { RANGE_REVERSE } else { 0 };
+    let keys_only = if range.is_keys_only {
+        RANGE_KEYS_ONLY
+    } else {
+        0
+    };
+    out.push(reverse | keys_only);
+}
+
+/// The kind of a question's frame.
+pub(super) fn kind_of_ask(ask: &Ask) -> u8 {
+    match ask {
+        Ask::Clock => kind::CLOCK,
+        Ask::Read { .. } => kind::READ,
+        Ask::Write { .. } => kind::WRITE,
+        Ask::Prepare { .. } => kind::PREPARE,
+        Ask::Accept { .. } => kind::ACCEPT,
+        Ask::Page { .. } => kind::PAGE,
+    }
+}
+
+/// The kind of an answer's frame.
+pub(super) fn kind_of_answer(answer: &Answer) -> u8 {
+    match answer {
+        Answer::Clock { .. } => kind::CLOCK_IS,
+        Answer::Cell(_) => kind::CELL,
+        Answer::Same => kind::SAME,
+        Answer::Written(_) => kind::WRITTEN,
+        Answer::Promised { .. } => kind::PROMISED,
+        Answer::Accepted => kind::ACCEPTED,
+        Answer::Outbid(_) => kind::OUTBID,
+        Answer::Page { .. } => kind::PAGE_IS,
+        Answer::Refused(_) => kind::REFUSED,
+    }
+}
+
+pub(super) fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
+    match ask {
+        Ask::Clock => {}
+        Ask::Read { key, known } => {
+            put_bytes(out, key);
+            put_option(out, *known, put_version);
+        }
+        Ask::Write { key, cell } => {
+            put_bytes(out, key);
+            put_cell(out, cell);
+        }
+        Ask::Prepare { key, ballot } => {
+            put_bytes(out, key);
+            put_ballot(out, *ballot);
+        }
+        Ask::Accept { key, proposal } => {
+            put_bytes(out, key);
+            put_proposal(out, proposal);
+        }
+        Ask::Page { range, bytes } => {
+            put_range(out, range);
+            out.extend_from_slice(&bytes.to_le_bytes());
+        }
+    }
+}
+
+pub(super) fn take_ask(kind: u8, cursor: &mut Cursor<'_>) -> Result<Ask> {
+    Ok(match kind {
+        kind::CLOCK => Ask::Clock,
+        kind::READ => Ask::Read {
+            key: cursor.key()?,
+            known: cursor.option(Cursor::version)?,
+        },
+        kind::WRITE => Ask::Write {
+            key: cursor.key()?,
+            cell: cursor.cell()?,
+        },
+        kind::PREPARE => Ask::Prepare {
+            key: cursor.key()?,
+            ballot: cursor.ballot()?,
+        },
+        kind::ACCEPT => Ask::Accept {
+            key: cursor.key()?,
+            proposal: cursor.proposal()?,
+        },
+        kind::PAGE => Ask::Page {
+            range: cursor.range()?,
+            bytes: cursor.u32("bytes")?,
+        },
+        other => return Err(Malformed::Kind(other)),
+    })
+}
+
+pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
+    match answer {
+        Answer::Clock { hlc } => out.extend_from_slice(&hlc.to_le_bytes()),
+        Answer::Cell(cell) => put_option(out, cell.as_ref(), put_cell),
+        Answer::Same | Answer::Accepted => {}
+        Answer::Written(version) => put_version(out, *version),
+        Answer::Promised { stored, accepted } => {
+            put_option(out, stored.as_ref(), put_cell);
+            put_option(out, accepted.as_ref(), put_proposal);
+        }
+        Answer::Outbid(ballot) => put_ballot(out, *ballot),
+        Answer::Page { records, rest } => {
+            let len = u32::try_from(records.len()).expect("a page is bounded by its bytes");
+            out.extend_from_slice(&len.to_le_bytes());
+            for (key, cell) in records {
+                put_bytes(out, key);
+                put_cell(out, cell);
+            }
+            put_option(out, rest.as_ref(), put_range);
+        }
+        Answer::Refused(refused) => match refused {
+            Refused::Stale { epoch } => {
+                out.push(0);
+                out.extend_from_slice(&epoch.to_le_bytes());
+            }
+            Refused::Foreign => out.push(1),
+            Refused::NotOwner => out.push(2),
+            Refused::Busy => out.push(3),
+            Refused::DiskFull => out.push(4),
+            Refused::Damaged => out.push(5),
+            Refused::Late => out.push(6),
+            Refused::ClockAhead => out.push(7),
+            Refused::Stopping => out.push(8),
+        },
+    }
+}
+
+pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
+    Ok(match kind {
+        kind::CLOCK_IS => Answer::Clock {
+            hlc: cursor.u64("hlc")?,
+        },
+        kind::CELL => Answer::Cell(cursor.option(Cursor::cell)?),
+        kind::SAME => Answer::Same,
+        kind::WRITTEN => Answer::Written(cursor.version()?),
+        kind::PROMISED => Answer::Promised {
+            stored: cursor.option(Cursor::cell)?,
+            accepted: cursor.option(Cursor::proposal)?,
+        },
+        kind::ACCEPTED => Answer::Accepted,
+        kind::OUTBID => Answer::Outbid(cursor.ballot()?),
+        kind::PAGE_IS => {
+            let len = cursor.u32("records")? as usize;
+            if len > cursor.left() / RECORD_BYTES_MIN {
+                return Err(Malformed::Body("records"));
+            }
+            let mut records = Vec::with_capacity(len);
+            for _ in 0..len {
+                records.push((cursor.key()?, cursor.cell()?));
+            }
+            Answer::Page {
+                records,
+                rest: cursor.option(Cursor::range)?,
+            }
+        }
+        kind::REFUSED => Answer::Refused(match cursor.u8("refused")? {
+            0 => Refused::Stale {
+                epoch: cursor.u64("epoch")?,
+            },
+            1 => Refused::Foreign,
+            2 => Refused::NotOwner,
+            3 => Refused::Busy,
+            4 => Refused::DiskFull,
+            5 => Refused::Damaged,
+            6 => Refused::Late,
+            7 => Refused::ClockAhead,
+            8 => Refused::Stopping,
+            _ => return Err(Malformed::Body("refused")),
+        }),
+        other => return Err(Malformed::Kind(other)),
+    })
+}

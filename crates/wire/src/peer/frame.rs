@@ -1,0 +1,252 @@
+//! Frames: one message each, several in one write, each with its length, its id and its checksum.
+//!
+//! ```text
+//! | length u32 | kind u8 | flags u8 = 0 | zero u16 | id u64 | body … | checksum u64 |   little-endian
+//!   length    of the whole frame, from its own first byte to the checksum's last
+//!   checksum  xxh3-64 of everything before it
+//! kind 01-06 questions   41-48 answers   4f refusal   81 proof   82 farewell   83 probe   84 alive
+//! ```
+//!
+//! Invariants
+//! 1. A length is checked against `PEER_FRAME_BYTES_MAX` before a byte is made room for.
+//! 2. `decode` looks at a body only after its checksum held.
+//! 3. What was encoded reads back equal; a frame with one bit changed is refused.
+//!
+//! Not here: the bodies of questions and answers (`body.rs`).
+//! See: docs/peer.md.
+
+use super::body::{self, Cursor};
+use super::proof::Proof;
+use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX};
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Ask, Stamp};
+use std::fmt;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bytes in front of the body.
+const HEADER_BYTES: usize = 4 + 1 + 1 + 2 + 8;
+/// Bytes behind the body.
+const CHECKSUM_BYTES: usize = 8;
+/// The shortest frame.
+pub const FRAME_BYTES_MIN: usize = HEADER_BYTES + CHECKSUM_BYTES;
+
+pub(super) mod kind {
+    pub const CLOCK: u8 = 0x01;
+    pub const READ: u8 = 0x02;
+    pub const WRITE: u8 = 0x03;
+    pub const PREPARE: u8 = 0x04;
+    pub const ACCEPT: u8 = 0x05;
+    pub const PAGE: u8 = 0x06;
+    pub const CLOCK_IS: u8 = 0x41;
+    pub const CELL: u8 = 0x42;
+    pub const SAME: u8 = 0x43;
+    pub const WRITTEN: u8 = 0x44;
+    pub const PROMISED: u8 = 0x45;
+    pub const ACCEPTED: u8 = 0x46;
+    pub const OUTBID: u8 = 0x47;
+    pub const PAGE_IS: u8 = 0x48;
+    pub const REFUSED: u8 = 0x4f;
+    pub const PROOF: u8 = 0x81;
+    pub const FAREWELL: u8 = 0x82;
+    pub const PROBE: u8 = 0x83;
+    pub const ALIVE: u8 = 0x84;
+}
+
+/// A question with what stands beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Unique among the questions of a link; the answer repeats it.
+    pub id: u64,
+    /// The asker's clock when it was sent: milliseconds of any origin, modulo 2^32. See `age.rs`.
+    pub sent_ms: u32,
+    /// Cluster, epoch, time left.
+    pub stamp: Stamp,
+    /// The question.
+    pub ask: Ask,
+}
+
+/// What one frame says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A question.
+    Ask(Question),
+    /// The answer to the question `id`.
+    Answer {
+        /// Of the question.
+        id: u64,
+        /// The answer.
+        answer: Answer,
+    },
+    /// The asker knows the cluster's secret. The first frame of a link, from the asker alone.
+    Proof(Proof),
+    /// The sender ends the link; the sentence says why.
+    Farewell(String),
+    /// Is anybody there? Answered by `Alive` with the same id.
+    Probe {
+        /// The prober's mark.
+        id: u64,
+    },
+    /// To `Probe`.
+    Alive {
+        /// Of the probe.
+        id: u64,
+    },
+}
+
+/// Bytes that are no frame of this protocol. The link is of no use behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// A length that no frame has.
+    Length(u32),
+    /// The checksum does not match.
+    Checksum,
+    /// A kind that this version does not know.
+    Kind(u8),
+    /// The body is not what its kind says; which part.
+    Body(&'static str),
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Malformed::Length(length) => write!(
+                f,
+                "a frame says that it is {length} bytes long; frames have {FRAME_BYTES_MIN} to {PEER_FRAME_BYTES_MAX}"
+            ),
+            Malformed::Checksum => f.write_str("a frame fails its checksum"),
+            Malformed::Kind(kind) => write!(f, "a frame has the unknown kind {kind:#04x}"),
+            Malformed::Body(part) => write!(f, "a frame's body is wrong: {part}"),
+        }
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Length of the frame at the front of `buffer`; `None` when its length is not there yet.
+///
+/// # Errors
+/// `Length` when no frame is that short or that long.
+pub fn frame_len(buffer: &[u8]) -> Result<Option<usize>, Malformed> {
+    let Some(length) = buffer.first_chunk::<4>() else {
+        return Ok(None);
+    };
+    let length = u32::from_le_bytes(*length);
+    match length as usize {
+        len if (FRAME_BYTES_MIN..=PEER_FRAME_BYTES_MAX).contains(&len) => Ok(Some(len)),
+        _ => Err(Malformed::Length(length)),
+    }
+}
+
+/// Appends a question.
+pub fn encode_ask(out: &mut Vec<u8>, question: &Question) {
+    let Question {
+        id,
+        sent_ms,
+        stamp,
+        ask,
+    } = question;
+    frame(out, body::kind_of_ask(ask), *id, |out| {
+        out.extend_from_slice(&stamp.cluster.to_le_bytes());
+        out.extend_from_slice(&stamp.epoch.to_le_bytes());
+        out.extend_from_slice(&stamp.left_ms.to_le_bytes());
+        out.extend_from_slice(&sent_ms.to_le_bytes());
+        body::put_ask(out, ask);
+    });
+}
+
+/// Appends the answer to question `id`.
+pub fn encode_answer(out: &mut Vec<u8>, id: u64, answer: &Answer) {
+    frame(out, body::kind_of_answer(answer), id, |out| {
+        body::put_answer(out, answer);
+    });
+}
+
+/// Appends the proof of the secret.
+pub fn encode_proof(out: &mut Vec<u8>, proof: &Proof) {
+    frame(out, kind::PROOF, 0, |out| {
+        out.extend_from_slice(proof.as_bytes());
+    });
+}
+
+/// Appends the end of the link; a long sentence is cut.
+pub fn encode_farewell(out: &mut Vec<u8>, sentence: &str) {
+    let mut end = sentence.len().min(PEER_SENTENCE_BYTES_MAX);
+    while !sentence.is_char_boundary(end) {
+        end -= 1;
+    }
+    frame(out, kind::FAREWELL, 0, |out| {
+        out.extend_from_slice(&sentence.as_bytes()[..end]);
+    });
+}
+
+/// Appends a probe of the link.
+pub fn encode_probe(out: &mut Vec<u8>, id: u64) {
+    frame(out, kind::PROBE, id, |_| {});
+}
+
+/// Appends the answer to a probe.
+pub fn encode_alive(out: &mut Vec<u8>, id: u64) {
+    frame(out, kind::ALIVE, id, |_| {});
+}
+
+fn frame(out: &mut Vec<u8>, kind: u8, id: u64, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&[kind, 0, 0, 0]);
+    out.extend_from_slice(&id.to_le_bytes());
+    body(out);
+    let len = out.len() - start + CHECKSUM_BYTES;
+    debug_assert!(len <= PEER_FRAME_BYTES_MAX, "the limits bound every body");
+    let len = u32::try_from(len).expect("the limits bound every body");
+    out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+    let checksum = xxh3_64(&out[start..]);
+    out.extend_from_slice(&checksum.to_le_bytes());
+}
+
+/// Reads one whole frame, as long as [`frame_len`] says. Keys and values are slices of it.
+///
+/// # Errors
+/// When the bytes are not what some `encode_` function writes.
+pub fn decode(frame: &Bytes) -> Result<Message, Malformed> {
+    let len = frame_len(frame)?.filter(|len| *len == frame.len());
+    let len = len.ok_or(Malformed::Length(frame.len() as u32))?;
+    let (checked, checksum) = frame.split_at(len - CHECKSUM_BYTES);
+    if checksum != xxh3_64(checked).to_le_bytes() {
+        return Err(Malformed::Checksum);
+    }
+    if checked[5..8] != [0; 3] {
+        return Err(Malformed::Body("flags"));
+    }
+    let mut cursor = Cursor::new(frame, 8, len - CHECKSUM_BYTES);
+    let id = cursor.u64("id")?;
+    let message = match checked[4] {
+        kind::PROOF => Message::Proof(Proof::from(cursor.array("proof")?)),
+        kind::FAREWELL => {
+            let text = cursor.rest();
+            if text.len() > PEER_SENTENCE_BYTES_MAX {
+                return Err(Malformed::Body("sentence"));
+            }
+            Message::Farewell(String::from_utf8_lossy(text).into_owned())
+        }
+        kind::PROBE => Message::Probe { id },
+        kind::ALIVE => Message::Alive { id },
+        kind if kind < kind::CLOCK_IS => Message::Ask(Question {
+            id,
+            stamp: Stamp {
+                cluster: cursor.u64("cluster")?,
+                epoch: cursor.u64("epoch")?,
+                left_ms: cursor.u32("left_ms")?,
+            },
+            sent_ms: cursor.u32("sent_ms")?,
+            ask: body::take_ask(kind, &mut cursor)?,
+        }),
+        kind => Message::Answer {
+            id,
+            answer: body::take_answer(kind, &mut cursor)?,
+        },
+    };
+    if !cursor.is_at_end() {
+        return Err(Malformed::Body("more bytes than the message has"));
+    }
+    Ok(message)
+}

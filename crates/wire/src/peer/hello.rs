@@ -1,0 +1,434 @@
+//! Hellos: who speaks, for which cluster, and whether the two may talk.
+//!
+//! ```text
+//! Dendra-Peer: versions=1-1; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
+//!              node=<32 hex>; boot=<n>; url=<pct>; lane=<n>; secret=yes; nonce=<32 hex>
+//! judge(own, theirs) ─► the version to speak, or a refusal that names both sides
+//! ```
+//!
+//! Invariants
+//! 1. A hello is one line of printable ASCII, at most `PEER_HELLO_BYTES_MAX` bytes.
+//! 2. Fields that this version does not know are skipped; a field that it needs and that is missing,
+//!    broken or repeated makes the hello unreadable.
+//! 3. `judge` gives the same verdict on both sides, except for whose name comes first.
+//!
+//! Not here: is that node a member, is it the node that was there before (crate `server`, which
+//! knows the topology); the proof of the secret (`proof.rs`).
+//! See: docs/peer.md, section "Handshake".
+
+use super::proof::{Nonce, Proof, unhex};
+use crate::limits::PEER_HELLO_BYTES_MAX;
+use crate::percent;
+use crate::refusal::Refusal;
+use std::fmt;
+
+/// The oldest version of the frames that this program speaks.
+pub const VERSION_MIN: u16 = 1;
+/// The newest version of the frames that this program speaks.
+pub const VERSION_MAX: u16 = 1;
+
+/// What a member says about itself when a link begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The oldest version of the frames that it speaks.
+    pub version_min: u16,
+    /// The newest version of the frames that it speaks.
+    pub version_max: u16,
+    /// The cluster's id.
+    pub cluster: u64,
+    /// The cluster's name, for people.
+    pub cluster_name: String,
+    /// Of the topology.
+    pub epoch: u64,
+    /// Digest of the whole topology: members, partitions, replication factor.
+    pub topology: u64,
+    /// The whole topology in a line, for a sentence on what differs; empty when it is long.
+    pub description: String,
+    /// The node's id, made when its folder was.
+    pub node: u128,
+    /// How often the node has started.
+    pub boot: u64,
+    /// The url under which the topology names the member.
+    pub url: String,
+    /// The event loop whose link it is.
+    pub lane: u16,
+    /// Was a cluster secret configured?
+    pub has_secret: bool,
+    /// Fresh for this handshake.
+    pub nonce: Nonce,
+}
+
+impl fmt::Display for Hello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "versions={}-{}; cluster={:016x}; name={}; epoch={}; topology={:016x}; shape={}; \
+             node={:032x}; boot={}; url={}; lane={}; secret={}; nonce={}",
+            self.version_min,
+            self.version_max,
+            self.cluster,
+            percent::encode(self.cluster_name.as_bytes()),
+            self.epoch,
+            self.topology,
+            percent::encode(self.description.as_bytes()),
+            self.node,
+            self.boot,
+            percent::encode(self.url.as_bytes()),
+            self.lane,
+            if self.has_secret { "yes" } else { "no" },
+            self.nonce,
+        )
+    }
+}
+
+/// Texts inside a hello, percent-decoded.
+pub const TEXT_BYTES_MAX: usize = 4096;
+
+impl Hello {
+    /// Reads what `Display` writes.
+    ///
+    /// # Errors
+    /// The name of the field that is missing, broken or repeated.
+    pub fn parse(line: &[u8]) -> Result<Hello, &'static str> {
+        if line.len() > PEER_HELLO_BYTES_MAX {
+            return Err("the length");
+        }
+        let field = |name: &'static str| {
+            let mut found = line
+                .split(|&b| b == b';')
+                .map(<[u8]>::trim_ascii)
+                .filter_map(|part| part.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+            match (found.next(), found.next()) {
+                (Some(value), None) => Ok(value),
+                _ => Err(name),
+            }
+        };
+        let number = |name: &'static str| crate::http::request::digits(field(name)?).ok_or(name);
+        let short = |name: &'static str| u16::try_from(number(name)?).map_err(|_| name);
+        let hex = |name: &'static str| {
+            Ok::<_, &'static str>(u64::from_be_bytes(unhex(field(name)?).ok_or(name)?))
+        };
+        let text = |name: &'static str| {
+            let mut room = [0; TEXT_BYTES_MAX];
+            let len = percent::decode_into(field(name)?, &mut room).map_err(|_| name)?;
+            let text = std::str::from_utf8(&room[..len]).map_err(|_| name)?;
+            Ok::<_, &'static str>(text.to_owned())
+        };
+        let (version_min, version_max) = versions(field("versions")?).ok_or("versions")?;
+        Ok(Hello {
+            version_min,
+            version_max,
+            cluster: hex("cluster")?,
+            cluster_name: text("name")?,
+            epoch: number("epoch")?,
+            topology: hex("topology")?,
+            description: text("shape")?,
+            node: u128::from_be_bytes(unhex(field("node")?).ok_or("node")?),
+            boot: number("boot")?,
+            url: text("url")?,
+            lane: short("lane")?,
+            has_secret: match field("secret")? {
+                b"yes" => true,
+                b"no" => false,
+                _ => return Err("secret"),
+            },
+            nonce: Nonce(unhex(field("nonce")?).ok_or("nonce")?),
+        })
+    }
+}
+
+fn versions(text: &[u8]) -> Option<(u16, u16)> {
+    let dash = text.iter().position(|&b| b == b'-')?;
+    let number = |digits: &[u8]| u16::try_from(crate::http::request::digits(digits)?).ok();
+    let (min, max) = (number(&text[..dash])?, number(&text[dash + 1..])?);
+    (min <= max).then_some((min, max))
+}
+
+/// May `own` and `theirs` talk? Then the version that both speak. `difference` says what of the own
+/// topology differs from a description.
+///
+/// # Errors
+/// A refusal for the one who asked, naming both sides.
+pub fn judge(
+    own: &Hello,
+    theirs: &Hello,
+    difference: impl FnOnce(&str) -> Option<String>,
+) -> Result<u16, Refusal> {
+    let refuse = |code, sentence| Err(Refusal::new(409, code, sentence));
+    let (us, them) = (&own.url, &theirs.url);
+    let version = own.version_max.min(theirs.version_max);
+    if version < own.version_min.max(theirs.version_min) {
+        return refuse(
+            "peer-version",
+            format!(
+                "{us} speaks peer versions {} to {}, {them} speaks {} to {}: there is no common one",
+                own.version_min, own.version_max, theirs.version_min, theirs.version_max
+            ),
+        );
+    }
+    if (own.cluster, &own.cluster_name) != (theirs.cluster, &theirs.cluster_name) {
+        return refuse(
+            "other-cluster",
+            format!(
+                "{us} is of cluster `{}` ({:016x}), {them} is of cluster `{}` ({:016x})",
+                own.cluster_name, own.cluster, theirs.cluster_name, theirs.cluster
+            ),
+        );
+    }
+    if own.topology != theirs.topology {
+        let difference = difference(&theirs.description).unwrap_or_else(|| {
+            format!(
+                "its digest is {:016x} here, {:016x} there",
+                own.topology, theirs.topology
+            )
+        });
+        return refuse(
+            "other-topology",
+            format!("{us} and {them} are not of one topology: {difference}"),
+        );
+    }
+    let has = |hello: &Hello| {
+        if hello.has_secret {
+            "has one"
+        } else {
+            "has none"
+        }
+    };
+    if own.has_secret != theirs.has_secret {
+        return refuse(
+            "cluster-secret",
+            format!(
+                "of the cluster's secret {us} {}, {them} {}",
+                has(own),
+                has(theirs)
+            ),
+        );
+    }
+    if own.node == theirs.node {
+        return refuse(
+            "same-node",
+            format!(
+                "{us} and {them} are both node {:032x}: one of the folders is a copy of the other",
+                own.node
+            ),
+        );
+    }
+    Ok(version)
+}
+
+/// Appends the request that opens a link.
+pub fn request(out: &mut Vec<u8>, host: &str, hello: &str) {
+    out.extend_from_slice(
+        format!(
+            "GET /v0/peer HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: dendra-peer/1\r\n\
+             Dendra-Peer: {hello}\r\n\r\n"
+        )
+        .as_bytes(),
+    );
+}
+
+/// Appends the answer that turns the connection into a link.
+pub fn accept(out: &mut Vec<u8>, hello: &str, proof: &Proof) {
+    out.extend_from_slice(
+        format!(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: dendra-peer/1\r\n\
+             Dendra-Peer: {hello}\r\nDendra-Peer-Proof: {proof}\r\n\r\n"
+        )
+        .as_bytes(),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Asked, ParsedAnswer, parse_answer};
+    use crate::http::{Field, Limits, Parsed, parse_head};
+    use proptest::prelude::*;
+
+    fn hello() -> Hello {
+        Hello {
+            version_min: 1,
+            version_max: 1,
+            cluster: 0xc1,
+            cluster_name: "main; or not".into(),
+            epoch: 3,
+            topology: 0x70,
+            description: "cluster=main members=http://127.0.0.1:8080".into(),
+            node: 0xa,
+            boot: 12,
+            url: "http://127.0.0.1:8080".into(),
+            lane: 1,
+            has_secret: true,
+            nonce: Nonce([7; 16]),
+        }
+    }
+
+    fn other() -> Hello {
+        Hello {
+            node: 0xb,
+            url: "http://127.0.0.1:8081".into(),
+            ..hello()
+        }
+    }
+
+    #[test]
+    fn a_hello_reads_back_and_later_fields_are_skipped() {
+        let line = hello().to_string();
+        assert_eq!(Hello::parse(line.as_bytes()), Ok(hello()));
+        let later = format!("{line}; weather=fine");
+        assert_eq!(Hello::parse(later.as_bytes()), Ok(hello()));
+    }
+
+    #[test]
+    fn a_missing_broken_or_repeated_field_is_named() {
+        let line = hello().to_string();
+        let parse = |line: String| Hello::parse(line.as_bytes()).expect_err("unreadable");
+        assert_eq!(parse(line.replace("boot=12", "boot=twelve")), "boot");
+        assert_eq!(parse(line.replace("epoch=3; ", "")), "epoch");
+        assert_eq!(parse(format!("{line}; lane=1")), "lane");
+        assert_eq!(
+            parse(line.replace("versions=1-1", "versions=2-1")),
+            "versions"
+        );
+        assert_eq!(
+            parse(line.replace("secret=yes", "secret=perhaps")),
+            "secret"
+        );
+        assert_eq!(
+            parse(format!("{line}{}", " ".repeat(PEER_HELLO_BYTES_MAX))),
+            "the length"
+        );
+    }
+
+    fn none(_: &str) -> Option<String> {
+        None
+    }
+
+    #[test]
+    fn what_differs_is_said_by_who_knows() {
+        let theirs = Hello {
+            topology: 1,
+            ..other()
+        };
+        let refusal = judge(&hello(), &theirs, |line| Some(format!("not {line}")));
+        let refusal = refusal.expect_err("another topology");
+        assert!(refusal.message.contains("not cluster=main"), "{refusal}");
+    }
+
+    #[test]
+    fn members_of_one_cluster_may_talk() {
+        assert_eq!(judge(&hello(), &other(), none), Ok(1));
+    }
+
+    #[test]
+    fn whoever_does_not_belong_is_told_why_with_both_names() {
+        let table = [
+            (
+                "peer-version",
+                Hello {
+                    version_min: 2,
+                    version_max: 3,
+                    ..other()
+                },
+            ),
+            (
+                "other-cluster",
+                Hello {
+                    cluster: 1,
+                    ..other()
+                },
+            ),
+            (
+                "other-cluster",
+                Hello {
+                    cluster_name: "test".into(),
+                    ..other()
+                },
+            ),
+            (
+                "other-topology",
+                Hello {
+                    topology: 1,
+                    ..other()
+                },
+            ),
+            (
+                "cluster-secret",
+                Hello {
+                    has_secret: false,
+                    ..other()
+                },
+            ),
+            (
+                "same-node",
+                Hello {
+                    node: 0xa,
+                    ..other()
+                },
+            ),
+        ];
+        for (code, theirs) in table {
+            let refusal = judge(&hello(), &theirs, none).expect_err(code);
+            assert_eq!((refusal.code, refusal.status), (code, 409));
+            assert!(
+                refusal.message.contains("http://127.0.0.1:8080"),
+                "{refusal}"
+            );
+            assert!(
+                refusal.message.contains("http://127.0.0.1:8081"),
+                "{refusal}"
+            );
+            let mirrored = judge(&theirs, &hello(), none).expect_err(code);
+            assert_eq!(mirrored.code, code);
+        }
+    }
+
+    #[test]
+    fn the_handshake_is_http_that_our_own_parsers_read() {
+        let mut bytes = Vec::new();
+        request(&mut bytes, "127.0.0.1:8080", &hello().to_string());
+        let Parsed::Head(head) = parse_head(&bytes, &Limits::USUAL) else {
+            panic!("the request is a whole head");
+        };
+        assert!(head.wants_peer_upgrade);
+        assert_eq!(head.peer_hello, Field::Once(hello().to_string().as_bytes()));
+
+        let proof = Proof::new(b"s", super::super::Role::Acceptor, "a", "b");
+        let mut bytes = Vec::new();
+        accept(&mut bytes, &other().to_string(), &proof);
+        bytes.extend_from_slice(b"frames");
+        let ParsedAnswer::Head(answer) = parse_answer(&bytes, Asked::WithBody) else {
+            panic!("the answer is a whole head");
+        };
+        assert_eq!(
+            (answer.status, &bytes[answer.consumed..]),
+            (101, &b"frames"[..])
+        );
+        assert_eq!(answer.peer_hello.map(Hello::parse), Some(Ok(other())));
+        assert_eq!(answer.peer_proof.and_then(Proof::from_hex), Some(proof));
+    }
+
+    proptest! {
+        #[test]
+        fn any_hello_fits_a_line_and_reads_back(
+            name in "\\PC{0,40}", url in "\\PC{0,40}", cluster: u64, node: u128, boot: u64, lane: u16, nonce: [u8; 16],
+        ) {
+            let hello = Hello {
+                cluster_name: name, url, cluster, node, boot, lane, nonce: Nonce(nonce), ..hello()
+            };
+            let line = hello.to_string();
+            prop_assert!(line.bytes().all(|b| b == b' ' || b.is_ascii_graphic()));
+            prop_assert_eq!(Hello::parse(line.as_bytes()), Ok(hello));
+        }
+
+        #[test]
+        fn no_bytes_panic(line in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..250, byte: u8) {
+            // The verdict does not matter here, only that there is one.
+            let _ = Hello::parse(&line).is_ok();
+            let mut near = hello().to_string().into_bytes();
+            let at = at % near.len();
+            near[at] = byte;
+            let _ = Hello::parse(&near).is_ok();
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What members of a cluster say to each other, as bytes: the handshake and the frames behind it.
+//!
+//! ```text
+//! asker                                                             acceptor
+//!   GET /v0/peer, Upgrade: dendra-peer/1, Dendra-Peer: <hello> ─────────►
+//!   ◄───────────────── 101, Dendra-Peer: <hello>, Dendra-Peer-Proof: <hex>
+//!   | Proof | Ask | Ask | Ask | …  ─────────────────────────────────────►
+//!   ◄──────────────────────────────────────────── | Answer | Answer | …
+//! frame.rs   lengths, checksums, ids            hello.rs   who speaks, and may they
+//! body.rs    questions and answers              proof.rs   the secret of the cluster
+//! age.rs     how long a frame was on its way
+//! ```
+//!
+//! Invariants
+//! 1. No bytes panic, and none make more memory than they are long themselves.
+//! 2. What was decoded is within the limits of the store: keys, values and cells need no check
+//!    behind this module.
+//! 3. Keys and values of a decoded frame are slices of its receive buffer, not copies.
+//!
+//! Not here: sockets, windows, deadlines (crate `server`, `peers/`); what an answer means (crate
+//! `node`).
+//! See: docs/peer.md.
+
+pub mod age;
+mod body;
+pub mod frame;
+pub mod hello;
+pub mod proof;
+#[cfg(test)]
+mod tests;
+
+pub use age::Age;
+pub use frame::{
+    Malformed, Message, Question, decode, encode_alive, encode_answer, encode_ask, encode_farewell,
+    encode_probe, encode_proof, frame_len,
+};
+pub use hello::{Hello, judge};
+pub use proof::{Nonce, Proof, Role};
