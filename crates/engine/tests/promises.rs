@@ -682,24 +682,27 @@ fn a_long_scan_leaves_in_the_cache_what_point_reads_need() {
     read_hot();
     let (hits, misses) = read_hot();
     assert_eq!(misses, 0, "{hits} hits: the hot keys fit the cache");
-    let mut cursor = Cursor::new(
-        Bound::Unbounded,
-        Bound::Unbounded,
-        Direction::Forward,
-        Show::All,
-    );
-    let mut seen = 0;
-    let mut chunk = || {
-        engine.scan(&mut cursor, 64 << 10, |_, _| {
-            seen += 1;
-            Flow::Continue
-        })
-    };
-    while chunk().expect("memory does not fail") == Progress::More {}
-    assert_eq!(seen, keys);
+    // The second and third scan come back to blocks that the cache remembers having had.
+    for _ in 0..3 {
+        let mut cursor = Cursor::new(
+            Bound::Unbounded,
+            Bound::Unbounded,
+            Direction::Forward,
+            Show::All,
+        );
+        let mut seen = 0;
+        let mut chunk = || {
+            engine.scan(&mut cursor, 64 << 10, |_, _| {
+                seen += 1;
+                Flow::Continue
+            })
+        };
+        while chunk().expect("memory does not fail") == Progress::More {}
+        assert_eq!(seen, keys);
+    }
     let (hits, misses) = read_hot();
     assert!(
         misses * 10 <= hits,
-        "{hits} hits and {misses} misses behind a scan of everything"
+        "{hits} hits and {misses} misses behind scans of everything"
     );
 }
