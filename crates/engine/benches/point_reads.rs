@@ -1,9 +1,11 @@
 //! What does a point read cost that no disk and no network is part of?
 //!
 //! ```text
-//! point_reads memtable 1000000 5     keys in the memtable       keys, rounds
-//! point_reads cache    1000000 5     keys in cached blocks
-//! point_reads absent   1000000 5     keys between those of `cache`, which no table holds
+//! cargo bench -p dendra-engine --bench point_reads -- cache 1000000 5
+//!
+//! memtable   keys in the memtable                      then: how many keys, how many rounds
+//! cache      keys in cached blocks
+//! absent     keys between those of `cache`, which no table holds
 //! ```
 //!
 //! One line for each round: nanoseconds a read. Compare two builds by runs that take turns; count
@@ -72,7 +74,11 @@ fn settle(engine: &Engine) {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    // `cargo bench` adds a flag of its own.
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with("--"))
+        .collect();
     let [mode, keys, rounds] = &arguments[..] else {
         panic!("three arguments: memtable, cache or absent; keys; rounds");
     };
