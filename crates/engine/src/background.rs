@@ -16,7 +16,7 @@
 
 use crate::compact::pick::{Plan, Reason, pick, pick_purge};
 use crate::compact::run::{Job, Purge};
-use crate::engine::{Engine, Maintained, hold};
+use crate::engine::{Engine, Maintained};
 use crate::options::Durability;
 use crate::recover::replacement;
 use crate::table::{self, Table, TableMeta};
@@ -24,6 +24,7 @@ use crate::tree::Tree;
 use crate::tree::edit::{Edit, Fact};
 use crate::tree::manifest::Manifest;
 use crate::vfs::Vfs;
+use crate::waits::hold;
 use crate::{Error, Result, wal};
 use dendra_base::Version;
 use std::collections::BTreeSet;

@@ -19,9 +19,9 @@
 //! See: docs/overload.md.
 
 use crate::Error;
-use crate::engine::hold;
 use crate::table;
 use crate::tree::Tree;
+use crate::waits::hold;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

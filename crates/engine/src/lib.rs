@@ -34,6 +34,7 @@ pub mod table;
 pub mod tree;
 pub mod vfs;
 mod view;
+mod waits;
 pub mod wal;
 
 pub use batch::{Batch, Guard, Outcome};
@@ -45,3 +46,4 @@ pub use pressure::{Pressure, Stop};
 pub use queue::{Refused, Submitted};
 pub use scan::{Cursor, Flow, Progress, Show};
 pub use stats::Stats;
+pub use waits::{WaitObserver, observe_waits};
