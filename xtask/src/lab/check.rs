@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! agreement    same rate, same slow server:   rate, p50, p99 of ours within 5 % of oha and of k6
-//! frozen       node stopped 1 s at 1,000/s:   p99.9 near 1 s in ours, oha, k6; not in wrk
+//! frozen       node stopped 1 s at 1,000/s:   p99.9 near 1 s in ours, oha, k6; not in a closed loop
 //! cost         cost.rs
 //! ```
 //!
@@ -31,6 +31,17 @@ const AGREEMENT: f64 = 0.05;
 
 /// "Near one second".
 const FROZEN_US: std::ops::RangeInclusive<f64> = 900_000.0..=1_100_000.0;
+
+/// Does a generator show the pause at p99.9?
+#[derive(Clone, Copy)]
+enum Expected {
+    /// It has a plan: every request that was due in the pause counts.
+    Seen,
+    /// It waits for answers and reports what it saw.
+    Hidden,
+    /// It waits for answers and makes up what it did not see.
+    Either,
+}
 
 /// How long the server stands still.
 const FREEZE: Duration = Duration::from_secs(1);
@@ -182,7 +193,7 @@ fn frozen(
     let seconds = seconds(place);
     report.line(format_args!(
         "\n## A frozen server\n\nA node is stopped (SIGSTOP) for {} s, {RATE} requests a second for {seconds} s. One request in {seconds} is due while it stands \
-         still, so p99.9 must be near one second where the plan decides when a request is due. wrk has no plan: of 8 connections, 8 requests see the pause.",
+         still, so p99.9 must be near one second where the plan decides when a request is due. A closed loop has no plan: of 8 connections, 8 requests see the pause.",
         FREEZE.as_secs()
     ));
     report.table(&[
@@ -200,7 +211,16 @@ fn frozen(
         .while_running(|| freeze_in_traffic(node))?
         .0;
     let own = ours(&figures);
-    let mut all = vec![("ours", own, true)];
+    let closed = Bench::new(place, &node.url, &place.folder.join("closed"))
+        .with(&format!(
+            "--url-template /v0/entity?id=lab-check --closed --duration {seconds}s --connections 8 --warmup 0s"
+        ))
+        .while_running(|| freeze_in_traffic(node))?
+        .0;
+    let mut all = vec![
+        ("ours", own, Expected::Seen),
+        ("ours, closed loop", ours(&closed), Expected::Hidden),
+    ];
     for tool in tools {
         // Every request that is due in the pause needs a user of k6; wrk gets few, as people give it.
         let connections = match tool.tool {
@@ -218,18 +238,30 @@ fn frozen(
         let frozen = freeze_in_traffic(node);
         let said = running.finish()?;
         frozen?;
-        all.push((tool.tool.name(), said, tool.tool != Tool::Wrk));
+        let expected = match tool.tool {
+            Tool::Wrk => Expected::Either,
+            Tool::Oha | Tool::K6 => Expected::Seen,
+        };
+        all.push((tool.tool.name(), said, expected));
     }
     let mut held = true;
-    for (name, said, is_planned) in all {
-        let is_near = FROZEN_US.contains(&said.p999_us);
-        let is_right = is_near == is_planned;
-        held &= is_right;
+    for (name, said, expected) in all {
+        let is_seen = FROZEN_US.contains(&said.p999_us);
+        let (words, verdict) = match expected {
+            Expected::Seen => ("near 1 s", Some(is_seen)),
+            Expected::Hidden => ("hidden", Some(said.p999_us < FROZEN_US.start() / 2.0)),
+            Expected::Either => ("shown only", None),
+        };
+        held &= verdict.unwrap_or(true);
         let mut row = cells(name, &said);
-        row.push(if is_planned { "near 1 s" } else { "hidden" }.to_owned());
-        row.push(word(is_right));
+        row.extend([words.to_owned(), verdict.map_or(String::new(), word)]);
         report.row(&row);
     }
+    report.line(
+        "\nwrk since version 4 is a closed loop that repairs its histogram after the run (`stats_correct`): for each slow answer it makes up the ones \
+         that it supposes were not sent, at the mean interval of a connection. So its percentiles may show the pause, although it sent nothing while \
+         the server stood still; the closed loop of ours leaves the histogram as it was measured.",
+    );
     Ok(held)
 }
 

@@ -12,6 +12,7 @@
 //! Not here: what runs there (`node.rs`, `run.rs`).
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -81,6 +82,8 @@ pub(super) struct Place {
     /// The task.
     pub(super) name: String,
     all: CpuSet,
+    /// The commit that the binary names in its records, once one was seen.
+    built_from: RefCell<Option<String>>,
 }
 
 impl Place {
@@ -102,8 +105,20 @@ impl Place {
             binary,
             options,
             name: name.to_owned(),
+            built_from: RefCell::new(None),
             all: sched_getaffinity(None).map_err(|e| format!("the cores of this process: {e}"))?,
         })
+    }
+
+    /// Remembers which commit a record names.
+    pub(super) fn saw_commit(&self, commit: &str) {
+        *self.built_from.borrow_mut() = Some(commit.to_owned());
+    }
+
+    /// The commit that the binary was built from, by its own words.
+    pub(super) fn commit(&self) -> String {
+        let seen = self.built_from.borrow();
+        seen.clone().unwrap_or_else(|| "unknown".to_owned())
     }
 
     /// Numbers of the cores that this process may use.

@@ -12,6 +12,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+/// Stands for the row that is known when the first run has named it.
+const COMMIT: &str = "| commit | as the runs say |";
+
 /// A report that grows, and is shown on stdout while it does.
 pub(super) struct Report {
     text: String,
@@ -37,7 +40,7 @@ impl Report {
             file("/proc/sys/kernel/osrelease")
         ));
         report.line(format_args!("| cores | {} |", place.sharing()));
-        report.line(format_args!("| commit | {} |", commit(place)));
+        report.line(COMMIT);
         for (name, fact) in facts {
             report.line(format_args!("| {name} | {fact} |"));
         }
@@ -77,7 +80,8 @@ impl Report {
         };
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let path = folder.join(format!("{}-{name}.md", date(place)));
-        let text = format!("{}\n", self.text.trim_end());
+        let commit = format!("| commit | {} |", place.commit());
+        let text = format!("{}\n", self.text.trim_end().replacen(COMMIT, &commit, 1));
         fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
         println!("\nThe report is {}.", path.display());
         Ok(path)
@@ -119,17 +123,6 @@ fn machine() -> String {
         .and_then(|kib| kib.parse().ok())
         .unwrap_or(0.0);
     format!("{model}, {count} cores, {:.0} GiB", kib / 1024.0 / 1024.0)
-}
-
-fn commit(place: &Place) -> String {
-    let git =
-        |arguments: &[&str]| output(Command::new("git").args(arguments).current_dir(&place.root));
-    let Ok(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
-        return "unknown".to_owned();
-    };
-    let is_changed =
-        git(&["status", "--porcelain", "--", "crates"]).is_ok_and(|text| !text.is_empty());
-    format!("{}{}", commit.trim(), if is_changed { "+" } else { "" })
 }
 
 /// Microseconds as people read them.

@@ -126,7 +126,11 @@ impl<'a> Bench<'a> {
                 said.trim()
             ));
         }
-        let figures = Figures::of(&record(&self.folder)?);
+        let record = record(&self.folder)?;
+        if let Some(commit) = record["tool"]["commit"].as_str() {
+            self.place.saw_commit(commit);
+        }
+        let figures = Figures::of(&record);
         Ok((figures, worked))
     }
 }
