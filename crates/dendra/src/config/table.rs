@@ -252,7 +252,7 @@ pub(crate) static OPTIONS: [Spec; 17] = [
         shape: "frames|http",
         kind: Kind::Choice(&["frames", "http"]),
         fallback: Fallback::Fixed("frames"),
-        help: "How members talk: frames = binary and batched, http = requests that any tool can read",
+        help: "How members talk: frames = binary and batched, http = one request each, not in this release",
     },
     Spec {
         key: "log",
