@@ -82,7 +82,9 @@ fn written(hlc: u64) -> End {
 
 /// The rule that the black box names, whatever versions say.
 fn linear(ops: &[Op]) -> Option<Rule> {
-    linear::check(ops).first().map(|violation| violation.rule)
+    linear::check(ops, Pending::EndsWhenReplaced)
+        .first()
+        .map(|violation| violation.rule)
 }
 
 fn by_version(ops: &[Op]) -> Option<Rule> {

@@ -15,16 +15,17 @@
 
 use super::clients::{Client, key_name, value_number};
 use super::{Happening, World};
+use crate::check::linear::Pending;
 use crate::check::store::Copy;
 use crate::check::{self, Rule};
 use crate::history::{End, Op, Promise};
 use crate::member::{Clock, Member};
 use crate::plan::{KeyClass, Plan, Planned, PlannedBase, PlannedKind};
 use crate::schedule::Schedule;
-use crate::store::Disk;
+use crate::store::{Disk, PageRange};
 use crate::trace::Trace;
 use crate::world::Setup;
-use dendra_base::{Key, Kind, Prng};
+use dendra_base::{Key, Kind, Prng, Space};
 use dendra_node::ring::Ring;
 use dendra_node::step::StoreFailure;
 use dendra_node::topology::{Member as Listed, Topology};
@@ -35,6 +36,8 @@ use std::sync::Arc;
 const CALM_US: u64 = 4_000_000;
 /// Longer than an operation lingers behind its outcome.
 const SETTLE_US: u64 = 4_000_000;
+/// Longer than two walks through the hints of a member.
+const REST_US: u64 = 25_000_000;
 /// What a probe may take.
 const PROBE_TIMEOUT_US: u64 = 3_000_000;
 /// How often it is looked whether the clients are done.
@@ -158,7 +161,7 @@ impl<'a> World<'a> {
                     false => (Phase::Rest, SETTLE_US),
                 }
             }
-            Phase::Rest => (Phase::Over, SETTLE_US),
+            Phase::Rest => (Phase::Over, REST_US),
             Phase::Over => return,
         };
         self.schedule.after(after_us, Happening::Phase(next));
@@ -253,7 +256,8 @@ impl<'a> World<'a> {
                 .extend(check::versions::check(&self.history));
         }
         if self.violations.is_empty() {
-            self.violations.extend(check::linear::check(&self.history));
+            self.violations
+                .extend(check::linear::check(&self.history, self.pending()));
         }
         if self.phase == Phase::Over && self.violations.is_empty() {
             self.judge_availability();
@@ -263,6 +267,14 @@ impl<'a> World<'a> {
         for violation in &self.violations {
             self.trace
                 .line(self.schedule.now_us(), || format!("VIOLATION {violation}"));
+        }
+    }
+
+    /// One log is one order: what it did not take before the next write it never takes.
+    fn pending(&self) -> Pending {
+        match self.plan.shape.members {
+            1 => Pending::EndsWhenReplaced,
+            _ => Pending::StaysOpen,
         }
     }
 
@@ -349,9 +361,33 @@ impl<'a> World<'a> {
         self.plan.shape.store == crate::plan::StoreKind::Engine
     }
 
+    /// Hints that a member still keeps.
+    fn hints(&self, member: usize) -> usize {
+        let range = PageRange {
+            start: Key::new(Space::Hint, b""),
+            end: None,
+            is_reverse: false,
+            bytes: 1 << 20,
+        };
+        let page = self.members[member]
+            .store
+            .as_ref()
+            .map(|store| store.page(&range));
+        let Some(Ok((records, _))) = page else {
+            return 0;
+        };
+        let kept = records.iter().filter(|(_, cell)| cell.kind == Kind::Value);
+        kept.count()
+    }
+
     fn judge_leftovers(&mut self) {
+        // What is kept for a member that never comes back stays.
         let is_whole = !self.members.iter().any(|member| member.is_lost);
         for member in 0..self.members.len() {
+            let hints = self.hints(member);
+            if is_whole && hints > 0 {
+                self.violate(Rule::Leak, format!("{hints} hints are left at m{member}"));
+            }
             for lane in 0..self.members[member].lanes.len() {
                 let it = &self.members[member].lanes[lane];
                 let open = it.open.values().filter(|open| !open.is_gone).count();
