@@ -10,7 +10,8 @@
 //! 1. A probe serves only operations that began before it was sent: a later one may follow a write
 //!    that was acknowledged after the answer was given.
 //! 2. The own clock answers when the probe is sent, if this member is an owner.
-//! 3. An answer more than a minute ahead of the own wall clock is no answer.
+//! 3. A clock that is more than a minute away from the own one is no answer. A member whose clock is wrong
+//!    finds no majority that agrees with it, and leaves nothing behind that others would have to refuse.
 //! 4. A version leaves this member only once its ceiling is durable.
 //!
 //! Not here: the clock (`hlc.rs`).
@@ -19,6 +20,7 @@
 use super::{Fate, Op, Stage};
 use crate::desk::{Desk, OpId, Purpose, Turn};
 use crate::ledger::Ledger;
+use crate::limits::HLC_AHEAD_MS_MAX;
 use crate::member::MemberIndex;
 use crate::outcome::Known;
 use crate::places::Places;
@@ -112,6 +114,20 @@ pub(crate) fn send_probe(
     }
 }
 
+/// Is this clock near enough to the own one? Of two that are far apart either may be the wrong one:
+/// what is too far ahead is not followed, and who is too far behind would refuse our version anyway.
+fn is_believed(desk: &Desk, turn: &Turn<'_>, hlc: u64) -> bool {
+    let ms = |hlc: u64| {
+        Version {
+            hlc,
+            ..Version::ZERO
+        }
+        .wall_ms()
+    };
+    let is_behind = ms(hlc) + HLC_AHEAD_MS_MAX < ms(desk.hlc.shown(turn.now.wall_ms));
+    !is_behind && desk.hlc.observe(hlc, turn.now.wall_ms).is_ok()
+}
+
 impl Op {
     pub(crate) fn begin_clock(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         self.begin_round(Stage::Clock);
@@ -136,7 +152,7 @@ impl Op {
         self.pending.remove(place);
         if let Answer::Clock { hlc } = answer {
             let is_own = self.own_place(desk) == Some(place);
-            if is_own || desk.hlc.observe(*hlc, turn.now.wall_ms).is_ok() {
+            if is_own || is_believed(desk, turn, *hlc) {
                 self.good.insert(place);
             }
         }

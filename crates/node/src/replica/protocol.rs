@@ -173,16 +173,17 @@ fn promise(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
     {
         job.stored = None;
     }
+    job.record
+        .shed_value(job.stored.as_ref().map(|cell| cell.version));
     if ballot == job.record.promised {
         // Asked twice: the promise stands already.
         promised(desk, turn, &mut job);
         return;
     }
-    let mut record = Record {
+    let record = Record {
         promised: ballot,
         accepted: job.record.accepted.clone(),
     };
-    record.shed_value(job.stored.as_ref().map(|cell| cell.version));
     if is_planted(Bug::PromiseNotDurable) {
         promised(desk, turn, &mut job);
         job.requester = Requester::Own(crate::desk::Purpose::Nobody);

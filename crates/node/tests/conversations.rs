@@ -1,0 +1,749 @@
+//! Golden scripts: conversations between members, written down so that a person can follow them.
+//!
+//! ```text
+//! tests/scripts/*.txt     # what this shows
+//!                         > a command                 below it: everything that happened because of it
+//! DENDRA_BLESS=1 cargo test -p dendra-node --test conversations        writes down what happens now
+//! ```
+//!
+//! Messages wait until they are delivered; stores work at once unless they are held. Versions are
+//! called v1, v2 … in the order in which they appear (v1.1 follows v1), ballots b1, b2 ….
+//!
+//! Invariants
+//! 1. A script that is not what happens fails, with both sides.
+//!
+//! Not here: searching (`twin`), frames, files.
+//! See: docs/consistency.md.
+
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Stamp};
+use dendra_base::{Cell, Key, Kind, Space, Version};
+use dendra_node::planted::{Bug, plant};
+use dendra_node::step::{
+    AskId, Asker, Effect, Event, Now, StoreFailure, StoreGuard, StoreOutcome, StoreTicket,
+};
+use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Outcome, Quorum, Ring, Topology};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+enum Message {
+    Ask(AskId, Stamp, Ask),
+    Answer(AskId, Answer),
+}
+
+struct Sent {
+    from: usize,
+    to: usize,
+    message: Message,
+}
+
+struct Site {
+    node: Option<Node>,
+    store: BTreeMap<Vec<u8>, (Cell, bool)>,
+    is_held: bool,
+    held: Vec<(StoreTicket, Key, Cell, StoreGuard)>,
+    ahead_ms: i64,
+    ceiling: u64,
+    lives: u64,
+}
+
+struct Stage {
+    topology: Arc<Topology>,
+    ring: Arc<Ring>,
+    sites: Vec<Site>,
+    sent: Vec<Sent>,
+    now_us: u64,
+    clients: u64,
+    versions: Vec<(u64, u32)>,
+    ballots: Vec<Ballot>,
+    log: String,
+}
+
+fn name(site: usize) -> char {
+    char::from(b'a' + u8::try_from(site).expect("few members"))
+}
+
+fn site(word: &str) -> usize {
+    usize::from(word.as_bytes()[0] - b'a')
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+impl Stage {
+    fn new(members: usize, copies: u8) -> Stage {
+        let urls = (0..members).map(|at| format!("http://{}:1", name(at)));
+        let urls = urls.map(|url| url.parse().expect("a member"));
+        let topology = Topology::new("script", urls.collect(), copies).expect("a topology");
+        let ring = Arc::new(Ring::new(&topology));
+        let site = |_| Site {
+            node: None,
+            store: BTreeMap::new(),
+            is_held: false,
+            held: Vec::new(),
+            ahead_ms: 0,
+            ceiling: 0,
+            lives: 0,
+        };
+        let mut stage = Stage {
+            topology: Arc::new(topology),
+            ring,
+            sites: (0..members).map(site).collect(),
+            sent: Vec::new(),
+            now_us: 1_000_000,
+            clients: 0,
+            versions: Vec::new(),
+            ballots: Vec::new(),
+            log: String::new(),
+        };
+        for at in 0..members {
+            stage.start(at);
+        }
+        stage
+    }
+
+    fn start(&mut self, at: usize) {
+        let now = self.now(at);
+        let here = &mut self.sites[at];
+        here.lives += 1;
+        here.node = Some(Node::new(NodeConfig {
+            topology: Arc::clone(&self.topology),
+            ring: Arc::clone(&self.ring),
+            me: MemberIndex(u8::try_from(at).expect("few members")),
+            origin: u32::try_from(at).expect("few members") + 1,
+            hlc: Arc::new(Hlc::new(here.ceiling, now.wall_ms)),
+            hints: Arc::new(HintRoom::new(1 << 20)),
+            is_keeper: true,
+            seed: here.lives * 100 + at as u64,
+            operations_max: 100,
+        }));
+        self.step(at, Event::Tick);
+    }
+
+    fn now(&self, at: usize) -> Now {
+        let wall_ms = 1_700_000_000_000 + self.now_us / 1_000;
+        Now {
+            mono_us: self.now_us,
+            wall_ms: wall_ms.saturating_add_signed(self.sites[at].ahead_ms),
+        }
+    }
+
+    fn step(&mut self, at: usize, event: Event) {
+        let now = self.now(at);
+        let mut events = vec![event, Event::Tick];
+        while !events.is_empty() {
+            let Some(node) = self.sites[at].node.as_mut() else {
+                return;
+            };
+            let mut effects = Vec::new();
+            node.step(now, events.remove(0), &mut effects);
+            for effect in effects {
+                if let Some(event) = self.execute(at, effect) {
+                    events.push(event);
+                    events.push(Event::Tick);
+                }
+            }
+        }
+    }
+
+    fn execute(&mut self, at: usize, effect: Effect) -> Option<Event> {
+        let me = name(at);
+        match effect {
+            Effect::Cover { hlc } => {
+                self.sites[at].ceiling = hlc;
+                return Some(Event::Covered { hlc });
+            }
+            Effect::Outcome {
+                client,
+                outcome,
+                acks,
+                cell,
+            } => {
+                let outcome = self.outcome(&outcome);
+                let value = cell.map(|cell| format!(" {:?}", text(&cell.value)));
+                let value = value.unwrap_or_default();
+                self.line(&format!(
+                    "{me}: client {client}: {outcome}{value}, {acks} answered"
+                ));
+            }
+            Effect::Scanned {
+                client,
+                records,
+                rest,
+                is_complete,
+            } => {
+                let shown = records
+                    .iter()
+                    .map(|(key, cell)| format!(" {}={}", text(key), text(&cell.value)));
+                let shown: String = shown.collect();
+                let rest = rest.map_or("the end".to_owned(), |rest| match rest.is_reverse {
+                    true => format!("down from {}", text(&rest.end.unwrap_or_default())),
+                    false => format!("on from {}", text(&rest.start)),
+                });
+                let end = if is_complete {
+                    ""
+                } else {
+                    ", too few answered"
+                };
+                self.line(&format!("{me}: client {client}: page{shown}, {rest}{end}"));
+            }
+            Effect::Reply { asker, answer } => {
+                let to = asker.member.at();
+                self.send(at, to, Message::Answer(asker.id, answer));
+            }
+            Effect::Ask {
+                member,
+                id,
+                stamp,
+                ask,
+            } => {
+                self.send(at, member.at(), Message::Ask(id, stamp, ask));
+            }
+            Effect::Read { ticket, key, .. } => {
+                let result = match self.sites[at].store.get(key.as_stored()) {
+                    Some((_, true)) => Err(StoreFailure::Damaged),
+                    found => Ok(found.map(|(cell, _)| cell.clone())),
+                };
+                return Some(Event::Read { ticket, result });
+            }
+            Effect::Write {
+                ticket,
+                key,
+                cell,
+                guard,
+            } => {
+                if self.sites[at].is_held {
+                    let what = self.record(&key, &cell);
+                    self.line(&format!("{me}: store holds {what}"));
+                    self.sites[at].held.push((ticket, key, cell, guard));
+                    return None;
+                }
+                return Some(self.commit(at, ticket, key, cell, guard));
+            }
+            Effect::Page {
+                ticket,
+                start,
+                end,
+                is_reverse,
+                ..
+            } => {
+                let (low, high) = match is_reverse {
+                    false => (Some(start.as_stored()), end.as_ref().map(Key::as_stored)),
+                    true => (end.as_ref().map(Key::as_stored), Some(start.as_stored())),
+                };
+                let space = start.as_stored()[0];
+                let inside = |key: &[u8]| {
+                    key[0] == space
+                        && low.is_none_or(|low| key >= low)
+                        && high.is_none_or(|high| key < high)
+                };
+                let found = self.sites[at].store.iter().filter(|(key, _)| inside(key));
+                let mut cells: Vec<(Key, Cell)> = found
+                    .map(|(key, (cell, _))| {
+                        let space = Space::from_byte(key[0]).expect("a space");
+                        (Key::new(space, &key[1..]), cell.clone())
+                    })
+                    .collect();
+                if is_reverse {
+                    cells.reverse();
+                }
+                // Two records a page, so that there is a rest to talk about.
+                let rest = match (is_reverse, cells.len() > 2) {
+                    (false, true) => Some(cells[2].0.clone()),
+                    (true, true) => Some(cells[1].0.clone()),
+                    _ => None,
+                };
+                cells.truncate(2);
+                return Some(Event::Paged {
+                    ticket,
+                    result: Ok((cells, rest)),
+                });
+            }
+        }
+        None
+    }
+
+    fn commit(
+        &mut self,
+        at: usize,
+        ticket: StoreTicket,
+        key: Key,
+        cell: Cell,
+        guard: StoreGuard,
+    ) -> Event {
+        let what = self.record(&key, &cell);
+        let store = &mut self.sites[at].store;
+        let before = store.get(key.as_stored()).map(|(cell, _)| cell.clone());
+        let version = cell.version;
+        let live = before
+            .as_ref()
+            .filter(|cell| cell.kind == Kind::Value)
+            .map(|cell| cell.version);
+        let holds = match guard {
+            StoreGuard::Newest => true,
+            StoreGuard::Is(wanted) => live == wanted,
+            StoreGuard::Only(condition) => condition.holds(live),
+        };
+        let is_newest = before.is_none_or(|before| version >= before.version);
+        let (result, word) = match (holds, is_newest) {
+            (false, _) => (StoreOutcome::GuardFailed { current: live }, "refuses"),
+            (true, true) => (StoreOutcome::Applied { version }, "has"),
+            (true, false) => (StoreOutcome::Applied { version }, "has newer than"),
+        };
+        if holds && is_newest {
+            store.insert(key.as_stored().to_vec(), (cell, false));
+        }
+        self.line(&format!("{}: store {word} {what}", name(at)));
+        Event::Wrote {
+            ticket,
+            result: Ok(result),
+        }
+    }
+
+    fn send(&mut self, from: usize, to: usize, message: Message) {
+        let what = match &message {
+            Message::Ask(_, _, ask) => self.ask(ask),
+            Message::Answer(_, answer) => self.answer(answer),
+        };
+        self.line(&format!("{} -> {}: {what}", name(from), name(to)));
+        self.sent.push(Sent { from, to, message });
+    }
+
+    fn deliver(&mut self, sent: Sent) {
+        let member = MemberIndex(u8::try_from(sent.from).expect("few members"));
+        let event = match sent.message {
+            Message::Ask(id, stamp, ask) => {
+                let asker = Asker {
+                    member,
+                    link: 0,
+                    id,
+                };
+                Event::Asked { asker, stamp, ask }
+            }
+            Message::Answer(id, answer) => Event::Answered { member, id, answer },
+        };
+        self.step(sent.to, event);
+    }
+
+    // Commands.
+
+    fn command(&mut self, line: &str) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["get", "at", at, key, rest @ ..] => self.begin(at, key, Operation::Get, rest),
+            ["put", "at", at, key, value, rest @ ..] => {
+                let put = Operation::Put {
+                    value: Bytes::from((*value).to_owned()),
+                    expiry_ms: rest.contains(&"expired").then_some(1),
+                    condition: self.condition(rest),
+                };
+                self.begin(at, key, put, rest);
+            }
+            ["delete", "at", at, key, rest @ ..] => {
+                let condition = self.condition(rest);
+                self.begin(at, key, Operation::Delete { condition }, rest);
+            }
+            ["scan", "at", at, start, rest @ ..] => {
+                let range = Range {
+                    start: Bytes::from((*start).to_owned()),
+                    end: rest
+                        .first()
+                        .filter(|w| **w != "reverse")
+                        .map(|end| Bytes::from((*end).to_owned())),
+                    is_reverse: rest.contains(&"reverse"),
+                    is_keys_only: false,
+                };
+                self.clients += 1;
+                let event = Event::Scan {
+                    client: self.clients,
+                    range,
+                    bytes: 1 << 16,
+                    deadline_us: self.now_us + 1_000_000,
+                };
+                self.step(site(at), event);
+            }
+            ["deliver"] => {
+                while !self.sent.is_empty() {
+                    let next = self.sent.remove(0);
+                    self.deliver(next);
+                }
+            }
+            ["deliver", link] => self
+                .take(link)
+                .into_iter()
+                .for_each(|sent| self.deliver(sent)),
+            ["drop", link] => drop(self.take(link)),
+            ["repeat", link] => {
+                for sent in self.take(link) {
+                    let again = Sent {
+                        message: match &sent.message {
+                            Message::Ask(id, stamp, ask) => Message::Ask(*id, *stamp, ask.clone()),
+                            Message::Answer(id, answer) => Message::Answer(*id, answer.clone()),
+                        },
+                        ..sent
+                    };
+                    self.sent.push(again);
+                    self.deliver(sent);
+                }
+            }
+            ["advance", ms] => {
+                let ms: u64 = ms.trim_end_matches("ms").parse().expect("milliseconds");
+                self.now_us += ms * 1_000;
+                for at in 0..self.sites.len() {
+                    self.step(at, Event::Tick);
+                }
+            }
+            ["link", at, to, state] => {
+                let member = MemberIndex(u8::try_from(site(to)).expect("few members"));
+                let is_up = *state == "up";
+                self.step(site(at), Event::Link { member, is_up });
+            }
+            ["hold", at] => self.sites[site(at)].is_held = true,
+            ["release", at] => {
+                self.sites[site(at)].is_held = false;
+                for (ticket, key, cell, guard) in std::mem::take(&mut self.sites[site(at)].held) {
+                    let event = self.commit(site(at), ticket, key, cell, guard);
+                    self.step(site(at), event);
+                }
+            }
+            ["crash", at] => {
+                let here = &mut self.sites[site(at)];
+                (here.node, here.is_held) = (None, false);
+                here.held.clear();
+            }
+            ["start", at] => self.start(site(at)),
+            ["damage", at, key] => {
+                let stored = Key::user(key.as_bytes());
+                let found = self.sites[site(at)].store.get_mut(stored.as_stored());
+                found.expect("the key is there").1 = true;
+            }
+            ["clock", at, ms] => {
+                self.sites[site(at)].ahead_ms =
+                    ms.trim_end_matches("ms").parse().expect("milliseconds");
+            }
+            ["ask", link, "epoch", epoch, "read", key] => self.ask_raw(link, epoch, 1, key),
+            ["ask", link, "late", "read", key] => self.ask_raw(link, "1", 0, key),
+            ["store", at] => {
+                let records: Vec<(Key, Cell, bool)> = self.sites[site(at)]
+                    .store
+                    .iter()
+                    .map(|(key, (cell, damaged))| {
+                        let space = Space::from_byte(key[0]).expect("a space");
+                        (Key::new(space, &key[1..]), cell.clone(), *damaged)
+                    })
+                    .collect();
+                for (key, cell, is_damaged) in records {
+                    let what = self.record(&key, &cell);
+                    let damaged = if is_damaged { ", damaged" } else { "" };
+                    self.line(&format!("{at}: {what}{damaged}"));
+                }
+            }
+            _ => panic!("what is {line:?}?"),
+        }
+    }
+
+    fn ask_raw(&mut self, link: &str, epoch: &str, left_ms: u32, key: &str) {
+        let (from, to) = link.split_once("->").expect("a link");
+        let stamp = Stamp {
+            cluster: self.topology.id(),
+            epoch: epoch.parse().expect("a number"),
+            left_ms,
+        };
+        let asker = Asker {
+            member: MemberIndex(u8::try_from(site(from)).expect("few members")),
+            link: 0,
+            id: 1,
+        };
+        let (key, known) = (Bytes::from(key.to_owned()), None);
+        let ask = Ask::Read { key, known };
+        self.step(site(to), Event::Asked { asker, stamp, ask });
+    }
+
+    fn condition(&self, words: &[&str]) -> Condition {
+        let version = |word: &&str| {
+            let (number, rmw) = word[1..].split_once('.').unwrap_or((&word[1..], "0"));
+            let number: usize = number.parse().expect("a version's number");
+            let before = number.checked_sub(1);
+            let (hlc, origin) = before.map_or((0, 0), |at| self.versions[at]);
+            let rmw = rmw.parse().expect("a successor's number");
+            Version { hlc, origin, rmw }
+        };
+        match words
+            .iter()
+            .skip_while(|word| !word.starts_with("if-"))
+            .collect::<Vec<_>>()[..]
+        {
+            [] => Condition::None,
+            [&"if-absent", ..] => Condition::Absent,
+            [&"if-present", ..] => Condition::Present,
+            [&"if-is", v, ..] => Condition::Matches(version(v)),
+            [&"if-is-not", v, ..] => Condition::Differs(version(v)),
+            ref other => panic!("what is {other:?}?"),
+        }
+    }
+
+    fn begin(&mut self, at: &str, key: &str, operation: Operation, rest: &[&str]) {
+        let (ack, from) = rest[0].split_once('/').expect("ack/from");
+        let number = |word: &str| word.parse().expect("a number");
+        let quorum = Quorum::new(number(ack), number(from), self.topology.len());
+        self.clients += 1;
+        let event = Event::Begin {
+            client: self.clients,
+            key: Bytes::from(key.to_owned()),
+            operation,
+            quorum: quorum.expect("a possible quorum"),
+            deadline_us: self.now_us + 1_000_000,
+        };
+        if rest.last() == Some(&"and") {
+            // The turn of the loop goes on.
+            let (now, mut effects) = (self.now(site(at)), Vec::new());
+            let node = self.sites[site(at)]
+                .node
+                .as_mut()
+                .expect("the member lives");
+            node.step(now, event, &mut effects);
+            assert!(effects.is_empty(), "questions wait for the end of the turn");
+            return;
+        }
+        self.step(site(at), event);
+    }
+
+    /// Takes what waits on a link, as `a->b`, `a->*` or `*->b`.
+    fn take(&mut self, link: &str) -> Vec<Sent> {
+        let (from, to) = link.split_once("->").expect("a link");
+        let is_it = |word: &str, at: usize| word == "*" || site(word) == at;
+        let (taken, left) = std::mem::take(&mut self.sent)
+            .into_iter()
+            .partition(|sent| is_it(from, sent.from) && is_it(to, sent.to));
+        self.sent = left;
+        taken
+    }
+
+    // Words.
+
+    fn line(&mut self, line: &str) {
+        writeln!(self.log, "{line}").expect("a string takes everything");
+    }
+
+    fn version(&mut self, version: Version) -> String {
+        let follows = if version.rmw > 0 {
+            format!(".{}", version.rmw)
+        } else {
+            String::new()
+        };
+        if version.hlc == 0 {
+            return format!("v0{follows}");
+        }
+        let base = (version.hlc, version.origin);
+        let known = self.versions.iter().position(|known| *known == base);
+        let number = known.unwrap_or_else(|| {
+            self.versions.push(base);
+            self.versions.len() - 1
+        });
+        format!("v{}{follows}", number + 1)
+    }
+
+    fn ballot(&mut self, ballot: Ballot) -> String {
+        let known = self.ballots.iter().position(|known| *known == ballot);
+        let number = known.unwrap_or_else(|| {
+            self.ballots.push(ballot);
+            self.ballots.len() - 1
+        });
+        format!("b{}", number + 1)
+    }
+
+    fn cell(&mut self, cell: &Cell) -> String {
+        let version = self.version(cell.version);
+        match cell.kind {
+            Kind::Tombstone => format!("{version} deleted"),
+            Kind::Value => format!("{version} {:?}", text(&cell.value)),
+        }
+    }
+
+    fn record(&mut self, key: &Key, cell: &Cell) -> String {
+        match Space::from_byte(key.as_stored()[0]) {
+            Some(Space::User) => format!("{} = {}", text(key.raw()), self.cell(cell)),
+            Some(Space::Hint) => {
+                let to = (0..self.sites.len()).find(|at| {
+                    let mut hasher =
+                        siphasher::sip::SipHasher13::new_with_key(&self.topology.hash_key());
+                    let member = MemberIndex(u8::try_from(*at).expect("few members"));
+                    std::hash::Hasher::write(
+                        &mut hasher,
+                        self.topology.member(member).url.as_bytes(),
+                    );
+                    key.raw()
+                        .starts_with(&std::hash::Hasher::finish(&hasher).to_be_bytes())
+                });
+                let to = to.map_or('?', name);
+                match cell.kind {
+                    Kind::Tombstone => {
+                        format!("no hint for {to} any more: {}", text(&key.raw()[8..]))
+                    }
+                    Kind::Value => {
+                        let hinted = dendra_base::CellRef::decode(&cell.value)
+                            .expect("a cell")
+                            .to_owned();
+                        format!(
+                            "hint for {to}: {} = {}",
+                            text(&key.raw()[8..]),
+                            self.cell(&hinted)
+                        )
+                    }
+                }
+            }
+            _ => format!("protocol of {}, {}", text(key.raw()), cell.version.hlc),
+        }
+    }
+
+    fn ask(&mut self, ask: &Ask) -> String {
+        match ask {
+            Ask::Clock => "clock?".to_owned(),
+            Ask::Read { key, known: None } => format!("read {}?", text(key)),
+            Ask::Read {
+                key,
+                known: Some(known),
+            } => {
+                let known = self.version(*known);
+                format!("read {}, I have {known}?", text(key))
+            }
+            Ask::Write { key, cell } => format!("write {} = {}", text(key), self.cell(cell)),
+            Ask::Prepare { key, ballot } => {
+                format!("prepare {} {}", text(key), self.ballot(*ballot))
+            }
+            Ask::Accept { key, proposal } => {
+                let (ballot, author) = (self.ballot(proposal.ballot), self.ballot(proposal.author));
+                let cell = self.cell(&proposal.cell);
+                let of = if ballot == author {
+                    String::new()
+                } else {
+                    format!(" of {author}")
+                };
+                format!("accept {} {ballot}{of}: {cell}", text(key))
+            }
+            Ask::Page { range, .. } => format!("page from {}?", text(&range.start)),
+        }
+    }
+
+    fn answer(&mut self, answer: &Answer) -> String {
+        match answer {
+            Answer::Clock { .. } => "clock".to_owned(),
+            Answer::Cell(None) => "nothing".to_owned(),
+            Answer::Cell(Some(cell)) => self.cell(cell),
+            Answer::Same => "the same".to_owned(),
+            Answer::Written(version) => format!("written {}", self.version(*version)),
+            Answer::Promised { stored, accepted } => {
+                let stored = stored
+                    .as_ref()
+                    .map_or("nothing".to_owned(), |cell| self.cell(cell));
+                let accepted = accepted.as_ref().map(|accepted| {
+                    let (ballot, author) =
+                        (self.ballot(accepted.ballot), self.ballot(accepted.author));
+                    let version = self.version(accepted.cell.version);
+                    format!(", accepted {version} of {author} under {ballot}")
+                });
+                format!("promised, has {stored}{}", accepted.unwrap_or_default())
+            }
+            Answer::Accepted => "accepted".to_owned(),
+            Answer::Outbid(ballot) => format!("outbid by {}", self.ballot(*ballot)),
+            Answer::Page { records, rest } => format!(
+                "{} records{}",
+                records.len(),
+                if rest.is_some() { ", more" } else { "" }
+            ),
+            Answer::Refused(refused) => format!("refused: {refused:?}"),
+        }
+    }
+
+    fn outcome(&mut self, outcome: &Outcome) -> String {
+        match outcome {
+            Outcome::Found { version, .. } => format!("found {}", self.version(*version)),
+            Outcome::Stored { version } => format!("stored {}", self.version(*version)),
+            Outcome::Deleted { version } => format!("deleted {}", self.version(*version)),
+            Outcome::ConditionFailed {
+                current: Some(version),
+            } => {
+                format!("condition failed, it is {}", self.version(*version))
+            }
+            Outcome::ConditionFailed { current: None } => {
+                "condition failed, there is nothing".to_owned()
+            }
+            Outcome::NotEnough { known, .. } => format!("not enough, {}", known.as_str()),
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+/// Plays a script: its commands, each followed by what happened.
+fn play(script: &str) -> String {
+    let mut out = String::new();
+    let mut stage: Option<Stage> = None;
+    for line in script.lines() {
+        if let Some(command) = line.strip_prefix("> ") {
+            writeln!(out, "{line}").expect("a string takes everything");
+            let words: Vec<&str> = command.split_whitespace().collect();
+            if let ["members", members, rest @ ..] = words.as_slice() {
+                let copies = rest
+                    .last()
+                    .map_or(3, |copies| copies.parse().expect("a number"));
+                let new = Stage::new(members.parse().expect("a number"), copies);
+                let row = new.ring.owners(new.ring.partition(b"k"));
+                let row: Vec<String> = row.iter().map(|m| name(m.at()).to_string()).collect();
+                writeln!(out, "owners of k: {}", row.join(" ")).expect("a string takes everything");
+                stage = Some(new);
+                continue;
+            }
+            let stage = stage.as_mut().expect("a script begins with `members`");
+            stage.command(command);
+            out.push_str(&std::mem::take(&mut stage.log));
+        } else if line.starts_with('#') || line.is_empty() {
+            writeln!(out, "{line}").expect("a string takes everything");
+        }
+    }
+    out
+}
+
+fn scripts() -> Vec<(PathBuf, String)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
+    let files = std::fs::read_dir(folder).expect("the scripts are there");
+    let mut paths: Vec<PathBuf> = files
+        .map(|file| file.expect("a readable folder").path())
+        .collect();
+    paths.sort();
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).expect("a readable script");
+        (path, text)
+    };
+    paths.into_iter().map(read).collect()
+}
+
+#[test]
+fn conversations_are_what_the_scripts_say() {
+    let is_blessing = std::env::var_os("DENDRA_BLESS").is_some();
+    let scripts = scripts();
+    assert!(scripts.len() >= 10, "the scripts are there");
+    for (path, script) in scripts {
+        let played = play(&script);
+        if is_blessing {
+            std::fs::write(&path, &played).expect("a writable script");
+        }
+        assert!(
+            is_blessing || played == script,
+            "{}: this happened instead (DENDRA_BLESS=1 writes it down):\n{played}",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn planted_bugs_that_the_twin_cannot_show_change_a_conversation() {
+    for bug in [Bug::NoFence, Bug::HintDroppedEarly] {
+        plant(Some(bug));
+        let is_noticed = scripts().iter().any(|(_, script)| play(script) != *script);
+        plant(None);
+        assert!(is_noticed, "{bug:?}");
+    }
+}
