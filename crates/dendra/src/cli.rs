@@ -115,6 +115,9 @@ pub(crate) struct Profile {
     /// Where they ask for memory: bytes, from a sample every 512 KiB of a thread
     #[arg(long, group = "measure")]
     pub(crate) alloc: bool,
+    /// Where they wait for locks that others hold: microseconds
+    #[arg(long, group = "measure")]
+    pub(crate) lock: bool,
     /// With --alloc: count allocations instead of bytes
     #[arg(long, requires = "alloc")]
     pub(crate) objects: bool,

@@ -1,8 +1,8 @@
 //! `dendra profile`: where the threads of a running node spend time and memory, as a file.
 //!
 //! ```text
-//! GET admin/debug/profile/{cpu,wall,alloc}?seconds=N&format=svg     -o x.svg
-//!                                                   format=folded   any other file, or stdout
+//! GET admin/debug/profile/{cpu,wall,alloc,lock}?seconds=N&format=svg     -o x.svg
+//!                                                        format=folded   any other file, or stdout
 //! ```
 //!
 //! Invariants
@@ -73,6 +73,7 @@ fn path(args: &Profile) -> String {
     let kind = match args {
         Profile { wall: true, .. } => "wall",
         Profile { alloc: true, .. } => "alloc",
+        Profile { lock: true, .. } => "lock",
         Profile { .. } => "cpu",
     };
     let out = args.out.as_deref();
@@ -114,6 +115,7 @@ mod tests {
         let of = |kind| format!("/debug/profile/{kind}?seconds=3&format=folded");
         assert_eq!(ask("--wall"), of("wall"));
         assert_eq!(ask("--alloc"), of("alloc"));
+        assert_eq!(ask("--lock"), of("lock"));
         assert_eq!(ask("--alloc --objects"), of("alloc") + "&unit=objects");
         assert!(asked("--cpu --alloc").is_err());
         assert!(asked("--objects").is_err());

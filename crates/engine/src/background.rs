@@ -15,13 +15,14 @@
 
 use crate::compact::pick::{Plan, pick, pick_purge};
 use crate::compact::run::{Job, Purge};
-use crate::engine::{Engine, Maintained, hold};
+use crate::engine::{Engine, Maintained};
 use crate::options::Durability;
 use crate::recover::replacement;
 use crate::table::{self, Table};
 use crate::tree::edit::{Edit, Fact};
 use crate::tree::manifest::Manifest;
 use crate::vfs::Vfs;
+use crate::waits::hold;
 use crate::{Error, Result, wal};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;

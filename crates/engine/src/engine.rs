@@ -31,12 +31,13 @@ use crate::tree::edit::{Edit, Folder};
 use crate::tree::manifest::{self, Manifest};
 use crate::vfs::{Vfs, Wait};
 use crate::view::{Sealed, View};
+use crate::waits::hold;
 use crate::wal::{LogWriter, Spare};
 use crate::{Error, Result, recover};
 use arc_swap::ArcSwap;
 use dendra_base::{CellRef, Version};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 
 /// Who this folder belongs to; made once, when the folder is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,13 +121,6 @@ pub struct Engine {
 /// Bytes of log per byte of memtable at which a memtable is sealed although it is not full: small
 /// writes one by one, each with a batch head of its own, stay below it.
 const LOG_PER_MEMTABLE_MAX: u64 = 8;
-
-/// Takes a lock whose holders never panic between changes.
-pub(crate) fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .expect("a thread panicked inside the engine: nothing after that can be trusted")
-}
 
 impl Engine {
     /// Opens or creates the folder, replays the log, and returns ready to serve. `proposed` becomes

@@ -32,6 +32,7 @@ pub mod table;
 pub mod tree;
 pub mod vfs;
 mod view;
+mod waits;
 pub mod wal;
 
 pub use batch::{Batch, Guard, Outcome};
@@ -42,3 +43,4 @@ pub use pressure::{Pressure, Stop};
 pub use queue::{Refused, Submitted};
 pub use scan::{Cursor, Flow, Progress, Show};
 pub use stats::Stats;
+pub use waits::{WaitObserver, observe_waits};

@@ -10,9 +10,9 @@
 //!
 //! Not here: their bytes (`wal`), which ones are still needed (the manifest's log floor).
 
-use crate::engine::hold;
 use crate::options::Options;
 use crate::vfs::Vfs;
+use crate::waits::hold;
 use crate::wal::{self, Spare};
 use crate::{Error, Result};
 use dendra_base::Version;

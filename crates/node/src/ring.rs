@@ -3,23 +3,38 @@
 //! ```text
 //! key bytes ── SipHash-1-3, key of the cluster ──► partition 0..256 ── table ──► members, best first
 //! partition 17    h3 h1 h7 | h2 h9 …        the first `from` of the row hold a record
+//!
+//! costs.rs    what a partition costs at a member, by hashing alone
+//! shares.rs   how many copies each member should have
+//! choice.rs   the cheapest table that keeps the shares
 //! ```
 //!
 //! Invariants
 //! 1. A row names every member once: owners for fewer copies are a prefix of those for more.
-//! 2. The table is a pure function of the topology, in integers, so that no two machines round
-//!    differently.
+//! 2. The table is a pure function of the topology, in arithmetic that every machine rounds alike.
 //! 3. A row's first members are in different zones for as long as there are zones; a member
 //!    without a zone is one by itself.
+//! 4. Up to the replication factor, each prefix of the rows gives every member its share, to within
+//!    5 % or one partition, whichever is more.
 //!
 //! Not here: agreeing on the topology (`topology.rs`), moving data when it changes.
-//! See: docs/cli.md, "A cluster".
+//! See: docs/cli.md, "A cluster"; docs/decisions/0014-balanced-rendezvous.md.
+
+mod choice;
+mod costs;
+mod shares;
 
 use crate::member::MemberIndex;
 use crate::topology::{Member, Topology};
+use choice::{Members, Problem, choose, dealt, each};
+use shares::{Rounds, shares};
 use siphasher::sip::SipHasher13;
 use std::collections::BTreeMap;
 use std::hash::Hasher;
+use std::ops::RangeInclusive;
+
+/// How far from its share a member may be, in parts of the share; at least one partition.
+const TOLERANCE: f64 = 0.05;
 
 /// One part of the key space: the unit of ownership and repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,40 +48,54 @@ impl Partition {
 }
 
 /// The table of owners.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Ring {
-    hasher: [u8; 16],
+    hash_key: [u8; 16],
     partitions: u16,
     width: usize,
     /// `partitions` rows of `width` members.
     rows: Box<[MemberIndex]>,
+    /// Share of each member in the copies for 1, 2, … up to the replication factor, in partitions.
+    shares: Vec<Vec<f64>>,
 }
 
 impl Ring {
     /// The table of `topology`.
     pub fn new(topology: &Topology) -> Ring {
-        let zones = zones(topology.members());
-        let width = topology.members().len();
-        let mut rows = Vec::with_capacity(width * usize::from(topology.partitions()));
-        for partition in 0..topology.partitions() {
-            let costs: Vec<u64> = topology
-                .members()
-                .iter()
-                .map(|member| cost(&topology.hash_key(), member, partition))
-                .collect();
-            rows.extend(spread(&costs, &zones));
+        let partitions = topology.partitions();
+        let members = topology.members();
+        let hash_key = topology.hash_key();
+        let zones = zones(members);
+        let costs: Vec<Vec<i64>> = members
+            .iter()
+            .map(|member| costs::costs(&hash_key, member, partitions))
+            .collect();
+        let everybody: Members = (0..members.len()).fold(0, |all, member| all | 1 << member);
+        let (nested, shares) = nested(topology, &costs, &zones, everybody);
+        let mut rows = Vec::with_capacity(members.len() * usize::from(partitions));
+        for partition in 0..usize::from(partitions) {
+            let mut taken = 0;
+            for level in &nested {
+                rows.extend(each(level[partition] & !taken));
+                taken = level[partition];
+            }
+            rows.extend(dealt(everybody, taken, &costs, &zones, partition));
         }
+        let rows = rows.into_iter().map(|member| {
+            MemberIndex(u8::try_from(member).expect("a topology has at most MEMBERS_MAX members"))
+        });
         Ring {
-            hasher: topology.hash_key(),
-            partitions: topology.partitions(),
-            width,
-            rows: rows.into(),
+            hash_key,
+            partitions,
+            width: members.len(),
+            rows: rows.collect(),
+            shares,
         }
     }
 
     /// The partition of a key, as clients name it.
     pub fn partition(&self, raw_key: &[u8]) -> Partition {
-        let mut hasher = SipHasher13::new_with_key(&self.hasher);
+        let mut hasher = SipHasher13::new_with_key(&self.hash_key);
         hasher.write(raw_key);
         let scaled = u128::from(hasher.finish()) * u128::from(self.partitions);
         Partition(u16::try_from(scaled >> 64).expect("a fraction of a u16"))
@@ -92,127 +121,91 @@ impl Ring {
     pub fn all(&self) -> impl Iterator<Item = Partition> + use<> {
         (0..self.partitions).map(Partition)
     }
+
+    /// How many partitions the member is among the first `copies` owners of.
+    pub fn load(&self, member: MemberIndex, copies: u8) -> usize {
+        let first = |partition| &self.owners(partition)[..usize::from(copies).min(self.width)];
+        self.all().filter(|&p| first(p).contains(&member)).count()
+    }
+
+    /// How many that should be: the share of the member's weight, as far as zones allow. `None`
+    /// beyond the replication factor, where nothing is balanced.
+    pub fn share(&self, member: MemberIndex, copies: u8) -> Option<f64> {
+        let level = usize::from(copies).checked_sub(1)?;
+        Some(self.shares.get(level)?[member.at()])
+    }
+}
+
+/// How many partitions a member may have whose share is `share`.
+fn bounds(share: f64, partitions: u16) -> RangeInclusive<usize> {
+    let slack = (share * TOLERANCE).max(1.0);
+    let most = (share + slack).floor().min(f64::from(partitions));
+    let least = (share - slack).ceil().max(0.0);
+    least as usize..=most as usize
+}
+
+/// The owners for one copy, for two, … up to the replication factor, each within the next; and the
+/// shares that they keep. The most copies are chosen first, for they decide what has to
+/// move; fewer are chosen among them.
+fn nested(
+    topology: &Topology,
+    costs: &[Vec<i64>],
+    zones: &[usize],
+    everybody: Members,
+) -> (Vec<Vec<Members>>, Vec<Vec<f64>>) {
+    let partitions = topology.partitions();
+    let weights: Vec<u16> = topology
+        .members()
+        .iter()
+        .map(|member| member.weight)
+        .collect();
+    let mut sizes = vec![0; zones.iter().max().map_or(0, |most| most + 1)];
+    for zone in zones {
+        sizes[*zone] += 1;
+    }
+    let mut allowed = vec![everybody; usize::from(partitions)];
+    let (mut levels, mut all_shares) = (Vec::new(), Vec::new());
+    for copies in (1..=usize::from(topology.copies())).rev() {
+        let rounds = Rounds::new(&sizes, copies);
+        let mut shares = shares(&weights, zones, &rounds, copies);
+        for share in &mut shares {
+            *share *= f64::from(partitions);
+        }
+        let bounds: Vec<RangeInclusive<usize>> = shares
+            .iter()
+            .map(|&share| bounds(share, partitions))
+            .collect();
+        allowed = choose(&Problem {
+            costs,
+            zones,
+            allowed: &allowed,
+            bounds: &bounds,
+            copies,
+        });
+        levels.push(allowed.clone());
+        all_shares.push(shares);
+    }
+    levels.reverse();
+    all_shares.reverse();
+    (levels, all_shares)
 }
 
 /// The number of each member's zone, dense from 0.
 fn zones(members: &[Member]) -> Vec<usize> {
     let mut known = BTreeMap::new();
     let mut next = 0;
-    let mut zone_of = |member: &Member| {
-        if member.zone.is_empty() {
-            next += 1;
-            return next - 1;
-        }
-        *known.entry(member.zone.clone()).or_insert_with(|| {
-            next += 1;
-            next - 1
-        })
+    let mut fresh = || {
+        next += 1;
+        next - 1
     };
-    members.iter().map(&mut zone_of).collect()
-}
-
-/// Weighted rendezvous: with `-log(hash) / weight` as its cost, each member is the cheapest with
-/// the probability of its weight's share, and a change of one member moves nobody else's choice.
-fn cost(key: &[u8; 16], member: &Member, partition: u16) -> u64 {
-    let mut hasher = SipHasher13::new_with_key(key);
-    hasher.write(&partition.to_be_bytes());
-    hasher.write(member.url.as_bytes());
-    (minus_log2(hasher.finish()) << 16) / u64::from(member.weight)
-}
-
-/// `64 - log2(x)` in units of 2^-32, bit by bit: integers round alike everywhere.
-fn minus_log2(x: u64) -> u64 {
-    let x = x.max(1);
-    let whole = u64::from(63 - x.leading_zeros());
-    let mut mantissa = u128::from(x << x.leading_zeros());
-    let mut fraction = 0;
-    for bit in (0..32).rev() {
-        mantissa = (mantissa * mantissa) >> 63;
-        if mantissa >> 64 != 0 {
-            fraction |= 1 << bit;
-            mantissa >>= 1;
-        }
-    }
-    (64 << 32) - ((whole << 32) | fraction)
-}
-
-/// All members from the cheapest on, in rounds: a zone is asked for its next member only after
-/// every other zone that has one was.
-fn spread(costs: &[u64], zones: &[usize]) -> impl Iterator<Item = MemberIndex> {
-    let mut order: Vec<usize> = (0..costs.len()).collect();
-    order.sort_by_key(|&member| (costs[member], member));
-    let mut taken = vec![0; zones.len()];
-    let mut rounds: Vec<(usize, usize)> = order
-        .into_iter()
-        .map(|member| {
-            let round = &mut taken[zones[member]];
-            *round += 1;
-            (*round, member)
+    members
+        .iter()
+        .map(|member| match member.zone.as_str() {
+            "" => fresh(),
+            zone => *known.entry(zone).or_insert_with(&mut fresh),
         })
-        .collect();
-    rounds.sort_by_key(|(round, _)| *round);
-    rounds
-        .into_iter()
-        .map(|(_, member)| MemberIndex(u8::try_from(member).expect("at most MEMBERS_MAX members")))
+        .collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ring(list: &[&str]) -> Ring {
-        let members = list.iter().map(|text| text.parse().expect("a member"));
-        Ring::new(&Topology::new("dendra", members.collect(), 3).expect("a topology"))
-    }
-
-    #[test]
-    fn a_row_names_every_member_once() {
-        let ring = ring(&[
-            "h1:1",
-            "h2:1;zone=a",
-            "h3:1;zone=a",
-            "h4:1;weight=3",
-            "h5:1",
-        ]);
-        for partition in ring.all() {
-            let mut row = ring.owners(partition).to_vec();
-            row.sort();
-            assert_eq!(row, (0..5).map(MemberIndex).collect::<Vec<_>>());
-        }
-    }
-
-    #[test]
-    fn copies_are_in_different_zones() {
-        let ring = ring(&[
-            "h1:1;zone=a",
-            "h2:1;zone=a",
-            "h3:1;zone=a",
-            "h4:1;zone=b",
-            "h5:1;zone=b",
-            "h6:1",
-        ]);
-        for partition in ring.all() {
-            let zone = |member: &MemberIndex| [0, 0, 0, 1, 1, 2][member.at()];
-            let mut three: Vec<i32> = ring.owners(partition)[..3].iter().map(zone).collect();
-            three.sort_unstable();
-            assert_eq!(three, [0, 1, 2]);
-        }
-    }
-
-    #[test]
-    fn logarithms_are_right() {
-        for x in [
-            1u64,
-            2,
-            3,
-            1 << 20,
-            0x8000_0000_0000_0001,
-            u64::MAX,
-            0x1234_5678_9abc_def0,
-        ] {
-            let exact = 64.0 - (x as f64).log2();
-            let ours = minus_log2(x) as f64 / f64::from(1u32 << 16) / f64::from(1u32 << 16);
-            assert!((exact - ours).abs() < 1e-8, "{x}: {exact} {ours}");
-        }
-    }
-}
+mod tests;

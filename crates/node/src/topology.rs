@@ -34,6 +34,10 @@ use std::hash::Hasher;
 /// enough to cut shares to within 5 %.
 pub const PARTITIONS_DEFAULT: u16 = 256;
 
+/// The numbers that a cluster can be made with, once and for all: four times as many carry it to
+/// twice to three times as many members before adding one moves more than it must.
+pub const PARTITIONS: [u16; 4] = [PARTITIONS_DEFAULT, 1024, 4096, 16384];
+
 /// Which rule turns members into owners. Raised whenever the same members would get another table:
 /// nodes with different rules must not share a cluster.
 const LAYOUT: u16 = 1;
@@ -77,6 +81,11 @@ pub enum BadTopology {
         /// The name as given.
         name: String,
     },
+    /// A number of partitions that no cluster is made with.
+    Partitions {
+        /// As given.
+        partitions: u16,
+    },
     /// One entry makes no sense.
     Member(BadMember),
 }
@@ -105,6 +114,11 @@ impl fmt::Display for BadTopology {
                 f,
                 "the cluster's name {name:?} is not 1 to {CLUSTER_NAME_BYTES_MAX} letters, digits, dots, dashes and underscores; choose one that is"
             ),
+            BadTopology::Partitions { partitions } => {
+                let [first, rest @ ..] = PARTITIONS;
+                write!(f, "{partitions} is no number of partitions; choose {first}")?;
+                rest.iter().try_for_each(|other| write!(f, ", {other}"))
+            }
             BadTopology::Member(bad) => bad.fmt(f),
         }
     }
@@ -162,6 +176,17 @@ impl Topology {
             replication_factor,
             partitions: PARTITIONS_DEFAULT,
         })
+    }
+
+    /// The same members with another number of partitions.
+    ///
+    /// # Errors
+    /// When it is none of [`PARTITIONS`].
+    pub fn with_partitions(self, partitions: u16) -> Result<Topology, BadTopology> {
+        if PARTITIONS.contains(&partitions) {
+            return Ok(Topology { partitions, ..self });
+        }
+        Err(BadTopology::Partitions { partitions })
     }
 
     /// Can a cluster have this name?

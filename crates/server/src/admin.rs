@@ -6,7 +6,7 @@
 //! /metrics       OpenMetrics text
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
-//! /debug/profile/{cpu,wall,alloc}  what the threads do, as folded stacks or a flame graph
+//! /debug/profile/{cpu,wall,alloc,lock}  what the threads do, as folded stacks or a flame graph
 //! /              links to the above
 //! ```
 //!

@@ -210,6 +210,7 @@ fn open_engine(
     vfs: Arc<dyn Vfs>,
     phase: Arc<PhaseCell>,
 ) -> Result<Shared, StartError> {
+    dendra_engine::observe_waits(crate::profile::watched);
     let began_us = clock::monotonic_us();
     let proposed = proposed_identity().map_err(system("no randomness from the system"))?;
     let folder = vfs.describe();

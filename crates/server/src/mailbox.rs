@@ -14,9 +14,9 @@
 //! Not here: what the events mean (`lane.rs`).
 //! See: docs/overload.md.
 
+use crate::profile::Lock;
 use crate::store_pool::Answer;
 use dendra_engine::Outcome;
-use std::sync::Mutex;
 use tokio::sync::Notify;
 
 /// Everything that can happen to an event loop from outside: a closed list.
@@ -51,7 +51,7 @@ pub(crate) enum LaneEvent {
 /// The mailbox of one event loop.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    events: Mutex<Vec<LaneEvent>>,
+    events: Lock<Vec<LaneEvent>>,
     bell: Notify,
     capacity: usize,
 }
@@ -60,7 +60,7 @@ impl Mailbox {
     /// A mailbox that never holds more than `capacity` events.
     pub(crate) fn new(capacity: usize) -> Mailbox {
         Mailbox {
-            events: Mutex::new(Vec::with_capacity(64)),
+            events: Lock::new(Vec::with_capacity(64)),
             bell: Notify::new(),
             capacity,
         }
@@ -73,7 +73,7 @@ impl Mailbox {
 
     /// Leaves several events with at most one wake.
     pub(crate) fn post_all(&self, new: impl IntoIterator<Item = LaneEvent>) {
-        let mut events = self.events.lock().expect("no holder panics");
+        let mut events = self.events.hold();
         let was_empty = events.is_empty();
         events.extend(new);
         let len = events.len();
@@ -91,7 +91,7 @@ impl Mailbox {
     /// Swaps everything that waits into `into`. Requires: `into` is empty.
     pub(crate) fn take(&self, into: &mut Vec<LaneEvent>) {
         assert!(into.is_empty(), "events would be lost");
-        let mut events = self.events.lock().expect("no holder panics");
+        let mut events = self.events.hold();
         std::mem::swap(&mut *events, into);
     }
 
@@ -102,7 +102,7 @@ impl Mailbox {
 
     /// Events waiting now.
     pub(crate) fn len(&self) -> usize {
-        self.events.lock().expect("no holder panics").len()
+        self.events.hold().len()
     }
 }
 

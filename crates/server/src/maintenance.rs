@@ -16,19 +16,19 @@
 
 use crate::clock;
 use crate::limits;
-use crate::profile;
+use crate::profile::{self, Lock};
 use crate::shared::Shared;
 use crate::wal_thread;
 use dendra_engine::{Error, Lane, Maintained};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How others tell the maintenance threads that there may be work.
 #[derive(Debug, Default)]
 pub(crate) struct Poke {
-    state: Mutex<State>,
+    state: Lock<State>,
     wake: Condvar,
     /// Bytes handed to the log since the last poke.
     bytes: AtomicU64,
@@ -49,20 +49,20 @@ impl Poke {
     pub(crate) fn note_bytes(&self, bytes: u64) {
         if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes >= POKE_BYTES {
             self.bytes.store(0, Ordering::Relaxed);
-            self.state.lock().expect("no holder panics").pokes += 1;
+            self.state.hold().pokes += 1;
             self.wake.notify_all();
         }
     }
 
     /// Ends the threads after their current slice.
     pub(crate) fn close(&self) {
-        self.state.lock().expect("no holder panics").is_closed = true;
+        self.state.hold().is_closed = true;
         self.wake.notify_all();
     }
 
     /// Waits until a poke newer than `seen`, at most `at_most`; false when closed.
     fn wait(&self, seen: &mut u64, at_most: Duration) -> bool {
-        let state = self.state.lock().expect("no holder panics");
+        let state = self.state.hold();
         let (state, _) = self
             .wake
             .wait_timeout_while(state, at_most, |state| {
@@ -75,7 +75,7 @@ impl Poke {
 
     /// Sleeps for `pause` unless closed; false when closed.
     fn pause(&self, pause: Duration) -> bool {
-        let state = self.state.lock().expect("no holder panics");
+        let state = self.state.hold();
         let (state, _) = self
             .wake
             .wait_timeout_while(state, pause, |state| !state.is_closed)

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::limits;
 use crate::mailbox::LaneEvent;
 use crate::metrics::Op;
-use crate::profile;
+use crate::profile::{self, Lock};
 use crate::scan::Scan;
 use crate::shared::Shared;
 use crate::stages::{Stage, Stages, Watch};
@@ -28,7 +28,7 @@ use dendra_engine::vfs::Wait;
 use dendra_engine::{Engine, Error, Lookup};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar};
 use std::thread::JoinHandle;
 
 /// What a worker should do.
@@ -103,7 +103,7 @@ impl Queue {
 /// The queue in front of the workers.
 #[derive(Debug)]
 pub(crate) struct StorePool {
-    queue: Mutex<Queue>,
+    queue: Lock<Queue>,
     bell: Condvar,
     queue_len_max: usize,
     /// What each worker measured.
@@ -114,7 +114,7 @@ impl StorePool {
     /// A pool that queues at most `queue_len_max` jobs for `workers`; `spawn` gives it threads.
     pub(crate) fn new(queue_len_max: usize, workers: usize) -> StorePool {
         StorePool {
-            queue: Mutex::new(Queue::default()),
+            queue: Lock::new(Queue::default()),
             bell: Condvar::new(),
             queue_len_max,
             stages: (0..workers).map(|_| Stages::default()).collect(),
@@ -123,7 +123,7 @@ impl StorePool {
 
     /// Queues `job`, or hands it back when there is no room.
     pub(crate) fn offer(&self, job: Job) -> Result<(), Job> {
-        let mut queue = self.queue.lock().expect("no holder panics");
+        let mut queue = self.queue.hold();
         let is_scan = matches!(job.work, Work::Chunk(_));
         let scans_max = self.queue_len_max.div_ceil(limits::SCAN_QUEUE_SHARE);
         if queue.is_closed
@@ -144,18 +144,18 @@ impl StorePool {
 
     /// Jobs waiting: point reads and scans.
     pub(crate) fn queued(&self) -> (usize, usize) {
-        let queue = self.queue.lock().expect("no holder panics");
+        let queue = self.queue.hold();
         (queue.points.len(), queue.scans.len())
     }
 
     /// Lets the workers finish what is queued and end.
     pub(crate) fn close(&self) {
-        self.queue.lock().expect("no holder panics").is_closed = true;
+        self.queue.hold().is_closed = true;
         self.bell.notify_all();
     }
 
     fn next(&self) -> Option<Job> {
-        let mut queue = self.queue.lock().expect("no holder panics");
+        let mut queue = self.queue.hold();
         loop {
             if let Some(job) = queue.pick() {
                 return Some(job);

@@ -20,11 +20,11 @@
 
 use crate::limits;
 use crate::mailbox::LaneEvent;
-use crate::profile;
+use crate::profile::{self, Lock};
 use crate::shared::{Phase, Shared};
 use dendra_engine::{Error, Outcome};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ struct Rung {
 /// How loops wake the committing thread.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
-    rung: Mutex<Rung>,
+    rung: Lock<Rung>,
     wake: Condvar,
     /// Something was committed since the last seal.
     is_unsealed: AtomicBool,
@@ -74,7 +74,7 @@ enum Woken {
 impl Bell {
     /// Asks for a commit.
     pub(crate) fn ring(&self) {
-        self.rung.lock().expect("no holder panics").has_work = true;
+        self.rung.hold().has_work = true;
         self.wake.notify_one();
     }
 
@@ -85,12 +85,12 @@ impl Bell {
 
     /// One last commit, one last seal, then the thread ends.
     pub(crate) fn close(&self) {
-        self.rung.lock().expect("no holder panics").is_closed = true;
+        self.rung.hold().is_closed = true;
         self.wake.notify_one();
     }
 
     fn wait(&self, at_most: Duration) -> Woken {
-        let rung = self.rung.lock().expect("no holder panics");
+        let rung = self.rung.hold();
         let (mut rung, _) = self
             .wake
             .wait_timeout_while(rung, at_most, |rung| !rung.has_work && !rung.is_closed)

@@ -7,7 +7,7 @@
 //!
 //! Not here: what a batch is made of (`batch.rs`).
 
-use super::sync::Mutex;
+use super::sync::{Mutex, hold};
 use crate::batch::Batch;
 
 /// Why a batch was not taken.
@@ -45,7 +45,7 @@ impl CommitQueue {
 
     /// Moves `batch` into the queue; it is empty afterwards, or untouched when refused.
     pub(crate) fn submit(&self, batch: &mut Batch) -> Result<Submitted, Refused> {
-        let mut waiting = self.waiting.lock().expect("no holder panics");
+        let mut waiting = hold(&self.waiting);
         let is_full = waiting.len() + batch.len() > self.len_max
             || waiting.bytes().len() + batch.bytes().len() > self.bytes_max;
         if is_full {
@@ -63,6 +63,6 @@ impl CommitQueue {
     /// Takes everything that waits. Requires: `into` is empty; its buffers become the queue's.
     pub(crate) fn take(&self, into: &mut Batch) {
         assert!(into.is_empty(), "what was taken before is committed first");
-        std::mem::swap(&mut *self.waiting.lock().expect("no holder panics"), into);
+        std::mem::swap(&mut *hold(&self.waiting), into);
     }
 }

@@ -22,7 +22,11 @@
 mod bounded;
 
 mod sync {
-    pub(super) use loom::sync::Mutex;
+    pub(super) use loom::sync::{Mutex, MutexGuard};
+
+    pub(super) fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().expect("no holder panics")
+    }
 }
 
 use crate::batch::{Batch, Guard};

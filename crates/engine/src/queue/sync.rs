@@ -4,6 +4,7 @@
 //! Invariants
 //! 1. `bounded.rs` takes its lock from here and from nowhere else.
 //!
-//! Not here: the engine's other locks (`engine.rs`).
+//! Not here: what taking it means (`waits.rs`).
 
+pub(super) use crate::waits::hold;
 pub(super) use std::sync::Mutex;

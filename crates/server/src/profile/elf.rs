@@ -99,7 +99,7 @@ fn functions(elf: &[u8]) -> Option<Vec<(u64, u64, String)>> {
         let text = elf.get(usize::try_from(strings.saturating_add(u64::from(name))).ok()?..)?;
         let text = &text[..text.iter().position(|byte| *byte == 0)?];
         let name = String::from_utf8_lossy(text);
-        let name = clean_name(&rustc_demangle::demangle(&name).to_string());
+        let name = clean_name(&format!("{:#}", rustc_demangle::demangle(&name)));
         found.push((start, start.saturating_add(length), name));
     }
     found.sort_unstable();

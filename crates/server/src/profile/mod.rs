@@ -1,17 +1,18 @@
-//! Profiles of the running node: which code its threads run in, wait in, and allocate in.
+//! Profiles of the running node: which code its threads run in, wait in, allocate in, and contend in.
 //!
 //! ```text
 //! register(Kind) ── each thread, once ─► roster: thread, kind, bounds of its stack
 //!
 //! cpu    one timer a thread on its own CPU clock ─┐
 //! wall   a tick of the capturing thread, to all  ─┴► SIGPROF in that thread ─┐
-//! alloc  the allocator, every 512 KiB of a thread ───────────────────────────┴► frame pointers ─► slots.rs
+//! alloc  the allocator, every 512 KiB of a thread ───────────────────────────┤
+//! lock   a lock that was not free, every 100 µs that a thread waited ────────┴► frame pointers ─► slots.rs
 //!          capturing thread, every 10 or 50 ms: slots ─► counted stacks ─► after the end: names ─► folded
 //! ```
 //!
 //! Invariants
 //! 1. Off costs nothing: no timer, no handler, no memory; a registered thread holds a few words, and an
-//!    allocation loads one pointer that is null.
+//!    allocation, or a wait for a lock, loads one pointer that is null.
 //! 2. One capture of each measure at a time in a process; a second one is refused with a sentence.
 //! 3. Handler and hooks touch the stack of their own thread and preallocated slots, nothing else: they do not
 //!    allocate, lock or unwind.
@@ -21,6 +22,7 @@
 
 mod alloc;
 mod elf;
+mod lock;
 mod roster;
 pub(crate) mod routes;
 mod sampler;
@@ -30,6 +32,7 @@ mod stride;
 mod symbols;
 
 pub use alloc::SampledAlloc;
+pub(crate) use lock::{Lock, watched};
 pub(crate) use roster::{Kind, register};
 
 use dendra_flame::Stacks;
@@ -44,7 +47,7 @@ use std::time::{Duration, Instant};
 const SAMPLES_PER_SECOND: u32 = 97;
 /// How often the slots of timers are emptied: a thousandth of them fills between two looks.
 const LOOK: Duration = Duration::from_millis(50);
-/// The same for hooks, whose samples come as fast as memory is asked for.
+/// The same for hooks, whose samples come as fast as memory is asked for and locks are waited for.
 const LOOK_HOOKS: Duration = Duration::from_millis(10);
 /// Different stacks of one capture that are counted; the rest is counted as lost.
 const STACKS_MAX: usize = 1 << 16;
@@ -59,10 +62,12 @@ pub(crate) enum Measure {
     Wall,
     /// Allocated bytes: who asks for memory.
     Alloc,
+    /// Time spent waiting for locks: who stands in whose way.
+    Lock,
 }
 
 impl Measure {
-    const ALL: [Measure; 3] = [Measure::Cpu, Measure::Wall, Measure::Alloc];
+    const ALL: [Measure; 4] = [Measure::Cpu, Measure::Wall, Measure::Alloc, Measure::Lock];
 
     /// As in the path of the admin plane.
     pub(crate) fn as_str(self) -> &'static str {
@@ -70,6 +75,7 @@ impl Measure {
             Measure::Cpu => "cpu",
             Measure::Wall => "wall",
             Measure::Alloc => "alloc",
+            Measure::Lock => "lock",
         }
     }
 
@@ -80,7 +86,7 @@ impl Measure {
 
     /// Do samples come from our own code, with an amount, instead of from a signal?
     fn is_hooked(self) -> bool {
-        matches!(self, Measure::Alloc)
+        matches!(self, Measure::Alloc | Measure::Lock)
     }
 
     /// What a profile counts, the usual unit first.
@@ -88,15 +94,21 @@ impl Measure {
         match self {
             Measure::Cpu | Measure::Wall => &[Unit::Samples],
             Measure::Alloc => &[Unit::Bytes, Unit::Objects],
+            Measure::Lock => &[Unit::Us, Unit::Waits],
         }
     }
 
     /// What one sample with `amount` stands for, in `unit`.
     fn estimate(self, unit: Unit, amount: u64) -> f64 {
-        match (self, unit) {
-            (Measure::Alloc, Unit::Objects) => stride::weight(amount, alloc::BYTES_PER_SAMPLE),
-            (Measure::Alloc, _) => amount as f64 * stride::weight(amount, alloc::BYTES_PER_SAMPLE),
-            (Measure::Cpu | Measure::Wall, _) => 1.0,
+        let weight = match self {
+            Measure::Cpu | Measure::Wall => 1.0,
+            Measure::Alloc => stride::weight(amount, alloc::BYTES_PER_SAMPLE),
+            Measure::Lock => stride::weight(amount, lock::NS_PER_SAMPLE),
+        };
+        match unit {
+            Unit::Samples | Unit::Objects | Unit::Waits => weight,
+            Unit::Bytes => amount as f64 * weight,
+            Unit::Us => amount as f64 / 1e3 * weight,
         }
     }
 }
@@ -107,6 +119,8 @@ pub(crate) enum Unit {
     Samples,
     Bytes,
     Objects,
+    Us,
+    Waits,
 }
 
 impl Unit {
@@ -116,6 +130,8 @@ impl Unit {
             Unit::Samples => "samples",
             Unit::Bytes => "bytes",
             Unit::Objects => "objects",
+            Unit::Us => "us",
+            Unit::Waits => "waits",
         }
     }
 }
@@ -196,7 +212,7 @@ pub(crate) fn capture(measure: Measure, unit: Unit, length: Duration) -> Result<
     let pause = match measure {
         Measure::Cpu => LOOK,
         Measure::Wall => period,
-        Measure::Alloc => LOOK_HOOKS,
+        Measure::Alloc | Measure::Lock => LOOK_HOOKS,
     };
     loop {
         let left = until.saturating_duration_since(Instant::now());

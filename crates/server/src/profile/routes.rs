@@ -1,4 +1,4 @@
-//! `/debug/profile/{cpu|wall|alloc}`: profiles over the admin port.
+//! `/debug/profile/{cpu|wall|alloc|lock}`: profiles over the admin port.
 //!
 //! ```text
 //! GET /debug/profile/cpu?seconds=10&format=svg     image/svg+xml, interactive
@@ -135,7 +135,10 @@ fn written(profile: &Profile, measure: Measure, asked: Asked) -> String {
             let look = Look {
                 id: "profile",
                 title: &title,
-                unit: asked.unit.as_str(),
+                unit: match asked.unit {
+                    Unit::Us => "µs",
+                    unit => unit.as_str(),
+                },
             };
             dendra_flame::standalone(&dendra_flame::graph(&profile.stacks, look))
         }

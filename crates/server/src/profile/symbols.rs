@@ -26,9 +26,19 @@ const HOOKS: [&str; 7] = [
     "__rust",
 ];
 
-fn is_hook(name: &str) -> bool {
-    let name = name.trim_start_matches('<');
-    HOOKS.iter().any(|hook| name.starts_with(hook))
+/// How many of the innermost frames are a hook and the way into it. Inlined functions have short names, so what
+/// stands in front of the outermost frame that is certainly ours is ours, too, and a `hold` right behind it.
+fn hook_frames(names: &[&str]) -> usize {
+    const FRAMES_MAX: usize = 12;
+    let is_hook = |name: &str| {
+        let name = name.trim_start_matches('<');
+        HOOKS.iter().any(|hook| name.starts_with(hook))
+    };
+    let near = &names[..names.len().min(FRAMES_MAX)];
+    let ours = near.iter().rposition(|name| is_hook(name));
+    let ours = ours.map_or(0, |last| last + 1);
+    let is_hold = |name: &&str| *name == "hold" || name.starts_with("hold<");
+    ours + usize::from(names.get(ours).is_some_and(is_hold))
 }
 
 /// Names stacks as `slots.rs` holds them: kind, program counter, return addresses outwards.
@@ -62,8 +72,7 @@ pub(crate) fn name(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> Stack
             names.truncate(floor);
         }
         if measure.is_hooked() {
-            let hooks = names.iter().take_while(|name| is_hook(name)).count();
-            names.drain(..hooks);
+            names.drain(..hook_frames(&names));
         }
         let kind = Kind::of(*kind).map_or("unknown", Kind::as_str);
         stacks.add(std::iter::once(kind).chain(names.into_iter().rev()), *count);
@@ -88,4 +97,31 @@ fn resolve(table: &Table, address: usize) -> Vec<String> {
         names.push("[unknown]".to_owned());
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hook_and_the_way_into_it_are_cut_and_nothing_else() {
+        let allocated = [
+            "dendra_server::profile::alloc::note_watched",
+            "note",
+            "realloc<mimalloc::MiMalloc>",
+            "__rustc::__rust_realloc",
+            "<alloc::raw_vec::RawVecInner>::finish_grow",
+            "dendra_engine::batch::Batch::push",
+        ];
+        assert_eq!(hook_frames(&allocated), 4);
+        let waited = [
+            "dendra_server::profile::lock::watched",
+            "dendra_server::profile::lock::Lock<T>::wait",
+            "hold<alloc::vec::Vec<u8>>",
+            "dendra_server::mailbox::Mailbox::post_all",
+        ];
+        assert_eq!(hook_frames(&waited), 3);
+        assert_eq!(hook_frames(&["main", "hold_back"]), 0);
+        assert_eq!(hook_frames(&[]), 0);
+    }
 }

@@ -258,3 +258,92 @@ fn captures_begin_and_end_under_allocating_threads_without_harm() {
         stop.store(true, Ordering::Relaxed);
     });
 }
+
+/// Profiles three workers that take one lock in turn and hold it for a while.
+fn while_contended(unit: Unit, hold: fn(&Lock<u64>) -> std::sync::MutexGuard<'_, u64>) -> Profile {
+    let _turn = ORDER.lock().expect("no test of these panics inside");
+    let stop = AtomicBool::new(false);
+    let lock = Lock::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let _seat = register(Kind::Worker);
+                while !stop.load(Ordering::Relaxed) {
+                    let mut held = hold(&lock);
+                    // Long enough that the others come meanwhile.
+                    let until = Instant::now() + Duration::from_micros(500);
+                    while Instant::now() < until {
+                        *held = black_box(*held + 1);
+                    }
+                }
+            });
+        }
+        let profile = capture(Measure::Lock, unit, Duration::from_millis(400));
+        stop.store(true, Ordering::Relaxed);
+        profile.expect("nobody else captures")
+    })
+}
+
+#[inline(never)]
+fn queue_up_on_purpose(lock: &Lock<u64>) -> std::sync::MutexGuard<'_, u64> {
+    let guard = lock.hold();
+    black_box(&guard);
+    guard
+}
+
+#[test]
+fn time_waited_for_a_lock_is_at_the_function_that_waited() {
+    let profile = while_contended(Unit::Us, queue_up_on_purpose);
+    let folded = profile.stacks.to_folded();
+    let waited_us = samples_of(&profile, "worker", "queue_up_on_purpose");
+    // Two of three threads wait at any moment, as far as the machine lets them run.
+    assert!(
+        (50_000..=1_300_000).contains(&waited_us),
+        "{waited_us} µs: {folded}"
+    );
+    let leaf = folded
+        .lines()
+        .find(|line| line.contains("queue_up_on_purpose"));
+    let leaf = leaf.and_then(|line| line.rsplit(';').next());
+    let leaf = leaf.unwrap_or_default();
+    assert!(
+        leaf.contains("queue_up_on_purpose"),
+        "the waiter is innermost: {folded}"
+    );
+}
+
+#[test]
+fn a_free_lock_is_in_no_profile_and_reads_no_clock() {
+    let work = || {
+        let lock = Lock::new(1);
+        for _ in 0..1000 {
+            black_box(*queue_up_on_purpose(&lock));
+        }
+    };
+    let (profile, rounds) = while_captured(Measure::Lock, Unit::Waits, Kind::Worker, work);
+    assert!(rounds > 10, "{rounds}");
+    assert_eq!(
+        profile.stacks.samples(),
+        0,
+        "{}",
+        profile.stacks.to_folded()
+    );
+}
+
+#[test]
+fn a_wait_inside_of_the_engine_is_seen_by_its_observer() {
+    let _turn = ORDER.lock().expect("no test of these panics inside");
+    let _seat = register(Kind::Flush);
+    let mut waits = 0;
+    watched(&mut || waits += 1);
+    assert_eq!(waits, 1, "while nobody looks it is just done");
+    let sampler = Sampler::start(Measure::Lock, 1).expect("a hook needs nothing of the system");
+    watched(&mut || {
+        waits += 1;
+        std::thread::park_timeout(Duration::from_millis(20));
+    });
+    let mut seen = Vec::new();
+    sampler.stop(|_, ns| seen.push(ns));
+    assert_eq!(waits, 2);
+    assert!(seen.len() == 1 && seen[0] > 1_000_000, "{seen:?}");
+}
