@@ -13,7 +13,7 @@
 //!    holds it, so that its author can still be told.
 //!
 //! Not here: when records change (`protocol.rs`).
-//! See: docs/format/cell.md, docs/consistency.md.
+//! See: docs/format/cluster.md, docs/consistency.md.
 
 use dendra_base::peer::{ANCESTORS, Ballot, Proposal};
 use dendra_base::{Cell, CellRef, Key, Kind, Version};
