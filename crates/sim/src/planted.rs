@@ -23,13 +23,11 @@ pub enum ShellBug {
     DamagedIsAbsent,
     /// Guards of the log are not looked at.
     GuardIgnored,
-    /// An answer to a question of an earlier life is handed to the next one.
-    AnswerOfAnotherLife,
 }
 
 impl ShellBug {
     /// Every one.
-    pub const ALL: [ShellBug; 8] = [
+    pub const ALL: [ShellBug; 7] = [
         ShellBug::DirtyRead,
         ShellBug::AnswerBeforeSync,
         ShellBug::FloorIgnored,
@@ -37,6 +35,5 @@ impl ShellBug {
         ShellBug::OldImage,
         ShellBug::DamagedIsAbsent,
         ShellBug::GuardIgnored,
-        ShellBug::AnswerOfAnotherLife,
     ];
 }

@@ -21,6 +21,13 @@ enum Planted {
 /// Seeds that are tried for one bug.
 const SEEDS_MAX: u64 = 6_000;
 
+/// Seeds that found a bug late: tried first, so that the test takes seconds. With `PLANTED_FROM_ZERO`
+/// set they are not, and the table tells how many seeds a bug takes.
+const KNOWN: [u64; 9] = [98, 114, 150, 226, 242, 249, 862, 1052, 1615];
+
+/// Breaks no promise: hints are only quicker than the reads that repair as well.
+const UNPROMISED: Bug = Bug::HintDroppedEarly;
+
 #[derive(Debug)]
 struct Found {
     bug: Planted,
@@ -38,13 +45,27 @@ fn find(bug: Planted) -> Found {
             None
         }
     };
-    let by = (0..SEEDS_MAX).find_map(|seed| {
+    let known: &[u64] = match std::env::var_os("PLANTED_FROM_ZERO") {
+        Some(_) => &[],
+        None => &KNOWN,
+    };
+    // Most bugs are found at once; only then the late ones, and then one by one.
+    let seeds = (0..32).chain(known.iter().copied()).chain(32..SEEDS_MAX);
+    let by = seeds.into_iter().find_map(|seed| {
         let failure = run_seed(seed, shell)?;
         Some((seed, failure.violation.rule))
     });
     plant(None);
     let took = started.elapsed();
     Found { bug, by, took }
+}
+
+#[test]
+fn what_finds_a_planted_bug_finds_nothing_without_one() {
+    for seed in (0..100).chain(KNOWN) {
+        let failure = run_seed(seed, None);
+        assert!(failure.is_none(), "{failure:?}");
+    }
 }
 
 #[test]
@@ -57,7 +78,8 @@ fn every_planted_bug_is_found() {
             .is_none_or(|name| format!("{bug:?}").contains(name))
     };
     let shell = ShellBug::ALL.into_iter().map(Planted::Shell);
-    let node = Bug::ALL.into_iter().map(Planted::Node);
+    let node = Bug::ALL.into_iter().filter(|bug| *bug != UNPROMISED);
+    let node = node.map(Planted::Node);
     let bugs: Vec<Planted> = shell.chain(node).filter(is_wanted).collect();
     let next = AtomicUsize::new(0);
     let found: Mutex<Vec<Found>> = Mutex::new(Vec::new());

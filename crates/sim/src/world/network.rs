@@ -16,7 +16,6 @@ use super::clients::{key_name, value_bytes};
 use super::{Happening, World};
 use crate::check::Rule;
 use crate::plan::link_bit;
-use crate::planted::ShellBug;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Stamp};
 use dendra_base::{CellRef, Key, Version};
@@ -196,8 +195,7 @@ impl World<'_> {
                 self.question_arrives(to, asker, question);
             }
             Message::Answer { id, answer } => {
-                let is_same_life = self.members[to].incarnation == incarnation;
-                if is_same_life || self.has_bug(ShellBug::AnswerOfAnotherLife) {
+                if self.members[to].incarnation == incarnation {
                     self.give(to, lane, Event::Answered { member, id, answer });
                 }
             }
