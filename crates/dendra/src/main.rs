@@ -29,6 +29,7 @@ mod load;
 mod logs;
 mod ops;
 mod profile;
+mod ring;
 mod scan;
 mod serve;
 
@@ -93,6 +94,7 @@ fn run(cli: &Cli, console: Console) -> Outcome {
         Command::Load(args) => runtime()?.block_on(load::load(args, console)),
         Command::Bench(args) => bench::bench(args, console),
         Command::Profile(args) => client_command(profile::profile(args, console)),
+        Command::Ring(args) => ring::ring(args),
         Command::Check(args) => check::check(args, console),
         Command::Dump(args) => check::dump(args),
         Command::Config {
