@@ -1,21 +1,35 @@
-# To look at the report with one's own eyes: never a part of `make test`.
+# The lab: measurements that need a machine of their own, and the report in a browser. Never a part of `make test`.
+# Options go through LAB: make study-pool LAB="--seconds 1 --out runs"
 
-REPORT_LOOK ?= target/report-look
-CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
-CHROMIUM_FLAGS = --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
-  --disable-background-networking --disable-component-update --disable-sync --hide-scrollbars \
-  --user-data-dir='$(REPORT_LOOK)/browser'
+.PHONY: bench report-look lab-check lab-others lab-others-setup study-pool study-connections
 
-.PHONY: report-look
-## report-look: draw a sample report and, when chromium is there, screenshots and a print of it
+## bench: measure PUT and GET of a fresh node in two minutes; pages in runs/
+bench:
+	$(CARGO) xtask bench $(LAB)
+
+## report-look: draw a sample report and look at it in a headless chromium; pictures in target/report-look
 report-look:
-	@$(CARGO) run --quiet -p dendra-lab --example report_sample -- '$(REPORT_LOOK)'
-ifeq ($(CHROMIUM),)
-	@echo 'No chromium here: open $(REPORT_LOOK)/run.html in a browser, or install chromium (apt-get install chromium) for screenshots.'
-else
-	@for page in run invalid compare; do \
-	  '$(CHROMIUM)' $(CHROMIUM_FLAGS) --window-size=1440,900 --screenshot='$(REPORT_LOOK)/'$$page.png "file://$(abspath $(REPORT_LOOK))/$$page.html" 2>/dev/null && \
-	  '$(CHROMIUM)' $(CHROMIUM_FLAGS) --no-pdf-header-footer --print-to-pdf='$(REPORT_LOOK)/'$$page.pdf "file://$(abspath $(REPORT_LOOK))/$$page.html" 2>/dev/null && \
-	  echo "$(REPORT_LOOK)/$$page.png and .pdf" || exit 1; \
-	done
-endif
+	@$(CARGO) run --quiet -p dendra-lab --example report_sample -- target/report-look
+	$(CARGO) xtask report-look
+
+## lab-check: the instrument beside wrk, oha and k6 (installed when missing); report in docs/lab
+lab-check:
+	$(CARGO) xtask lab-check $(LAB)
+
+## lab-others: nginx and redis behind webdis, measured by templates; report in docs/lab
+lab-others:
+	$(CARGO) xtask lab-others $(LAB)
+
+## lab-others-setup: install nginx, redis and webdis from Debian, as root, and leave no service running
+lab-others-setup:
+	apt-get update
+	apt-get install --yes --no-install-recommends nginx-light redis-server webdis
+	if [ -d /run/systemd/system ]; then systemctl disable --now nginx redis-server webdis; fi
+
+## study-pool: what workers and queue of the store pool do, inline against pool; report in docs/lab
+study-pool:
+	$(CARGO) xtask study-pool $(LAB)
+
+## study-connections: 1 to 1024 connections, where the time goes; report in docs/lab
+study-connections:
+	$(CARGO) xtask study-connections $(LAB)

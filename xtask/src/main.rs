@@ -4,6 +4,8 @@
 //! ci      everything that must hold before a change is merged      what `make test` runs
 //! tidy    the rules of the house that no compiler knows            seconds
 //! demo    a real tree, a real node, a real kill                    what `make demo` runs
+//! report-look     pages of the lab in a real browser                seconds
+//! bench, lab-check, lab-others, study-pool, study-connections      measurements, `lab.mk`
 //! ```
 //!
 //! Invariants
@@ -15,6 +17,8 @@
 
 mod ci;
 mod demo;
+mod lab;
+mod look;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -26,6 +30,14 @@ usage: cargo xtask <task>
   ci      format, lints, tidy, documents, tests, release build
   tidy    import table, module headers, file lengths, banned calls, links
   demo    load a real file tree, kill the node, prove that nothing is lost
+  report-look [PAGE…]   pages of the lab in a headless chromium, and pictures of them
+
+  bench               PUT and GET of a fresh node, as pages in runs/
+  lab-check           the instrument beside wrk, oha and k6; report under docs/lab
+  lab-others          nginx and redis behind webdis, by templates; report under docs/lab
+  study-pool          workers and queue of the store pool; report under docs/lab
+  study-connections   1 to 1024 connections; report under docs/lab
+      [--seconds N] [--binary FILE] [--out FOLDER] [--date YYYY-MM-DD]
 ";
 
 fn main() -> ExitCode {
@@ -40,6 +52,11 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(&root),
         ["tidy"] => tidy::run(&root),
         ["demo"] => demo::run(&root),
+        [
+            name @ ("bench" | "lab-check" | "lab-others" | "study-pool" | "study-connections"),
+            ..,
+        ] => lab::run(&root, name, &arguments[1..]),
+        ["report-look", ..] => look::run(&root, &arguments[1..]),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             true

@@ -172,3 +172,25 @@ fn a_frozen_server_shows_in_every_request_that_was_due() {
     let slow = tally.latency_ns.count_between(100_000_000, 60_000_000_000);
     assert!(slow >= 150, "{slow} requests saw more than 100 ms");
 }
+
+#[test]
+fn a_pause_of_the_generator_is_not_the_silence_of_the_server() {
+    let start = Instant::now();
+    let mut silence = Silence::new(start);
+    let paused = start + Duration::from_secs(60);
+    silence
+        .look(paused, false)
+        .expect("nobody looked for a minute");
+    let mut now = paused;
+    // Looking all the time, ten seconds are ten seconds.
+    let outcome = (0..200).try_for_each(|_| {
+        now += Duration::from_millis(60);
+        silence.look(now, false)
+    });
+    assert!(outcome.is_err(), "{:?} of silence", now - paused);
+    assert!(now - paused < Duration::from_secs(12));
+    silence.look(now, true).expect("it was heard");
+    silence
+        .look(now + LOOK_MAX, false)
+        .expect("and counts from there");
+}

@@ -98,6 +98,9 @@ impl Ballot {
     pub const ZERO: Ballot = Ballot { hlc: 0, origin: 0 };
 }
 
+/// How many authors a proposal remembers: as many rivals as can get through while one of them rests.
+pub const ANCESTORS: usize = 3;
+
 /// A cell that somebody wants to become the next one, and under which ballot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
@@ -107,6 +110,9 @@ pub struct Proposal {
     /// Rivals on one base propose the same version, perhaps of the same value; only this tells them
     /// apart.
     pub author: Ballot,
+    /// Authors of the version that it builds on, of the one before that, and so on; `ZERO` where
+    /// that is not known. Somebody who comes late still learns whether the own proposal won.
+    pub ancestors: [Ballot; ANCESTORS],
     /// The cell, with the version that it will have.
     pub cell: Cell,
 }

@@ -349,7 +349,7 @@ fn setup(args: &Bench) -> Result<Setup, String> {
         tool: Tool {
             name: "dendra bench".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: option_env!("DENDRA_COMMIT").map(str::to_owned),
+            commit: Some(env!("DENDRA_BUILT_FROM").to_owned()),
         },
     })
 }

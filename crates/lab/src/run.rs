@@ -80,7 +80,7 @@ pub struct Tool {
     pub name: String,
     /// Version of the program.
     pub version: String,
-    /// Commit it was built from, when known; ends in `+` when there were local changes.
+    /// Commit it was built from, ending in `+` when the sources differed from it; `unknown` without git.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
 }

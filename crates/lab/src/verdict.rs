@@ -24,10 +24,10 @@ pub fn judge(mode: Mode, sent: u64, generator: &Generator) -> Verdict {
     if mode == Mode::Open && missed_share > MISSED_SHARE_MAX {
         let p99_ms = generator.send_lag.percentiles_us.get("p99").unwrap_or(&0.0) / 1000.0;
         return fault(format!(
-            "{:.1} % of the requests left more than {:.0} us late (send lag p99 {p99_ms:.2} ms); \
+            "{:.1} % of the requests left more than {} ms late (send lag p99 {p99_ms:.2} ms); \
              lower --rate, add --threads, or give it processors of its own",
             missed_share * 100.0,
-            generator.send_lag_limit_us
+            generator.send_lag_limit_us / 1000.0
         ));
     }
     if generator.busiest_share > BUSY_SHARE_MAX {

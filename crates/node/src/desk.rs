@@ -20,7 +20,7 @@ use crate::health::Health;
 use crate::hints::HintRoom;
 use crate::hlc::Hlc;
 use crate::ledger::Ledger;
-use crate::limits::{PEER_ASKS_MAX, REPLICA_JOBS_MAX};
+use crate::limits::{ORDERS_MAX, PEER_ASKS_MAX, REPLICA_JOBS_MAX};
 use crate::member::MemberIndex;
 use crate::node::NodeConfig;
 use crate::planted::{Bug, is_planted};
@@ -155,13 +155,16 @@ impl Desk {
         deadline_us: u64,
     ) {
         if member == self.me {
+            if self.orders.len() >= ORDERS_MAX {
+                self.refuse(purpose);
+                return;
+            }
             replica::begin(self, turn, Requester::Own(purpose), ask, deadline_us);
             return;
         }
         let open = &mut self.open_asks[member.at()];
         if !self.health.is_up(member) || *open >= PEER_ASKS_MAX {
-            self.inbox
-                .push_back((purpose, Answer::Refused(Refused::Busy)));
+            self.refuse(purpose);
             return;
         }
         *open += 1;
@@ -185,6 +188,12 @@ impl Desk {
             },
             ask,
         });
+    }
+
+    /// A question that does not leave is answered here.
+    fn refuse(&mut self, purpose: Purpose) {
+        let answer = Answer::Refused(Refused::Busy);
+        self.inbox.push_back((purpose, answer));
     }
 
     /// The open question that an answer of `member` is for.

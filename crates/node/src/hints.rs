@@ -14,11 +14,13 @@
 //! 4. One loop of a member delivers, one member after the other, a few writes at a time.
 //!
 //! Not here: which owners confirmed (`coordinator/write.rs`).
-//! See: docs/consistency.md, docs/overload.md.
+//! See: docs/format/cluster.md, docs/consistency.md, docs/overload.md.
 
 use crate::desk::{Desk, Order, Purpose, Turn};
 use crate::ledger::NEVER;
-use crate::limits::{HINT_PAGE_BYTES_MAX, HINT_PAUSE_US, HINT_TIMEOUT_US, HINT_WINDOW_MAX};
+use crate::limits::{
+    HINT_PAGE_BYTES_MAX, HINT_PAUSE_US, HINT_TIMEOUT_US, HINT_WINDOW_MAX, ORDERS_MAX,
+};
 use crate::member::MemberIndex;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
@@ -120,7 +122,8 @@ pub(crate) fn keep(
     cell: &Cell,
 ) {
     let room = &desk.hints;
-    if raw_key.len() + MEMBER_BYTES > KEY_BYTES_MAX {
+    let is_crowded = desk.orders.len() >= ORDERS_MAX;
+    if is_crowded || raw_key.len() + MEMBER_BYTES > KEY_BYTES_MAX {
         room.dropped.fetch_add(1, Ordering::Relaxed);
         return;
     }

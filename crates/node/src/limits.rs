@@ -51,13 +51,17 @@ pub const HOST_BYTES_MAX: usize = 253;
 /// Operations of clients that one loop has under way: more than the request gate lets in.
 pub const OPERATIONS_MAX: usize = 16_384;
 
-/// Questions to one peer that are open on one loop. As many operations as a loop may have, each
-/// with one question to each owner; beyond that the peer is not keeping up.
-pub const PEER_ASKS_MAX: u32 = 16_384;
+/// Questions to one peer that are open on one loop: half as many as there may be operations, each with
+/// one question to each owner. Beyond that the peer is not keeping up.
+pub const PEER_ASKS_MAX: u32 = 8_192;
 
 /// Questions of all peers that one loop works on. A store that is slower than its peers ask answers
 /// `Busy`, and the others do the work.
 pub const REPLICA_JOBS_MAX: usize = 16_384;
+
+/// Orders to the own store that one loop has open, those of peers included: what operations want, and
+/// what they left behind. Beyond it the own store counts as not answering.
+pub const ORDERS_MAX: usize = 65_536;
 
 /// How often a promise or an acceptance is tried again because another one for the same key came
 /// in between. Each try that fails means that somebody else got through.
@@ -105,7 +109,10 @@ pub const SCAN_PATIENCE_US: u64 = 50_000;
 
 const _: () = assert!(BACK_OFF_US_MIN <= BACK_OFF_US_MAX && HEDGE_US_MIN <= HEDGE_US_MAX);
 const _: () = assert!(
-    OPERATIONS_MAX + REPLICA_JOBS_MAX < 1 << 20 && PEER_ASKS_MAX < 1 << 20,
+    OPERATIONS_MAX < 1 << 20
+        && REPLICA_JOBS_MAX < ORDERS_MAX
+        && ORDERS_MAX + REPLICA_JOBS_MAX < 1 << 20
+        && MEMBERS_MAX * (PEER_ASKS_MAX as usize) < 1 << 20,
     "a ledger's slots have 20 bits"
 );
 const _: () = assert!(CEILING_LEFT_MS_MIN < CEILING_STEP_MS);

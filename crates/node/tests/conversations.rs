@@ -740,7 +740,12 @@ fn conversations_are_what_the_scripts_say() {
 
 #[test]
 fn planted_bugs_that_the_twin_cannot_show_change_a_conversation() {
-    for bug in [Bug::NoFence, Bug::HintDroppedEarly] {
+    let bugs = [
+        Bug::NoFence,
+        Bug::HintDroppedEarly,
+        Bug::ProbeServesLaterOperations,
+    ];
+    for bug in bugs {
         plant(Some(bug));
         let is_noticed = scripts().iter().any(|(_, script)| play(script) != *script);
         plant(None);

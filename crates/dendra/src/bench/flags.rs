@@ -193,26 +193,27 @@ pub(crate) struct Compare {
 }
 
 const PURPOSE: &str = "\
-Sends what the workload says when the schedule says, and writes down what became of every request.
-Any HTTP/1.1 server can be the target. The generator needs Linux 5.11 or later.";
+Sends what the workload says when the schedule says, and writes down what became of every
+request. Any HTTP/1.1 server can be the target. The generator needs Linux 5.11 or later.";
 
 const MANUAL: &str = "\
 What the figures are
-  Latency counts from the instant at which a request was due by the plan, not from when it could be
-  sent: a server that stalls for a second shows it. Service time, from the send, stands beside it.
-  Requests that were given up are in the response time with what they had waited; refused ones (429,
-  503, 507) and failed ones stand apart. A get of a key that is not there is a miss: write the keys
-  first (--preload) or look at the share of misses.
+  Latency counts from the instant at which a request was due by the plan, not from when it
+  could be sent: a server that stalls for a second shows it. Service time, from the send,
+  stands beside it. Requests that were given up are in the response time with what they had
+  waited; refused ones (429, 503, 507) and failed ones stand apart. A get of a key that is
+  not there is a miss: write the keys first (--preload) or look at the share of misses.
 
 When not to believe them
-  The generator watches itself. When more than 1 % of the requests left over 1 ms late, or one of its
-  threads had no time left, the verdict says that it was the bottleneck and the exit code is 6: give it
-  more --threads, its own cores, or a lower rate. A rate that the store cannot hold has no latency worth
-  the name: find the rate that it can (--find-max), and look below it.
+  The generator watches itself. When more than 1 % of the requests left over 1 ms late, or
+  one of its threads had no time left, the verdict says that it was the bottleneck and the
+  exit code is 6: give it more --threads, its own cores, or a lower rate. A rate that the
+  store cannot hold has no latency worth the name: find the rate that it can (--find-max),
+  and look below it.
 
 Rates          30000, 30k · steps:1000@10s,2000@10s · ramp:1000..9000 · burst:1000,20000@1s/10s
 Times          500ms, 10s, 2m, 1h; a number alone is seconds
-Objectives     p50, p99, p99.9 …<TIME · mean<TIME · max<TIME · errors<SHARE% · misses<SHARE%, with commas
+Objectives     p50<TIME, p99.9<TIME … · mean<TIME · max<TIME · errors<SHARE% · misses<SHARE%
 
 Examples
   dendra bench --workload put --rate 30k --duration 60s --keys 1000000 --out runs/today
@@ -225,19 +226,20 @@ Examples
          --body-template '{\"key\":\"{key_base64}\",\"value\":\"{value_base64}\"}'
   dendra bench compare runs/before runs/after
 
-Exit codes: 0 done · 1 the record cannot be written, or no rate held the objective · 2 unusable options ·
-5 the target is down, or answered nothing · 6 the generator was the bottleneck · 130 cut by Ctrl-C (the
-record is written).";
+Exit codes: 0 done · 1 the record cannot be written, or no rate held the objective · 2
+unusable options · 5 the target is down, or answered nothing · 6 the generator was the
+bottleneck · 130 cut by Ctrl-C (the record is written).";
 
 const COMPARE_MANUAL: &str = "\
-A side is one thing that was measured, with its repeats. A folder without a run.json whose subfolders
-have one is a side, and then every RUN is a side of its own, named as it was given. Otherwise runs with
-the same command (apart from --out and --seed), target and versions are repeats of one side; when all
-are the same, each run is a side. The first side is what the others are compared with.
+A side is one thing that was measured, with its repeats. A folder without a run.json whose
+subfolders have one is a side, and then every RUN is a side of its own, named as it was
+given. Otherwise runs with the same command (apart from --out and --seed), target and
+versions are repeats of one side; when all are the same, each run is a side. The first side
+is what the others are compared with.
 
-A difference counts when each side has three valid runs or more, no run of one side lies among those of
-the other, and the medians are further apart than the widest range within a side. Take the repeats of
-the sides in turns: machines drift.
+A difference counts when each side has three valid runs or more, no run of one side lies
+among those of the other, and the medians are further apart than the widest range within a
+side. Take the repeats of the sides in turns: machines drift.
 
   for i in 1 2 3; do
     dendra bench http://127.0.0.1:8081 --rate 20k --out runs/old/$i
@@ -245,5 +247,5 @@ the sides in turns: machines drift.
   done
   dendra bench compare runs/old runs/new --out compare.html
 
-Exit codes: 0 compared, whatever came out · 1 the page cannot be written · 2 a run cannot be read: it is
-not there, of another format, or no run.json · 6 a side has no valid run.";
+Exit codes: 0 compared, whatever came out · 1 the page cannot be written · 2 a run cannot be
+read: it is not there, of another format, or no run.json · 6 a side has no valid run.";

@@ -46,7 +46,7 @@ pub fn render_run(run: &Run) -> String {
         body,
         "<header><p class=\"kicker\">Dendra lab</p><h1>{}</h1><pre class=\"command\">{}</pre></header>",
         safe(&title),
-        safe(command(run))
+        unbroken(&command(run))
     )
     .expect("a string takes all text");
     body.push_str(&words::banners(run));
@@ -109,6 +109,14 @@ pub(crate) fn command(run: &Run) -> String {
         }
     };
     run.command.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// A command whose words do not break at their hyphens.
+fn unbroken(command: &str) -> String {
+    let words = command
+        .split(' ')
+        .map(|word| format!("<span>{}</span>", safe(word)));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn draw(chart: &Chart, below: &str) -> String {
@@ -257,7 +265,7 @@ fn profiles_part(run: &Run) -> String {
             .get(profile.target)
             .map_or("a server", |t| t.url.as_str());
         let caption = format!(
-            "{} of {name}, {} s from second {}",
+            "{}: {name}, {} s from second {}",
             profile_words(&profile.kind),
             significant(profile.length_s),
             significant(profile.start_s)
@@ -296,9 +304,7 @@ pub(crate) fn flame(
 pub(crate) fn profile_words(kind: &str) -> String {
     match kind {
         "cpu" => "CPU time".to_owned(),
-        "wall" => {
-            "All threads, sampled on wall time: where they work and where they wait".to_owned()
-        }
+        "wall" => "Wall time of all threads, at work and waiting".to_owned(),
         "alloc" => "Allocated bytes".to_owned(),
         "lock" => "Time spent waiting for locks".to_owned(),
         other => format!("Profile “{other}”"),

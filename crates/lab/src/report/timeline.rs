@@ -140,12 +140,12 @@ fn panel_of(
         }
         let mut joined = Vec::with_capacity(points.len());
         let mut before: Option<f64> = None;
-        // A pause between phases is a gap, not a slope.
-        let widest = points
-            .windows(2)
-            .map(|w| w[1].0 - w[0].0)
-            .fold(f64::INFINITY, f64::min)
-            * 2.5;
+        // A pause between phases is a gap, not a slope; the last sample may come early.
+        let mut steps: Vec<f64> = points.windows(2).map(|w| w[1].0 - w[0].0).collect();
+        steps.sort_by(f64::total_cmp);
+        let widest = steps
+            .get(steps.len() / 2)
+            .map_or(f64::INFINITY, |step| step * 2.5);
         for (x, y) in points {
             if before.is_some_and(|before| x - before > widest) {
                 joined.push(None);

@@ -375,9 +375,9 @@ pub(crate) fn facts(run: &Run) -> Table {
     row(
         "generator",
         format!(
-            "{} connections, {} threads, at most {} in flight on each, given up after {} ms, seed {}",
-            settings.connections,
-            settings.threads,
+            "{}, {}, at most {} in flight on each, given up after {} ms, seed {}",
+            several(settings.connections, "connection"),
+            several(settings.threads, "thread"),
             settings.pipeline,
             settings.timeout_ms,
             settings.seed
@@ -417,4 +417,9 @@ pub(crate) fn facts(run: &Run) -> Table {
         format!("{}, kernel {}", machine.system, machine.kernel),
     );
     table
+}
+
+fn several(count: u32, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }

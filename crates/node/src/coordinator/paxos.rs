@@ -28,7 +28,7 @@ use crate::limits::{BACK_OFF_US_MAX, BACK_OFF_US_MIN};
 use crate::outcome::{Known, Outcome};
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
-use dendra_base::peer::{Answer, Ask, Ballot, Condition, Proposal};
+use dendra_base::peer::{ANCESTORS, Answer, Ask, Ballot, Condition, Proposal};
 use dendra_base::{Cell, Version};
 
 /// What a conditional write knows beside its operation.
@@ -52,7 +52,15 @@ pub(crate) struct Paxos {
 #[derive(Clone, Copy, Debug)]
 struct Own {
     author: Ballot,
+    ancestors: [Ballot; ANCESTORS],
     version: Version,
+}
+
+/// What became of the own proposal.
+enum Fortune {
+    Won,
+    Lost,
+    Unknown,
 }
 
 impl Paxos {
@@ -81,6 +89,39 @@ impl Paxos {
     /// May the own proposal be the one that is chosen?
     pub(crate) fn may_be_chosen(&self) -> bool {
         self.own.is_some()
+    }
+
+    /// What became of the own proposal, now that a majority knows `base`, its version or a newer one?
+    ///
+    /// The majority that accepted the base has one among those who promised: of the proposals with
+    /// its version the highest is the one that won, and names the authors before it.
+    fn fortune(&self, own: Own, base: Version) -> Fortune {
+        let is_of_one_line = (own.version.hlc, own.version.origin) == (base.hlc, base.origin);
+        let Some(winner) = self.highest(|version| version == base) else {
+            return Fortune::Unknown;
+        };
+        let author = match base.rmw.wrapping_sub(own.version.rmw) {
+            _ if !is_of_one_line => Ballot::ZERO,
+            0 => winner.author,
+            later => {
+                let at = later as usize - 1;
+                winner.ancestors.get(at).copied().unwrap_or_default()
+            }
+        };
+        match author {
+            Ballot::ZERO => Fortune::Unknown,
+            author if author == own.author => Fortune::Won,
+            _ => Fortune::Lost,
+        }
+    }
+
+    /// The authors that a proposal on `base` remembers.
+    fn line_of(&self, base: Version) -> [Ballot; ANCESTORS] {
+        let Some(winner) = self.highest(|version| version == base) else {
+            return [Ballot::ZERO; ANCESTORS];
+        };
+        let [first, second, _] = winner.ancestors;
+        [winner.author, first, second]
     }
 
     /// The proposal of the highest ballot among those that `wanted` lets pass.
@@ -189,34 +230,34 @@ impl Op {
             .map(|cell| cell.version);
         let paxos = self.paxos_mut();
         let open = paxos.highest(|version| version > base).cloned();
-        if let Some(open) = open.filter(|_| !is_planted(Bug::ForgetForeignProposal)) {
-            let mut cell = open.cell;
+        if let Some(mut open) = open.filter(|_| !is_planted(Bug::ForgetForeignProposal)) {
             if is_planted(Bug::FinishUnderNewVersion) {
-                cell.version = cell.version.successor();
+                open.cell.version = open.cell.version.successor();
             }
-            return self.propose(desk, turn, open.author, cell);
+            return self.propose(desk, turn, open);
         }
         if let Some(own) = paxos.own {
             if own.version > base {
                 // Nobody of a majority accepted it, and nothing newer came: it is proposed again.
-                let cell = paxos.own_cell(own.version);
-                return self.propose(desk, turn, own.author, cell);
+                let proposal = paxos.own_proposal(own);
+                return self.propose(desk, turn, proposal);
             }
-            let winner = paxos.highest(|version| version == own.version);
-            let winner = winner.map(|winner| winner.author);
-            let is_decided = own.version == base;
-            let is_won =
-                is_decided && (winner == Some(own.author) || is_planted(Bug::WinnerByVersionAlone));
-            if is_won {
-                self.cell = Some(paxos.own_cell(own.version));
-                return self.send_write(desk, turn);
+            let fortune = match paxos.fortune(own, base) {
+                _ if is_planted(Bug::WinnerByVersionAlone) && own.version == base => Fortune::Won,
+                fortune => fortune,
+            };
+            match fortune {
+                Fortune::Won => {
+                    self.cell = Some(paxos.own_proposal(own).cell);
+                    return self.send_write(desk, turn);
+                }
+                // Its version is a rival's, for ever: the own proposal never happened.
+                Fortune::Lost => paxos.own = None,
+                Fortune::Unknown => {
+                    self.fail(turn, Known::Unknown);
+                    return Fate::Over;
+                }
             }
-            if !is_decided || winner.is_none() {
-                self.fail(turn, Known::Unknown);
-                return Fate::Over;
-            }
-            // The version is a rival's, for ever: the own proposal never happened.
-            paxos.own = None;
         }
         if !paxos.condition.holds(live) {
             let is_settled =
@@ -228,28 +269,19 @@ impl Op {
         }
         let own = Own {
             author: paxos.ballot,
+            ancestors: paxos.line_of(base),
             version: base.successor(),
         };
-        let cell = paxos.own_cell(own.version);
         paxos.own = Some(own);
-        self.propose(desk, turn, own.author, cell)
+        let proposal = paxos.own_proposal(own);
+        self.propose(desk, turn, proposal)
     }
 
     /// Asks all owners to accept a proposal under the own ballot.
-    fn propose(
-        &mut self,
-        desk: &mut Desk,
-        turn: &mut Turn<'_>,
-        author: Ballot,
-        cell: Cell,
-    ) -> Fate {
+    fn propose(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, mut proposal: Proposal) -> Fate {
         self.begin_round(Stage::Accept);
         let paxos = self.paxos_mut();
-        let proposal = Proposal {
-            ballot: paxos.ballot,
-            author,
-            cell,
-        };
+        proposal.ballot = paxos.ballot;
         paxos.proposal = Some(proposal.clone());
         for place in self.everybody().iter() {
             let (key, proposal) = (self.key.clone(), proposal.clone());
@@ -322,10 +354,15 @@ impl Op {
 }
 
 impl Paxos {
-    fn own_cell(&self, version: Version) -> Cell {
-        Cell {
-            version,
-            ..self.value.clone()
+    fn own_proposal(&self, own: Own) -> Proposal {
+        Proposal {
+            ballot: self.ballot,
+            author: own.author,
+            ancestors: own.ancestors,
+            cell: Cell {
+                version: own.version,
+                ..self.value.clone()
+            },
         }
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! value of the cell under | Space::Protocol | raw key |
 //!   format 1 | promised: hlc 8, origin 4 |                          nothing accepted yet
-//!   format 1 | promised | ballot 12 | author 12 | encoded cell |    the proposal accepted last
+//!   format 1 | promised | ballot 12 | author 12 | ancestors 36 | encoded cell |    the proposal accepted last
 //! the cell's version: 1, 2, 3 … in its clock field, one more with every change
 //! ```
 //!
@@ -13,9 +13,9 @@
 //!    holds it, so that its author can still be told.
 //!
 //! Not here: when records change (`protocol.rs`).
-//! See: docs/format/cell.md, docs/consistency.md.
+//! See: docs/format/cluster.md, docs/consistency.md.
 
-use dendra_base::peer::{Ballot, Proposal};
+use dendra_base::peer::{ANCESTORS, Ballot, Proposal};
 use dendra_base::{Cell, CellRef, Key, Kind, Version};
 
 const FORMAT: u8 = 1;
@@ -38,6 +38,9 @@ impl Record {
         if let Some(accepted) = &self.accepted {
             put_ballot(&mut bytes, accepted.ballot);
             put_ballot(&mut bytes, accepted.author);
+            for ancestor in accepted.ancestors {
+                put_ballot(&mut bytes, ancestor);
+            }
             accepted.cell.as_ref().encode(&mut bytes);
         }
         let version = Version {
@@ -63,12 +66,17 @@ impl Record {
         }
         let ballot = take_ballot(&mut rest)?;
         let author = take_ballot(&mut rest)?;
+        let mut ancestors = [Ballot::ZERO; ANCESTORS];
+        for ancestor in &mut ancestors {
+            *ancestor = take_ballot(&mut rest)?;
+        }
         let cell = CellRef::decode(rest)?.to_owned();
         Some(Record {
             promised,
             accepted: Some(Proposal {
                 ballot,
                 author,
+                ancestors,
                 cell,
             }),
         })
@@ -125,6 +133,7 @@ mod tests {
             accepted: Some(Proposal {
                 ballot: ballot(8),
                 author: ballot(3),
+                ancestors: [ballot(2), ballot(1), Ballot::ZERO],
                 cell: CellRef::value(b"\x10k", version(5), b"v").to_owned(),
             }),
         }

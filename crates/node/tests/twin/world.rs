@@ -25,25 +25,49 @@ use std::sync::Arc;
 
 /// Everything that is common to all seeds.
 pub struct Ground {
-    /// Topologies of three and of four members, with a replication factor of three.
-    cluster: Vec<(Arc<Topology>, Arc<Ring>)>,
+    /// Topologies, and how many of ten seeds get each.
+    clusters: Vec<(u64, Arc<Topology>, Arc<Ring>)>,
 }
 
 impl Ground {
     pub fn new() -> Ground {
-        let cluster = |members: usize| {
-            let urls = ["http://a:1", "http://b:1", "http://c:1", "http://d:1"];
-            let members = urls[..members]
-                .iter()
-                .map(|url| url.parse().expect("a member"));
-            let topology = Topology::new("twin", members.collect(), 3).expect("a topology");
+        let cluster = |often: u64, members: usize, copies: u8| {
+            let urls = (0..members).map(|at| format!("http://h{at}:1"));
+            let members = urls.map(|url| url.parse().expect("a member"));
+            let topology = Topology::new("twin", members.collect(), copies).expect("a topology");
             let ring = Ring::new(&topology);
-            (Arc::new(topology), Arc::new(ring))
+            (often, Arc::new(topology), Arc::new(ring))
         };
         Ground {
-            cluster: vec![cluster(3), cluster(4)],
+            clusters: vec![
+                cluster(5, 3, 3),
+                cluster(2, 4, 3),
+                cluster(1, 2, 1),
+                cluster(1, 3, 2),
+                cluster(1, 5, 5),
+            ],
         }
     }
+
+    fn draw(&self, prng: &mut Prng) -> (Arc<Topology>, Arc<Ring>) {
+        let mut number = prng.below(self.clusters.iter().map(|(often, _, _)| often).sum());
+        for (often, topology, ring) in &self.clusters {
+            if number < *often {
+                return (Arc::clone(topology), Arc::clone(ring));
+            }
+            number -= often;
+        }
+        unreachable!("the number is below the sum")
+    }
+}
+
+/// How the world treats its nodes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// Nothing is lost, late, wrong or down.
+    Fair,
+    /// Anything that is drawn.
+    Foul,
 }
 
 /// What a run showed.
@@ -55,6 +79,8 @@ pub struct Run {
     pub events: u64,
     pub outcomes: u64,
     pub unknown: u64,
+    /// Operations that failed and changed nothing.
+    pub failed: u64,
 }
 
 enum What {
@@ -150,6 +176,11 @@ pub struct World {
     sites: Vec<Site>,
     clients: Vec<Client>,
     ack: u32,
+    copies: u32,
+    /// The shortest deadline.
+    patience: u64,
+    /// Clients speak to so many members.
+    doors: u64,
     loss: u64,
     repeat: u64,
     tail: u64,
@@ -169,8 +200,8 @@ pub struct World {
 const COMMON: &[u8] = b"mine";
 
 impl World {
-    pub fn run(ground: &Ground, seed: u64) -> Run {
-        let mut world = World::new(ground, seed);
+    pub fn run(ground: &Ground, seed: u64, weather: Weather) -> Run {
+        let mut world = World::new(ground, seed, weather);
         while let Some(Reverse((at, _, index))) = world.queue.pop() {
             world.now = at;
             let what = world.events[index].take().expect("an event happens once");
@@ -183,10 +214,13 @@ impl World {
         world.finish()
     }
 
-    fn new(ground: &Ground, seed: u64) -> World {
+    fn new(ground: &Ground, seed: u64, weather: Weather) -> World {
         let mut prng = Prng::new(seed);
-        let (topology, ring) = ground.cluster[usize::from(prng.chance(1, 3))].clone();
-        let skew_ms = [0, 0, 2, 20, 200][prng.below(5) as usize];
+        let (topology, ring) = ground.draw(&mut prng);
+        let copies = u32::from(topology.copies());
+        let is_foul = weather == Weather::Foul;
+        let foul = |drawn: u64| if is_foul { drawn } else { 0 };
+        let skew_ms = foul([0, 0, 2, 20, 200][prng.below(5) as usize]);
         let sites = (0..topology.members().len()).map(|_| Site {
             node: None,
             life: 0,
@@ -197,6 +231,7 @@ impl World {
             wake_us: u64::MAX,
         });
         let sites = sites.collect();
+        let doors = 1 + prng.below(topology.members().len() as u64);
         let mut world = World {
             now: 1_000_000,
             sequence: 0,
@@ -211,11 +246,14 @@ impl World {
                     ..Client::default()
                 })
                 .collect(),
-            ack: 2 + u32::from(prng.chance(1, 20)),
-            loss: [0, 0, 20, 100][prng.below(4) as usize],
-            repeat: [0, 30][prng.below(2) as usize],
-            tail: [0, 50, 200][prng.below(3) as usize],
-            slow_store: [0, 100][prng.below(2) as usize],
+            ack: (copies / 2 + 1 + u32::from(prng.chance(1, 20))).min(copies),
+            copies,
+            patience: if is_foul { 3_000 } else { 1_000_000 },
+            doors,
+            loss: foul([0, 0, 20, 100][prng.below(4) as usize]),
+            repeat: foul([0, 30][prng.below(2) as usize]),
+            tail: foul([0, 50, 200, 500][prng.below(4) as usize]),
+            slow_store: foul([0, 100][prng.below(2) as usize]),
             key: Bytes::from(format!("k{}", prng.below(8))),
             values: 0,
             run: Run {
@@ -225,6 +263,7 @@ impl World {
                 events: 0,
                 outcomes: 0,
                 unknown: 0,
+                failed: 0,
             },
             unknown: Vec::new(),
             shown: Vec::new(),
@@ -239,13 +278,13 @@ impl World {
             let delay = world.prng.below(600);
             world.later(delay, What::Next { client });
         }
-        if world.prng.chance(1, 2) {
+        if is_foul && world.prng.chance(1, 2) {
             for _ in 0..1 + world.prng.below(3) {
                 let (site, delay) = (world.any_site(), world.prng.below(12_000));
                 world.later(delay, What::Crash { site });
             }
         }
-        if world.prng.chance(1, 4) {
+        if is_foul && copies > 2 && world.prng.chance(1, 4) {
             // One unlucky member loses copies, never two: the others must be able to tell.
             let site = world.any_site();
             for _ in 0..2 {
@@ -605,7 +644,7 @@ impl World {
         if self.clients[client].left == 0 {
             return;
         }
-        let site = self.any_site();
+        let site = self.prng.below(self.doors) as usize;
         if self.sites[site].node.is_none() {
             let delay = 100 + self.prng.below(400);
             self.later(delay, What::Next { client });
@@ -613,7 +652,7 @@ impl World {
         }
         self.clients[client].left -= 1;
         let operation = self.draw(client);
-        let deadline = self.now + 3_000 + self.prng.below(20_000);
+        let deadline = self.now + self.patience + self.prng.below(20_000);
         self.clients[client].waiting = Some(Waiting {
             site,
             start: self.now,
@@ -621,7 +660,8 @@ impl World {
             operation: operation.clone(),
             life: self.sites[site].life,
         });
-        let quorum = Quorum::new(self.ack, 3, self.topology.len()).expect("three copies");
+        let quorum = Quorum::new(self.ack, self.copies, self.topology.len());
+        let quorum = quorum.expect("as many copies as there can be");
         let event = Event::Begin {
             client: client as u64,
             key: self.key.clone(),
@@ -730,7 +770,10 @@ impl World {
                     failed: Some(wanted),
                 }
             }
-            Some((outcome, _)) if outcome.known() == Some(Known::NotApplied) => return,
+            Some((outcome, _)) if outcome.known() == Some(Known::NotApplied) => {
+                self.run.failed += 1;
+                return;
+            }
             Some(_) | None if waiting.operation == Operation::Get => return,
             Some(_) | None => {
                 self.run.unknown += 1;

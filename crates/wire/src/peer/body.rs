@@ -3,7 +3,7 @@
 //! ```text
 //! key, bytes   | length u32 | bytes |             version  16 bytes, big-endian
 //! cell         | length u32 | as docs/format/cell.md |        option   | 0 or 1 | then it |
-//! proposal     ballot, ballot of its author, cell
+//! proposal     ballot, ballot of its author, ballots of three authors before it, cell
 //! range        | start | option of end | bits: 1 reverse, 2 keys only |
 //! ```
 //!
@@ -137,6 +137,7 @@ impl<'a> Cursor<'a> {
         Ok(Proposal {
             ballot: self.ballot()?,
             author: self.ballot()?,
+            ancestors: [self.ballot()?, self.ballot()?, self.ballot()?],
             cell: self.cell()?,
         })
     }
@@ -199,6 +200,9 @@ fn put_ballot(out: &mut Vec<u8>, ballot: Ballot) {
 fn put_proposal(out: &mut Vec<u8>, proposal: &Proposal) {
     put_ballot(out, proposal.ballot);
     put_ballot(out, proposal.author);
+    for ancestor in proposal.ancestors {
+        put_ballot(out, ancestor);
+    }
     put_cell(out, &proposal.cell);
 }
 

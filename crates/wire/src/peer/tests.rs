@@ -53,7 +53,10 @@ fn any_ballot() -> impl Strategy<Value = Ballot> {
 }
 
 fn any_proposal() -> impl Strategy<Value = Proposal> {
-    (any_ballot(), any_ballot(), any_cell()).prop_map(|(ballot, author, cell)| Proposal {
+    let line = [any_ballot(), any_ballot(), any_ballot()];
+    let parts = (any_ballot(), any_ballot(), line, any_cell());
+    parts.prop_map(|(ballot, author, ancestors, cell)| Proposal {
+        ancestors,
         ballot,
         author,
         cell,

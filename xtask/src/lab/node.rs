@@ -1,0 +1,201 @@
+//! Servers as processes: a node of the release binary, or any other program that listens.
+//!
+//! ```text
+//! Server::node     reads "listening on URL admin on URL"; ports are the system's choice
+//! Server::other    waits until the port answers
+//! ─► freeze, thaw (SIGSTOP, SIGCONT)   cpu_s, switches (/proc/PID/task)   gone when dropped
+//! ```
+//!
+//! Invariants
+//! 1. The process is gone when its `Server` is dropped, frozen or not.
+//! 2. Waiting for a port ends: after `PATIENCE`, or with the process.
+//!
+//! Not here: what is asked of them (`run.rs`, `foreign.rs`).
+//! See: docs/cli.md.
+
+use super::place::{Place, Side};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to listen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running server.
+pub(super) struct Server {
+    child: Child,
+    /// Base of its data port.
+    pub(super) url: String,
+    /// Base of its admin port; empty when it has none.
+    pub(super) admin: String,
+}
+
+impl Server {
+    /// A node on `data`, with more options.
+    pub(super) fn node(place: &Place, data: &Path, options: &[&str]) -> Result<Server, String> {
+        let mut command = Command::new(&place.binary);
+        command
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--admin",
+                "127.0.0.1:0",
+                "--data",
+            ])
+            .arg(data)
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = place.spawn(Side::Server, &mut command)?;
+        let mut stderr = BufReader::new(child.stderr.take().ok_or("stderr is piped")?);
+        let mut said = String::new();
+        let words = loop {
+            let mut line = String::new();
+            if stderr.read_line(&mut line).map_err(|e| e.to_string())? == 0 {
+                drop(child.wait());
+                return Err(format!("the node did not start: {said}"));
+            }
+            if let Some(rest) = line.strip_prefix("listening on ") {
+                break rest.trim().to_owned();
+            }
+            said.push_str(&line);
+        };
+        let log = data.with_extension("log");
+        // Read on, or the node would wait for room in the pipe.
+        std::thread::spawn(move || {
+            let mut file = fs::File::create(log)?;
+            std::io::copy(&mut stderr, &mut file)
+        });
+        let (url, admin) = words
+            .split_once(" admin on ")
+            .unwrap_or((words.as_str(), ""));
+        Ok(Server {
+            child,
+            url: url.to_owned(),
+            admin: admin.to_owned(),
+        })
+    }
+
+    /// Another program that listens on `address`.
+    pub(super) fn other(
+        place: &Place,
+        command: &mut Command,
+        address: SocketAddr,
+    ) -> Result<Server, String> {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let named = format!("{:?}", command.get_program());
+        let mut server = Server {
+            child: place.spawn(Side::Server, command)?,
+            url: format!("http://{address}"),
+            admin: String::new(),
+        };
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok() {
+                return Ok(server);
+            }
+            if let Ok(Some(status)) = server.child.try_wait() {
+                return Err(format!("{named} ended with {status} instead of listening"));
+            }
+            if Instant::now() > until {
+                return Err(format!("{named} does not listen on {address}"));
+            }
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+
+    /// Its process.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Stops it where it is, or lets it go on.
+    pub(super) fn freeze(&self) -> Result<(), String> {
+        signal(&self.child, Signal::STOP)
+    }
+
+    /// After [`Server::freeze`].
+    pub(super) fn thaw(&self) -> Result<(), String> {
+        signal(&self.child, Signal::CONT)
+    }
+
+    /// CPU seconds of all its threads so far.
+    pub(super) fn cpu_s(&self) -> f64 {
+        sum_of_threads(self.id(), "schedstat", |text| {
+            text.split_ascii_whitespace().next()?.parse::<f64>().ok()
+        }) / 1e9
+    }
+
+    /// The same by the name of the thread, numbers at its end left out.
+    pub(super) fn cpu_by_thread(&self) -> BTreeMap<String, f64> {
+        let mut by_name = BTreeMap::new();
+        for thread in threads(self.id()) {
+            // A thread that ended meanwhile has no files.
+            let read = |file| fs::read_to_string(thread.join(file)).unwrap_or_default();
+            let name = read("comm");
+            let name = name
+                .trim()
+                .trim_end_matches(|c: char| c.is_ascii_digit() || c == '-');
+            let spent = read("schedstat");
+            let spent = spent
+                .split_ascii_whitespace()
+                .next()
+                .and_then(|ns| ns.parse::<f64>().ok());
+            *by_name.entry(name.to_owned()).or_default() += spent.unwrap_or(0.0) / 1e9;
+        }
+        by_name
+    }
+
+    /// How often its threads gave up a core because they had nothing to do.
+    pub(super) fn rests(&self) -> f64 {
+        sum_of_threads(self.id(), "status", |text| {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+            line.trim().parse::<f64>().ok()
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Fails only when it is gone already, which is what is asked for.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Sends a signal to a child that was not waited for yet.
+pub(super) fn signal(child: &Child, signal: Signal) -> Result<(), String> {
+    kill_process(Pid::from_child(child), signal)
+        .map_err(|e| format!("a signal could not be sent ({e})"))
+}
+
+/// Folders of the threads of a process.
+fn threads(id: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir(format!("/proc/{id}/task"));
+    let paths = entries.map(|entries| entries.flatten().map(|entry| entry.path()).collect());
+    paths.unwrap_or_default()
+}
+
+fn sum_of_threads(id: u32, file: &str, number: impl Fn(&str) -> Option<f64>) -> f64 {
+    // A thread that ended meanwhile has no file.
+    let of = |thread: PathBuf| number(&fs::read_to_string(thread.join(file)).ok()?);
+    threads(id).into_iter().filter_map(of).sum()
+}
+
+/// A port of the loopback that nobody has now.
+pub(super) fn free_port() -> Result<SocketAddr, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| format!("no free port ({e})"))?;
+    listener.local_addr().map_err(|e| e.to_string())
+}

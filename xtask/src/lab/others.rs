@@ -1,0 +1,216 @@
+//! `make lab-others`: other stores over HTTP, measured by templates with the same instrument on the same machine.
+//!
+//! ```text
+//! dendra          its own routes                       PUT, GET
+//! nginx           a static file of 100 bytes           GET        (the floor of a store over HTTP)
+//! webdis + redis  PUT /SET/{key}, GET /GET/{key}.txt   PUT, GET   appendfsync always: durable as ours
+//! ```
+//!
+//! Invariants
+//! 1. Each server with everything it needs (redis behind webdis, too) has the server's cores alone while measured.
+//! 2. A program that is not installed is named with what installs it, and its rows are missing.
+//!
+//! Not here: CPU against nginx and redis by their own protocols (`bench/`).
+//! See: docs/lab/README.md.
+
+use super::Held;
+use super::node::{Server, free_port};
+use super::place::{Place, find, version};
+use super::report::{Report, percent, time};
+use super::run::Bench;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Records of each store.
+const KEYS: u32 = 100_000;
+
+/// Requests a second at which latency and CPU are compared: below every knee.
+const RATE: u32 = 5000;
+
+/// What has to hold at the knee.
+const OBJECTIVE: &str = "p99<10ms,errors<0.1%";
+
+/// A store, with the flags that make requests for it.
+struct Store {
+    name: &'static str,
+    /// The one that is asked comes first.
+    servers: Vec<Server>,
+    /// Operation and flags, in the order to run them.
+    asks: Vec<(&'static str, &'static str)>,
+}
+
+const WEBDIS_PUT: &str =
+    "--workload put --preload --method PUT --url-template /SET/{key} --body-template {value}";
+
+/// Measures every store that is installed.
+pub(super) fn run(place: &Place) -> Held {
+    let programs = ["nginx", "redis-server", "webdis"].map(|name| (name, find(name, &[])));
+    let mut facts = vec![("dendra", version(&place.binary, "--version"))];
+    let mut missing = Vec::new();
+    for (name, program) in &programs {
+        match (program, *name) {
+            (Some(program), "nginx") => facts.push(("nginx", version(program, "-v"))),
+            (Some(program), "redis-server") => facts.push(("redis", version(program, "--version"))),
+            (Some(_), _) => {}
+            (None, name) => {
+                missing.push(format!("{name} is not installed: `make lab-others-setup`"))
+            }
+        }
+    }
+    let question = "What does a client of a store over HTTP get from Dendra, from nginx with a file that never changes, and from redis behind webdis?";
+    let mut report = Report::new(place, "Other stores over HTTP", question, &facts);
+    for sentence in &missing {
+        report.line(format_args!("* not measured: {sentence}"));
+    }
+    report.line(format_args!(
+        "\n{KEYS} keys, values of 100 bytes, 64 connections, one generator thread. The knee is the highest rate that held {OBJECTIVE} in every repeat. Latencies, from \
+         the planned instant, and CPU of all processes of the store are at {RATE} a second."
+    ));
+    report.table(&[
+        "store",
+        "knee, requests/s",
+        "p50",
+        "p99",
+        "p99.9",
+        "CPU µs a request",
+        "misses",
+    ]);
+    let [nginx, redis, webdis] = programs.map(|(_, program)| program);
+    let mut is_valid = dendra(place).and_then(|store| rows(place, &mut report, &store))?;
+    if let Some(nginx) = nginx {
+        is_valid &=
+            nginx_store(place, &nginx).and_then(|store| rows(place, &mut report, &store))?;
+    }
+    if let (Some(redis), Some(webdis)) = (redis, webdis) {
+        is_valid &= webdis_store(place, &redis, &webdis)
+            .and_then(|store| rows(place, &mut report, &store))?;
+    }
+    report.line(
+        "\nThe same requests by hand: `--url-template '/GET/{key}.txt'`, and for writes `--method PUT --url-template '/SET/{key}' --body-template '{value}'`. Dendra and \
+         redis acknowledge a write when it is on the disk; nginx stores nothing.",
+    );
+    report.write(place, "other-stores")?;
+    Ok(is_valid && missing.is_empty())
+}
+
+fn rows(place: &Place, report: &mut Report, store: &Store) -> Result<bool, String> {
+    let seconds = place.options.seconds.unwrap_or(4.0);
+    let url = &store.servers[0].url;
+    let folder = place.folder.join("run");
+    let mut is_valid = true;
+    for (operation, flags) in &store.asks {
+        let common = format!("--keys {KEYS} --connections 64 {flags}");
+        let knee = Bench::new(place, url, &folder)
+            .with(&common)
+            .with(&format!(
+                "--rate 4000 --duration {}s --warmup 200ms --find-max --slo {OBJECTIVE}",
+                (seconds / 4.0).max(0.3)
+            ))
+            .run()?;
+        let common = common.replace("--preload ", "");
+        let before: f64 = store.servers.iter().map(Server::cpu_s).sum();
+        let figures = Bench::new(place, url, &folder)
+            .with(&common)
+            .with(&format!("--rate {RATE} --duration {seconds}s --warmup 0s"))
+            .run()?;
+        let cpu_s = store.servers.iter().map(Server::cpu_s).sum::<f64>() - before;
+        is_valid &= figures.invalid.is_none();
+        report.row(&[
+            format!("{}, {operation}{}", store.name, figures.mark()),
+            knee.knee
+                .map_or("–".to_owned(), |knee| format!("{knee:.0}")),
+            time(figures.p50_us),
+            time(figures.p99_us),
+            time(figures.p999_us),
+            format!("{:.1}", cpu_s * 1e6 / figures.answered.max(1.0)),
+            percent(figures.missed),
+        ]);
+    }
+    Ok(is_valid)
+}
+
+fn dendra(place: &Place) -> Result<Store, String> {
+    Ok(Store {
+        name: "dendra",
+        servers: vec![Server::node(place, &place.folder.join("data"), &[])?],
+        asks: vec![
+            ("PUT", "--workload put --preload"),
+            ("GET", "--workload get"),
+        ],
+    })
+}
+
+fn written(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn nginx_store(place: &Place, program: &Path) -> Result<Store, String> {
+    let folder = place.folder.join("nginx");
+    let www = folder.join("www");
+    fs::create_dir_all(&www).map_err(|e| format!("{}: {e}", www.display()))?;
+    written(&www.join("body"), &"v".repeat(100))?;
+    let address = free_port()?;
+    let here = folder.display();
+    let config = folder.join("nginx.conf");
+    let text = format!(
+        "user root;\ndaemon off;\nworker_processes 1;\npid {here}/pid;\nerror_log {here}/error.log;\n\
+         events {{ worker_connections 4096; }}\n\
+         http {{\n  access_log off;\n  keepalive_requests 1000000000;\n  open_file_cache max=16;\n\
+         \x20 client_body_temp_path {here}/a;\n  proxy_temp_path {here}/b;\n  fastcgi_temp_path {here}/c;\n\
+         \x20 uwsgi_temp_path {here}/d;\n  scgi_temp_path {here}/e;\n\
+         \x20 server {{ listen {address}; root {here}/www; location / {{ try_files /body =404; }} }}\n}}\n"
+    );
+    written(&config, &text)?;
+    let mut command = Command::new(program);
+    // One process: the one that we end is the one that serves.
+    command
+        .arg("-p")
+        .arg(&folder)
+        .arg("-c")
+        .arg(&config)
+        .args(["-g", "master_process off;"]);
+    Ok(Store {
+        name: "nginx, static file",
+        servers: vec![Server::other(place, &mut command, address)?],
+        asks: vec![("GET", "--workload get --url-template /{key}")],
+    })
+}
+
+fn webdis_store(place: &Place, redis: &Path, webdis: &Path) -> Result<Store, String> {
+    let folder = place.folder.join("webdis");
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let store = free_port()?;
+    let mut command = Command::new(redis);
+    command
+        .args([
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            &store.port().to_string(),
+            "--save",
+            "",
+        ])
+        .args(["--appendonly", "yes", "--appendfsync", "always", "--dir"])
+        .arg(&folder);
+    let redis = Server::other(place, &mut command, store)?;
+    let door = free_port()?;
+    let config = folder.join("webdis.json");
+    let text = serde_json::json!({
+        "redis_host": "127.0.0.1", "redis_port": store.port(), "redis_auth": null,
+        "http_host": "127.0.0.1", "http_port": door.port(), "threads": 1, "pool_size": 20,
+        "daemonize": false, "websockets": false, "database": 0, "verbosity": 0,
+        "logfile": folder.join("webdis.log").display().to_string(),
+    });
+    written(&config, &text.to_string())?;
+    let mut command = Command::new(webdis);
+    command.arg(&config).current_dir(&folder);
+    Ok(Store {
+        name: "redis behind webdis",
+        servers: vec![Server::other(place, &mut command, door)?, redis],
+        asks: vec![
+            ("PUT", WEBDIS_PUT),
+            ("GET", "--workload get --url-template /GET/{key}.txt"),
+        ],
+    })
+}

@@ -1,0 +1,234 @@
+//! Where a measurement happens: the binary, a folder, the cores, programs of others.
+//!
+//! ```text
+//! cores this process may use:  all but the last ─► servers     the last ─► generators
+//! one core                  :  shared, and said in the report
+//! ```
+//!
+//! Invariants
+//! 1. The folder is `target/lab/<task>` and begins empty.
+//! 2. A child has its cores before its first instruction: it inherits them.
+//!
+//! Not here: what runs there (`node.rs`, `run.rs`).
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// What the command line of a task says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Options {
+    /// `--binary FILE`: measure this one instead of a fresh build.
+    pub(super) binary: Option<PathBuf>,
+    /// `--out FOLDER`: where the report goes.
+    pub(super) out: Option<PathBuf>,
+    /// `--seconds N`: length of one measurement.
+    pub(super) seconds: Option<f64>,
+    /// `--date YYYY-MM-DD`: name of the report.
+    pub(super) date: Option<String>,
+}
+
+impl Options {
+    /// Reads the words behind the task.
+    pub(super) fn parse(arguments: &[String]) -> Result<Options, String> {
+        let mut options = Options::default();
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            let value = words.next().ok_or_else(|| {
+                format!("{word} has no value; options are --binary, --out, --seconds, --date")
+            })?;
+            match word.as_str() {
+                "--binary" => options.binary = Some(value.into()),
+                "--out" => options.out = Some(value.into()),
+                "--date" => options.date = Some(value.clone()),
+                "--seconds" => {
+                    let seconds = value.parse().ok().filter(|s| (0.2..=600.0).contains(s));
+                    let wrong = || format!("--seconds {value}: a number from 0.2 to 600 is meant");
+                    options.seconds = Some(seconds.ok_or_else(wrong)?);
+                }
+                _ => {
+                    return Err(format!(
+                        "{word} is not known; options are --binary, --out, --seconds, --date"
+                    ));
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Whose cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// What is measured.
+    Server,
+    /// What measures.
+    Generator,
+}
+
+/// A place to measure at.
+pub(super) struct Place {
+    /// The workspace.
+    pub(super) root: PathBuf,
+    /// `target/lab/<task>`
+    pub(super) folder: PathBuf,
+    /// The program.
+    pub(super) binary: PathBuf,
+    /// The words behind the task.
+    pub(super) options: Options,
+    /// The task.
+    pub(super) name: String,
+    all: CpuSet,
+}
+
+impl Place {
+    /// Builds the binary and empties the folder.
+    pub(super) fn prepare(root: &Path, name: &str, options: Options) -> Result<Place, String> {
+        let binary = match &options.binary {
+            Some(binary) => binary.clone(),
+            None => build(root)?,
+        };
+        let binary = fs::canonicalize(&binary).map_err(|e| format!("{}: {e}", binary.display()))?;
+        let folder = root.join("target/lab").join(name);
+        if folder.exists() {
+            fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        }
+        fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        Ok(Place {
+            root: root.to_owned(),
+            folder,
+            binary,
+            options,
+            name: name.to_owned(),
+            all: sched_getaffinity(None).map_err(|e| format!("the cores of this process: {e}"))?,
+        })
+    }
+
+    /// Numbers of the cores that this process may use.
+    pub(super) fn cores(&self) -> Vec<usize> {
+        (0..CpuSet::MAX_CPU)
+            .filter(|&core| self.all.is_set(core))
+            .collect()
+    }
+
+    /// How the cores are shared, for the report.
+    pub(super) fn sharing(&self) -> String {
+        match self.cores().as_slice() {
+            [] | [_] => "one core for everything: the generator takes from the server".to_owned(),
+            [first, last] => format!("server on core {first}, generator on core {last}"),
+            [first, .., last] => format!(
+                "server on cores {first} to {}, generator on core {last}",
+                last - 1
+            ),
+        }
+    }
+
+    fn cores_of(&self, side: Side) -> CpuSet {
+        let cores = self.cores();
+        let Some((last, rest)) = cores.split_last().filter(|(_, rest)| !rest.is_empty()) else {
+            return self.all;
+        };
+        let mut set = CpuSet::new();
+        match side {
+            Side::Server => rest.iter().for_each(|&core| set.set(core)),
+            Side::Generator => set.set(*last),
+        }
+        set
+    }
+
+    /// Starts a program on the cores of its side.
+    pub(super) fn spawn(&self, side: Side, command: &mut Command) -> Result<Child, String> {
+        let named = format!("{:?}", command.get_program());
+        // The child inherits the cores of the thread that starts it.
+        sched_setaffinity(None, &self.cores_of(side))
+            .map_err(|e| format!("cores for {named}: {e}"))?;
+        let child = command.spawn();
+        sched_setaffinity(None, &self.all).map_err(|e| format!("cores after {named}: {e}"))?;
+        child.map_err(|e| format!("{named} does not start ({e})"))
+    }
+
+    /// Removes what nobody will look at again.
+    pub(super) fn leave(&self, held: bool) {
+        if !held {
+            println!("What it did is in {}.", self.folder.display());
+        } else if let Err(e) = fs::remove_dir_all(&self.folder) {
+            println!("{} could not be removed: {e}", self.folder.display());
+        }
+    }
+}
+
+fn build(root: &Path) -> Result<PathBuf, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--release", "--package", "dendra"])
+        .current_dir(root)
+        .status();
+    if !built.is_ok_and(|status| status.success()) {
+        return Err("the binary does not build".to_owned());
+    }
+    Ok(root.join("target/release/dendra"))
+}
+
+/// Where a program is, if it is installed: in `more`, or on the path.
+pub(super) fn find(name: &str, more: &[PathBuf]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let sbin = [PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")];
+    let folders = more
+        .iter()
+        .cloned()
+        .chain(std::env::split_paths(&path))
+        .chain(sbin);
+    folders
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+/// Runs a program to its end; its stdout, or a sentence with its stderr.
+pub(super) fn output(command: &mut Command) -> Result<String, String> {
+    let named = format!("{:?}", command.get_program());
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("{named} does not start ({e})"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!(
+            "{named} ended with {}: {}",
+            output.status,
+            said.trim()
+        ));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The first line that a program prints about itself.
+pub(super) fn version(program: &Path, argument: impl AsRef<OsStr>) -> String {
+    let output = Command::new(program)
+        .arg(argument)
+        .stdin(Stdio::null())
+        .output();
+    let Ok(output) = output else {
+        return "unknown".to_owned();
+    };
+    let both = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&both);
+    text.lines().next().unwrap_or("unknown").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_pairs_and_nothing_is_ignored() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let options = Options::parse(&words("--seconds 2 --out docs/lab")).expect("both are known");
+        assert_eq!(options.seconds, Some(2.0));
+        assert_eq!(options.out, Some("docs/lab".into()));
+        for bad in ["--seconds", "--seconds 0", "--second 1", "5 5"] {
+            assert!(Options::parse(&words(bad)).is_err(), "{bad}");
+        }
+    }
+}
