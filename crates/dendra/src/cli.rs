@@ -1,7 +1,7 @@
 //! The command line, drawn once for parsing, help, completions and the manual page.
 //!
 //! ```text
-//! dendra serve | get | put | delete | scan | load | bench | profile | ring | check | dump | config print | completions | man
+//! dendra serve | get | put | delete | scan | load | bench | profile | dev | ring | check | dump | config print | completions | man
 //! ```
 //!
 //! Invariants
@@ -81,6 +81,8 @@ pub(crate) enum Command {
     Bench(Box<Bench>),
     /// Show where a running node spends its time: a flame graph, or folded stacks
     Profile(Profile),
+    /// Run a cluster on this machine, and hurt it: dev kill 2, dev pause 1, dev cut 1 2, dev heal
+    Dev(Dev),
     /// Show who owns what in a cluster, and what a change of its members would move
     Ring(Ring),
     /// Verify the data folder of a stopped node, byte by byte
@@ -100,6 +102,77 @@ pub(crate) enum Command {
     },
     /// Print the manual page (roff): dendra man | man -l -
     Man,
+}
+
+/// `dendra dev`
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Dev {
+    /// How many nodes
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=9))]
+    pub(crate) nodes: u8,
+    /// Keep data and logs in this folder; without it a temporary one, which is removed at the end
+    #[arg(long, value_name = "FOLDER", global = true)]
+    pub(crate) folder: Option<PathBuf>,
+    /// Flags for every `dendra serve`, behind `--`
+    #[arg(last = true, value_name = "FLAGS")]
+    pub(crate) flags: Vec<String>,
+    /// What to do to the running cluster
+    #[command(subcommand)]
+    pub(crate) verb: Option<DevVerb>,
+}
+
+/// What to do to a running cluster; nodes count from 1.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DevVerb {
+    /// End a node at once, as a crash does
+    Kill {
+        /// Which
+        node: usize,
+    },
+    /// Freeze a node
+    Pause {
+        /// Which
+        node: usize,
+    },
+    /// Let a frozen node go on
+    Resume {
+        /// Which
+        node: usize,
+    },
+    /// Start a node that is down
+    Start {
+        /// Which
+        node: usize,
+    },
+    /// Cut the links between two nodes
+    Cut {
+        /// One
+        a: usize,
+        /// The other
+        b: usize,
+    },
+    /// Let everything between two nodes wait, connections open, until the links are mended
+    Stall {
+        /// One
+        a: usize,
+        /// The other
+        b: usize,
+    },
+    /// Make the way between two nodes longer
+    Slow {
+        /// One
+        a: usize,
+        /// The other
+        b: usize,
+        /// By how many milliseconds each way
+        ms: u64,
+    },
+    /// Mend all links
+    Heal,
+    /// End the cluster
+    Stop,
 }
 
 /// `dendra profile`

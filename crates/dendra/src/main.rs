@@ -7,6 +7,7 @@
 //! client/      HTTP -> ops.rs (get, put, delete), scan.rs, load/
 //! bench.rs     crate `lab`: load, and the record of a run
 //! check.rs     a stopped node's folder -> crate `engine`
+//! dev/         a cluster of child processes, to be played with
 //! exit.rs      exit codes         console.rs   stderr         encoding.rs   hex, base64, JSON
 //! ```
 //!
@@ -23,6 +24,7 @@ mod cli;
 mod client;
 mod config;
 mod console;
+mod dev;
 mod encoding;
 mod exit;
 mod load;
@@ -94,6 +96,7 @@ fn run(cli: &Cli, console: Console) -> Outcome {
         Command::Load(args) => runtime()?.block_on(load::load(args, console)),
         Command::Bench(args) => bench::bench(args, console),
         Command::Profile(args) => client_command(profile::profile(args, console)),
+        Command::Dev(args) => dev::dev(args, console),
         Command::Ring(args) => ring::ring(args),
         Command::Check(args) => check::check(args, console),
         Command::Dump(args) => check::dump(args),
@@ -154,6 +157,33 @@ fn client_command(command: impl Future<Output = Outcome>) -> Outcome {
         })
         .map_err(no_signals)?;
     runtime()?.block_on(command)
+}
+
+/// Calls `then` at each SIGINT and SIGTERM, on a thread of its own.
+fn on_signals(then: impl Fn() + Send + 'static) -> std::io::Result<()> {
+    let signals = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = signals.enter();
+        (
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+        )
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            signals.block_on(async {
+                loop {
+                    tokio::select! {
+                        _ = interrupt.recv() => then(),
+                        _ = terminate.recv() => then(),
+                    }
+                }
+            });
+        })?;
+    Ok(())
 }
 
 fn print_config(is_json: bool, settings: &cli::SettingsFlags) -> Outcome {

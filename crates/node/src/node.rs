@@ -200,9 +200,7 @@ impl Node {
                 let due_us = op.due_us();
                 self.ops.set_due(id, due_us);
             }
-            Fate::Over => {
-                self.ops.remove(id);
-            }
+            Fate::Over => self.ops.forget(id),
         }
     }
 
@@ -286,9 +284,7 @@ impl Node {
                 let due_us = scan.due_us();
                 self.scans.set_due(id, due_us);
             }
-            Scanning::Over => {
-                self.scans.remove(id);
-            }
+            Scanning::Over => self.scans.forget(id),
         }
     }
 

@@ -21,6 +21,7 @@
 use crate::exposition::{self, Numbers};
 use crate::lifecycle::StartError;
 use crate::limits;
+use crate::peers::Cluster;
 use crate::profile;
 use crate::shared::{Phase, PhaseCell, Shared};
 use axum::Router;
@@ -218,6 +219,9 @@ async fn status(State(plane): State<Arc<Plane>>) -> Response {
         page.insert("node".to_owned(), node(shared));
         page.insert("engine".to_owned(), engine(shared));
         page.insert("queues".to_owned(), queues(shared));
+        if let Some(cluster) = &shared.cluster {
+            page.insert("cluster".to_owned(), members(cluster));
+        }
     }
     let page = format!("{page:#}\n");
     ([(header::CONTENT_TYPE, "application/json")], page).into_response()
@@ -229,13 +233,44 @@ fn node(shared: &Shared) -> serde_json::Value {
     serde_json::json!({
         "id": format!("{:032x}", identity.node),
         "origin": identity.origin,
-        "nodes": 1,
-        "replication_factor": 1,
+        "nodes": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology.len()),
+        "replication_factor": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology.replication_factor()),
         "durability": settings.durability.as_str(),
         "loops": shared.lanes.len(),
         "workers": settings.workers,
         "value_bytes_max": settings.value_bytes_max,
         "memory_bytes": settings.memory_bytes,
+    })
+}
+
+fn members(cluster: &Cluster) -> serde_json::Value {
+    use std::sync::atomic::Ordering::Relaxed;
+    let peers: Vec<_> = cluster
+        .others()
+        .map(|(url, gauges)| {
+            serde_json::json!({
+                "url": url,
+                "links": gauges.links.load(Relaxed),
+                "links_lost": gauges.lost.load(Relaxed),
+                "asks": gauges.asks.load(Relaxed),
+                "answers": gauges.answers.load(Relaxed),
+                "refused": gauges.refused.load(Relaxed),
+                "late": gauges.late.load(Relaxed),
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "name": cluster.topology.name(),
+        "epoch": cluster.topology.epoch(),
+        "digest": format!("{:016x}", cluster.topology.digest()),
+        "self": cluster.url(cluster.me),
+        "hints": {
+            "bytes": cluster.hints.bytes(),
+            "kept": cluster.hints.kept(),
+            "dropped": cluster.hints.dropped(),
+            "delivered": cluster.hints.delivered(),
+        },
+        "peers": peers,
     })
 }
 

@@ -24,6 +24,7 @@ use crate::body::PendingBody;
 use crate::input::Input;
 use crate::lane::{Lane, RoomPermit};
 use crate::limits;
+use crate::peers::{PendingLink, PendingOperation};
 use crate::requests::{PendingRead, PendingWrite};
 use crate::scan::PendingScan;
 use crate::seat::Seat;
@@ -56,6 +57,10 @@ pub(crate) enum Next {
     Fetch(Box<PendingRead>),
     /// A scan, from its first to its last chunk.
     Scan(Box<PendingScan>),
+    /// The outcomes of the operations in `operations`: the loop's node works on them.
+    Operations,
+    /// A peer's link begins behind the answer that is formed.
+    Link(Box<PendingLink>),
     /// Nothing: the last answer is formed.
     Close,
 }
@@ -94,6 +99,10 @@ pub(crate) struct Connection {
     pub(crate) input: Input,
     pub(crate) out: Vec<u8>,
     pub(crate) pending: Vec<PendingWrite>,
+    /// Operations that the loop's node works on, in a cluster.
+    pub(crate) operations: Vec<PendingOperation>,
+    /// The connection is a peer's link from here on.
+    link: Option<Box<PendingLink>>,
     /// Measured requests whose answers are in `out`.
     pub(crate) unsent: Unsent,
     /// The answer formed last ends the connection.
@@ -105,8 +114,13 @@ pub(crate) struct Connection {
     head_deadline_us: Option<u64>,
 }
 
-/// Serves one connection to its end.
-pub(crate) async fn serve(lane: Rc<Lane>, seat: Rc<Seat>, stream: TcpStream) {
+/// Serves one connection to its end, or to where it becomes a peer's link: then the link, the socket
+/// and what was read behind the request.
+pub(crate) async fn serve(
+    lane: Rc<Lane>,
+    seat: Rc<Seat>,
+    stream: TcpStream,
+) -> Option<(PendingLink, TcpStream, Vec<u8>)> {
     let mut connection = Connection {
         lane,
         seat,
@@ -114,6 +128,8 @@ pub(crate) async fn serve(lane: Rc<Lane>, seat: Rc<Seat>, stream: TcpStream) {
         input: Input::default(),
         out: Vec::new(),
         pending: Vec::new(),
+        operations: Vec::new(),
+        link: None,
         unsent: Unsent::default(),
         is_closing: false,
         lingers: false,
@@ -121,6 +137,12 @@ pub(crate) async fn serve(lane: Rc<Lane>, seat: Rc<Seat>, stream: TcpStream) {
         head_deadline_us: None,
     };
     let end = connection.run().await;
+    if let Some(link) = connection.link.take() {
+        let rest = connection.input.data().to_vec();
+        connection.input.consume(rest.len());
+        connection.input.settle(&connection.lane);
+        return Some((*link, connection.stream, rest));
+    }
     connection.lingers |= connection.input.len() > 0;
     connection.input.consume(connection.input.len());
     connection.input.settle(&connection.lane);
@@ -129,6 +151,7 @@ pub(crate) async fn serve(lane: Rc<Lane>, seat: Rc<Seat>, stream: TcpStream) {
         End::TooSlow => connection.lane.metrics().timed_out.add(1),
         End::HungUp | End::Draining | End::Crowded => {}
     }
+    None
 }
 
 impl Connection {
@@ -149,7 +172,18 @@ impl Connection {
                 Next::Body(body) => Box::pin(self.receive(*body)).await,
                 Next::Discard(body) => Box::pin(self.discard(*body)).await,
                 Next::Fetch(read) => Box::pin(self.fetch(*read)).await,
+                Next::Scan(scan) if scan.is_of_cluster() && self.lane.is_member() => {
+                    Box::pin(self.stream_cluster(*scan)).await
+                }
                 Next::Scan(scan) => Box::pin(self.stream(*scan)).await,
+                Next::Operations => self.wait_for_operations().await,
+                Next::Link(link) => match self.flush().await {
+                    Ok(()) => {
+                        self.link = Some(link);
+                        Err(End::Done)
+                    }
+                    Err(end) => Err(end),
+                },
                 Next::Close => match self.flush().await {
                     Ok(()) => Err(End::Done),
                     Err(end) => Err(end),
@@ -172,6 +206,11 @@ impl Connection {
                 && (self.is_closing || self.pending.len() >= limits::PIPELINED_WRITES_MAX)
             {
                 return Next::Outcomes;
+            }
+            if !self.operations.is_empty()
+                && (self.is_closing || self.operations.len() >= limits::PIPELINED_WRITES_MAX)
+            {
+                return Next::Operations;
             }
             if self.is_closing {
                 return Next::Close;

@@ -25,6 +25,7 @@ use crate::connection;
 use crate::limits;
 use crate::mailbox::LaneEvent;
 use crate::metrics::{LaneMetrics, Op, Refused};
+use crate::peers::{self, Agent};
 use crate::profile;
 use crate::seat::{Due, LocalBell, Seat};
 use crate::shared::{LaneHandle, Phase, Shared};
@@ -33,8 +34,9 @@ use crate::store_pool::{Answer, Job, Work};
 use crate::wal_thread;
 use dendra_base::CellRef;
 use dendra_engine::{Batch, Durability, Engine, Error, Guard, Outcome, Stop, Submitted};
-use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Pressure};
-use dendra_wire::KeyBuf;
+use dendra_node::step::{Event, StoreTicket};
+use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Pressure, Topology};
+use dendra_wire::{Copies, KeyBuf};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -48,10 +50,22 @@ pub(crate) type RoomPermit = LocalPermit<Rc<LocalGate<Arc<Gate>>>, Arc<Gate>>;
 
 /// What an expected event belongs to. Its room in the gate comes back with it.
 struct Ticket {
-    seat: Rc<Seat>,
-    round: u32,
-    place: u32,
+    target: Target,
     _permit: RoomPermit,
+}
+
+/// Who hears what became of a piece of work.
+pub(crate) enum Target {
+    /// A connection of this loop.
+    Seat {
+        seat: Rc<Seat>,
+        round: u32,
+        place: u32,
+    },
+    /// The loop's node, under the node's own mark.
+    Node(StoreTicket),
+    /// The loop's node: a clock ceiling is durable.
+    Cover(u64),
 }
 
 /// One event loop, seen from its own thread.
@@ -69,9 +83,15 @@ pub(crate) struct Lane {
     groups: RefCell<Vec<Vec<LaneEvent>>>,
     pressure: Cell<Pressure>,
     requests: Rc<LocalGate<Arc<Gate>>>,
+    /// Room for orders of the node: peers do not pass the clients' gate.
+    orders: Rc<LocalGate<Arc<Gate>>>,
     bytes: Rc<LocalGate<Arc<Gate>>>,
     spare_inputs: RefCell<Vec<Vec<u8>>>,
     spare_outputs: RefCell<Vec<Vec<u8>>>,
+    /// The node of this loop, in a cluster of more than one.
+    agent: Option<Rc<Agent>>,
+    /// A clock ceiling whose note found no room in the log's queue.
+    uncovered: Cell<Option<u64>>,
     /// What of the settings decides about requests.
     pub(crate) routes: dendra_wire::Settings,
     /// The key of the request that is looked at: one buffer for all connections of the loop.
@@ -109,6 +129,12 @@ async fn run(lane: Rc<Lane>) {
     tokio::task::spawn_local(pump(Rc::clone(&lane)));
     tokio::task::spawn_local(commit_when_due(Rc::clone(&lane)));
     tokio::task::spawn_local(sweep(Rc::clone(&lane)));
+    if let Some(agent) = lane.agent() {
+        for member in agent.others() {
+            tokio::task::spawn_local(peers::keep(Rc::clone(&lane), Rc::clone(&agent), member));
+        }
+        tokio::task::spawn_local(peers::run(Rc::clone(&lane), agent));
+    }
     lane.ended.rung().await;
 }
 
@@ -144,6 +170,13 @@ async fn sweep(lane: Rc<Lane>) {
         for (_, seat) in lane.seats.borrow().iter() {
             seat.check_deadline(now_us);
         }
+        if let Some(agent) = &lane.agent {
+            agent.sweep();
+            lane.metrics().operations.set(agent.operations() as u64);
+            if let Some(hlc) = lane.uncovered.take() {
+                peers::cover(&lane, hlc);
+            }
+        }
     }
 }
 
@@ -165,6 +198,7 @@ impl Lane {
         let loops = shared.lanes.len();
         let settings = &shared.settings;
         let options = settings.engine_options();
+        let topology = shared.cluster.as_ref().map(|cluster| &*cluster.topology);
         Lane {
             index,
             tick: Cell::new(clock::tick()),
@@ -178,10 +212,16 @@ impl Lane {
             groups: RefCell::new((0..loops).map(|_| Vec::new()).collect()),
             pressure: Cell::new(pressure(&shared.engine)),
             requests: Rc::new(LocalGate::new(Arc::clone(&shared.requests), loops)),
+            orders: Rc::new(LocalGate::new(Arc::clone(&shared.orders), loops)),
             bytes: Rc::new(LocalGate::new(Arc::clone(&shared.bytes), loops)),
+            agent: shared
+                .cluster
+                .as_ref()
+                .map(|cluster| Rc::new(Agent::new(cluster, index, clock::monotonic_us()))),
+            uncovered: Cell::new(None),
             routes: dendra_wire::Settings {
-                nodes: 1,
-                replication_factor: 1,
+                nodes: topology.map_or(1, Topology::len),
+                replication_factor: topology.map_or(1, Topology::replication_factor),
                 key_bytes_max: dendra_base::limits::KEY_BYTES_MAX,
                 value_bytes_max: settings.value_bytes_max as u64,
             },
@@ -295,7 +335,13 @@ impl Lane {
                 let lane = Rc::clone(self);
                 tokio::task::spawn_local(async move {
                     let guest = Guest { lane, number };
-                    connection::serve(Rc::clone(&guest.lane), seat, stream).await;
+                    let link = connection::serve(Rc::clone(&guest.lane), seat, stream).await;
+                    if let Some((link, stream, rest)) = link {
+                        // A link is no client: its place in the gate is given back first.
+                        let lane = Rc::clone(&guest.lane);
+                        drop(guest);
+                        peers::serve(lane, link, stream, rest).await;
+                    }
                 });
             }
             Ok(_) => self.farewell(),
@@ -342,11 +388,35 @@ impl Lane {
                 < self.shared.requests.limit() / self.shared.lanes.len() as u64 / 8
     }
 
-    fn ticket(&self, seat: &Rc<Seat>, place: u32, permit: RoomPermit) -> u32 {
+    /// Room for one operation of a client, in a cluster.
+    pub(crate) fn hold_request(&self) -> Option<RoomPermit> {
+        LocalGate::offer(Rc::clone(&self.requests), 1)
+    }
+
+    /// The node of this loop, in a cluster of more than one.
+    pub(crate) fn agent(&self) -> Option<Rc<Agent>> {
+        self.agent.clone()
+    }
+
+    /// Is this node a member among others?
+    pub(crate) fn is_member(&self) -> bool {
+        self.agent.is_some()
+    }
+
+    /// The quorum of a request that names none.
+    pub(crate) fn copies(&self) -> Copies {
+        Copies::of_cluster(self.routes.nodes, self.routes.replication_factor)
+    }
+
+    /// Has a clock ceiling noted at the next sweep.
+    pub(crate) fn cover_later(&self, hlc: u64) {
+        let most = self.uncovered.get().map_or(hlc, |other| other.max(hlc));
+        self.uncovered.set(Some(most));
+    }
+
+    fn ticket(&self, target: Target, permit: RoomPermit) -> u32 {
         let ticket = Ticket {
-            seat: Rc::clone(seat),
-            round: seat.round(),
-            place,
+            target,
             _permit: permit,
         };
         let slot = self.tickets.borrow_mut().insert(ticket);
@@ -363,6 +433,39 @@ impl Lane {
         cell: &CellRef<'_>,
         guard: Guard,
     ) -> Result<(), Refused> {
+        self.make_batch_room(stored_key, cell)?;
+        let permit = self.hold_request().ok_or(Refused::Requests)?;
+        let target = Target::Seat {
+            seat: Rc::clone(seat),
+            round: seat.round(),
+            place: seat.expect_outcome(),
+        };
+        self.push(self.ticket(target, permit), stored_key, cell, guard);
+        Ok(())
+    }
+
+    /// Puts an order of the node into this turn's batch; `target` hears what became of it.
+    pub(crate) fn push_order(
+        &self,
+        target: Target,
+        stored_key: &[u8],
+        cell: &CellRef<'_>,
+        guard: Guard,
+    ) -> Result<(), Refused> {
+        self.make_batch_room(stored_key, cell)?;
+        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(Refused::Requests)?;
+        self.push(self.ticket(target, permit), stored_key, cell, guard);
+        Ok(())
+    }
+
+    fn push(&self, slot: u32, stored_key: &[u8], cell: &CellRef<'_>, guard: Guard) {
+        let token = wal_thread::token(self.index, slot);
+        let mut batch = self.batch.borrow_mut();
+        batch.push(token, stored_key, cell, guard, self.wall_ms());
+        self.commit_due.ring();
+    }
+
+    fn make_batch_room(&self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), Refused> {
         let record_bytes = stored_key.len() + cell.encoded_len() + 64;
         if !self.has_batch_room(record_bytes) {
             // What is there goes now; when the log's queue is full too, the client hears it.
@@ -371,13 +474,6 @@ impl Lane {
                 return Err(Refused::LogQueue);
             }
         }
-        let permit = LocalGate::offer(Rc::clone(&self.requests), 1).ok_or(Refused::Requests)?;
-        let slot = self.ticket(seat, seat.expect_outcome(), permit);
-        let wall_ms = self.wall_ms();
-        let token = wal_thread::token(self.index, slot);
-        let mut batch = self.batch.borrow_mut();
-        batch.push(token, stored_key, cell, guard, wall_ms);
-        self.commit_due.ring();
         Ok(())
     }
 
@@ -439,9 +535,16 @@ impl Lane {
     }
 
     fn take_outcome(&self, slot: u32, outcome: Outcome) {
-        let ticket = self.take_ticket(slot);
-        if ticket.round == ticket.seat.round() {
-            ticket.seat.put_outcome(ticket.place, outcome);
+        match self.take_ticket(slot).target {
+            Target::Seat { seat, round, place } if round == seat.round() => {
+                seat.put_outcome(place, outcome);
+            }
+            Target::Seat { .. } => {}
+            Target::Node(ticket) => self.tell_node(peers::wrote(ticket, outcome)),
+            Target::Cover(hlc) => match outcome {
+                Outcome::Applied { .. } => self.tell_node(Event::Covered { hlc }),
+                _ => self.cover_later(hlc),
+            },
         }
     }
 
@@ -455,10 +558,37 @@ impl Lane {
         watch: Watch,
         work: Work,
     ) -> Result<(), (Refused, Work)> {
-        let Some(permit) = LocalGate::offer(Rc::clone(&self.requests), 1) else {
+        let Some(permit) = self.hold_request() else {
             return Err((Refused::Requests, work));
         };
-        let slot = self.ticket(seat, 0, permit);
+        let target = Target::Seat {
+            seat: Rc::clone(seat),
+            round: seat.round(),
+            place: 0,
+        };
+        self.queue(self.ticket(target, permit), deadline_us, watch, work)
+    }
+
+    /// Gives an order of the node to the store pool; `target` hears the answer.
+    pub(crate) fn offer_order(
+        &self,
+        target: Target,
+        deadline_us: u64,
+        work: Work,
+    ) -> Result<(), Refused> {
+        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(Refused::Requests)?;
+        let slot = self.ticket(target, permit);
+        self.queue(slot, deadline_us, Watch::OFF, work)
+            .map_err(|(refused, _)| refused)
+    }
+
+    fn queue(
+        &self,
+        slot: u32,
+        deadline_us: u64,
+        watch: Watch,
+        work: Work,
+    ) -> Result<(), (Refused, Work)> {
         let job = Job {
             lane: self.index,
             slot,
@@ -479,10 +609,16 @@ impl Lane {
     }
 
     fn take_answer(&self, slot: u32, answer: Answer) {
-        let ticket = self.take_ticket(slot);
-        if ticket.round == ticket.seat.round() {
-            ticket.seat.put_answer(answer);
+        match self.take_ticket(slot).target {
+            Target::Seat { seat, round, .. } if round == seat.round() => seat.put_answer(answer),
+            Target::Seat { .. } | Target::Cover(_) => {}
+            Target::Node(ticket) => self.tell_node(peers::answered(ticket, answer)),
         }
+    }
+
+    fn tell_node(&self, event: Event) {
+        let agent = self.agent.as_ref();
+        agent.expect("only a node gives orders").post(event);
     }
 
     fn take_ticket(&self, slot: u32) -> Ticket {

@@ -15,6 +15,7 @@
 //! notes.rs       is this the member's folder
 //! store_pool.rs wal_thread.rs maintenance.rs     threads that may wait for the disk
 //! admin.rs exposition.rs metrics.rs stages.rs    what a person and a scraper see
+//! peers/                                        the node, links between members
 //! profile/                                      what its threads do, when somebody asks
 //! limits.rs clock.rs shared.rs                   bounds, time, what all threads share
 //! ```
@@ -40,6 +41,7 @@ mod mailbox;
 mod maintenance;
 mod metrics;
 mod notes;
+mod peers;
 mod profile;
 mod requests;
 mod scan;

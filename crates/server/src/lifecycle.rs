@@ -24,6 +24,7 @@ use crate::listener;
 use crate::mailbox::LaneEvent;
 use crate::maintenance;
 use crate::notes;
+use crate::peers::{self, Cluster};
 use crate::settings::Settings;
 use crate::shared::{LaneHandle, Phase, PhaseCell, Shared};
 use crate::store_pool::{self, StorePool};
@@ -33,7 +34,7 @@ use dendra_engine::vfs::Vfs;
 use dendra_engine::{Engine, Error, Identity};
 use dendra_node::Gate;
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -195,9 +196,7 @@ fn bind(plane: &str, addr: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 fn proposed_identity() -> io::Result<Identity> {
-    let mut random = [0; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
-    let node = u128::from_le_bytes(random);
+    let node = u128::from_le_bytes(peers::random()?);
     Ok(Identity {
         node,
         // Zero stands for "nobody" in a version.
@@ -226,15 +225,22 @@ fn open_engine(
             },
         }
     })?;
-    // One node holds the only copy of everything: no replica has to confirm a tombstone.
-    engine.raise_purge_horizon(dendra_base::Version::MAX);
     let versions = Versions::above(&engine, clock::wall_ms());
     let cluster = settings.cluster.as_ref();
-    let starts = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(|reason| {
-        StartError::Folder {
-            reason: format!("{folder}: {reason}"),
-        }
-    })?;
+    let in_folder = |reason| StartError::Folder {
+        reason: format!("{folder}: {reason}"),
+    };
+    let starts = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
+    let cluster = cluster.filter(|cluster| cluster.topology.len() > 1);
+    let cluster = cluster
+        .map(|cluster| Cluster::new(cluster, &engine, starts, clock::wall_ms()).map(Arc::new))
+        .transpose()
+        .map_err(in_folder)?;
+    if cluster.is_none() {
+        // One node holds the only copy of everything: no replica has to confirm a tombstone. In a
+        // cluster nobody confirms them yet, so they stay.
+        engine.raise_purge_horizon(dendra_base::Version::MAX);
+    }
     let took_ms = (clock::monotonic_us() - began_us) / 1_000;
     tracing::info!(folder, took_ms, starts, "the data folder is open");
     let loops = settings.loops.unwrap_or_else(|| {
@@ -242,13 +248,18 @@ fn open_engine(
     });
     // Each connection in transit and each permit can have one event under way, and there are a few
     // for the whole loop.
-    let mailbox_capacity = settings.connections_max + settings.requests_inflight_max + 16;
+    let mailbox_capacity = settings.connections_max
+        + settings.requests_inflight_max
+        + limits::ORDERS_INFLIGHT_MAX
+        + 16;
     Ok(Shared {
         versions,
         lanes: (0..loops)
             .map(|_| LaneHandle::new(mailbox_capacity))
             .collect(),
         requests: Arc::new(Gate::new(settings.requests_inflight_max as u64)),
+        orders: Arc::new(Gate::new(limits::ORDERS_INFLIGHT_MAX as u64)),
+        cluster,
         bytes: Arc::new(Gate::new(settings.body_bytes_inflight_max as u64)),
         pool: StorePool::new(settings.queue, settings.workers),
         bell: wal_thread::Bell::default(),

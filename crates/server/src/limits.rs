@@ -95,6 +95,35 @@ pub const PROFILE_SECONDS_MAX: u64 = 60;
 /// Largest secret of a cluster: a longer file is something else.
 pub const SECRET_BYTES_MAX: usize = 4 << 10;
 
+/// Operations of clients that one loop's node has under way: the request gate lets in fewer.
+pub const NODE_OPERATIONS_MAX: usize = 16_384;
+/// Orders of nodes to the store that wait for the log or the store pool at once, all loops together:
+/// twice what clients may have, because each write of a client is one on every owner.
+pub const ORDERS_INFLIGHT_MAX: usize = 8_192;
+/// One read from a link, and its buffer while frames are short.
+pub const LINK_READ_BYTES: usize = 64 << 10;
+/// Frames that wait for one link: a promise with two of the largest cells fits. Beyond it questions
+/// are refused here, and values beyond a half of it.
+pub const LINK_OUT_BYTES_MAX: usize = 32 << 20;
+/// When this much waits for a peer that asks, nothing more of its questions is read.
+pub const LINK_OUT_BYTES_PAUSE: usize = 1 << 20;
+/// From the first packet of a link to the end of its handshake.
+pub const LINK_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
+/// The first pause before a lost link is opened again, and the longest one.
+pub const LINK_PAUSE_MIN: Duration = Duration::from_millis(20);
+/// See `LINK_PAUSE_MIN`.
+pub const LINK_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Sweeps without a byte after which a link is probed.
+pub const LINK_PROBE_SWEEPS: u32 = 2;
+/// Sweeps without a byte, probes in between, after which a link is lost: a second.
+pub const LINK_SILENT_SWEEPS_MAX: u32 = 10;
+/// The node ends every operation at its deadline; the seat waits this much longer for it.
+pub const OUTCOME_GRACE: Duration = Duration::from_millis(200);
+/// One page of a scan over the cluster, and what each member sends for it.
+pub const SCAN_PAGE_BYTES: usize = 128 << 10;
+
+const _: () = assert!(LINK_PROBE_SWEEPS < LINK_SILENT_SWEEPS_MAX);
+const _: () = assert!(LINK_OUT_BYTES_MAX / 2 >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT);
 const _: () = assert!(STORE_QUEUE_LEN_MAX_DEFAULT <= STORE_QUEUE_LEN_MAX_LIMIT);
 const _: () = assert!(WORKERS_DEFAULT <= WORKERS_MAX);
 const _: () = assert!(PIPELINED_WRITES_MAX < LANE_BATCH_LEN_MAX);

@@ -190,6 +190,8 @@ pub(crate) struct LaneMetrics {
     pub(crate) bytes_held: Tally,
     /// Reads that went to the store pool.
     pub(crate) pooled: Tally,
+    /// Operations and scans that the loop's node works on, as of the last sweep.
+    pub(crate) operations: Tally,
     /// Values whose checksum did not fit on the way out.
     pub(crate) damaged: Tally,
 }

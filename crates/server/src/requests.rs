@@ -21,12 +21,15 @@ use crate::connection::{Connection, End, Next};
 use crate::lane::Lane;
 use crate::limits;
 use crate::metrics::{Op, Refused};
+use crate::peers;
 use crate::scan::PendingScan;
 use crate::seat::Due;
 use crate::shared::Phase;
 use crate::stages::{Stage, Watch};
 use crate::status::{self, Terms};
 use crate::store_pool::{Answer, Work};
+use bytes::Bytes;
+use dendra_base::peer::Operation;
 use dendra_base::{CellRef, Key, Kind, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Error, Guard, Lookup};
@@ -59,21 +62,18 @@ pub(crate) struct PendingRead {
 /// How much of the buffer is done with, and what to wait for.
 type Step = (usize, Option<Next>);
 
-/// Nothing was consumed; the writes in front go first.
-const WRITES_FIRST: Step = (0, Some(Next::Outcomes));
-
 impl Connection {
     /// Handles what stands at the front of `input`.
     pub(crate) fn handle_front(&mut self, input: &[u8]) -> Step {
-        let waits = !self.pending.is_empty();
+        let waits = self.has_waiting();
         let watch = match input.is_empty() {
             true => Watch::OFF,
             false => self.lane.watch(),
         };
         match parse_head(input, &Limits::USUAL) {
-            Parsed::Incomplete if waits => WRITES_FIRST,
+            Parsed::Incomplete if waits => self.those_in_front(),
             Parsed::Incomplete => (0, Some(Next::Read)),
-            Parsed::Bad(_) if waits => WRITES_FIRST,
+            Parsed::Bad(_) if waits => self.those_in_front(),
             Parsed::Bad(refusal) => {
                 self.refuse_and_close(&refusal);
                 (input.len(), None)
@@ -94,8 +94,15 @@ impl Connection {
                 ..
             }))
         );
-        if !self.pending.is_empty() && (!is_write || lane.is_poisoned()) {
-            return WRITES_FIRST;
+        if self.has_waiting() {
+            let may_join = match (lane.is_member(), &routed) {
+                (true, Ok(Route::Entity(_))) => !self.is_operating_on(&stored_key[1..]),
+                (true, _) => false,
+                (false, _) => is_write,
+            };
+            if !may_join || lane.is_poisoned() {
+                return self.those_in_front();
+            }
         }
         if is_write && lane.is_poisoned() {
             let reason = "the log failed and the node stops: send it again in a moment";
@@ -106,9 +113,27 @@ impl Connection {
         match routed {
             Ok(Route::Entity(entity)) => {
                 let durability = lane.shared.settings.durability;
-                let terms = Terms::new(style, entity.copies, durability);
+                let terms = Terms::new(style, entity.copies, durability, &lane.routes);
                 watch.lap(stages, op_of_entity(entity.op), Stage::Parse);
+                if lane.is_member()
+                    && is_write
+                    && let Err(refusal) = peers::check_condition(&entity, &terms)
+                {
+                    return match self.has_waiting() {
+                        true => self.those_in_front(),
+                        false => self.refuse(head, &refusal),
+                    };
+                }
                 match entity.op {
+                    EntityOp::Get | EntityOp::Head if lane.is_member() => {
+                        match self.begin(&entity, terms, stored_key, Operation::Get) {
+                            Ok(()) => {
+                                self.end_if(style);
+                                (head.consumed, None)
+                            }
+                            Err(what) => self.turn_away(head, what),
+                        }
+                    }
                     EntityOp::Get | EntityOp::Head => {
                         let next = self.read(&entity, terms, stored_key, watch);
                         self.end_if(style);
@@ -130,11 +155,10 @@ impl Connection {
                 (head.consumed, None)
             }
             Ok(Route::Peer) => {
-                let refusal = Refusal::new(
-                    501,
-                    "no-peers",
-                    "this version runs as one node and talks to no peers",
-                );
+                let refusal = match self.meet(head) {
+                    Ok(link) => return (head.consumed, Some(Next::Link(Box::new(link)))),
+                    Err(refusal) => refusal.closing(),
+                };
                 self.refuse(head, &refusal)
             }
             Err(refusal) => self.refuse(head, &refusal),
@@ -186,11 +210,24 @@ impl Connection {
         (head.consumed, next)
     }
 
+    /// Does anything that was begun wait for its outcome?
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.pending.is_empty() || !self.operations.is_empty()
+    }
+
+    /// Nothing was consumed; those in front go first.
+    fn those_in_front(&self) -> Step {
+        match self.operations.is_empty() {
+            true => (0, Some(Next::Outcomes)),
+            false => (0, Some(Next::Operations)),
+        }
+    }
+
     /// As `refuse`, for what a gate or a queue refused.
     fn turn_away(&mut self, head: &Head<'_>, what: Refused) -> Step {
-        if !self.pending.is_empty() {
-            // When the writes in front are done there may be room.
-            return WRITES_FIRST;
+        if self.has_waiting() {
+            // When those in front are done there may be room.
+            return self.those_in_front();
         }
         self.lane.metrics().refuse(what);
         self.refuse(head, &status::refused(what))
@@ -287,9 +324,9 @@ impl Connection {
                 lane.metrics().refuse(Refused::Deadline);
                 status::write(out, terms, &Outcome::DeadlinePassed, b"")
             }
-            Ok(Ok(Answer::Failed | Answer::Chunk(_) | Answer::ChunkFailed(..))) => {
-                status::write_refusal(out, terms.style, &status::failed())
-            }
+            Ok(Ok(
+                Answer::Failed | Answer::Page(_) | Answer::Chunk(_) | Answer::ChunkFailed(..),
+            )) => status::write_refusal(out, terms.style, &status::failed()),
             Ok(Err(_)) => status::write(out, terms, &terms.not_enough(Known::NotApplied), b""),
             Err(refused) => {
                 lane.metrics().refuse(refused);
@@ -333,8 +370,8 @@ impl Connection {
                 Err(what) => self.turn_away(head, what),
             };
         }
-        if !self.pending.is_empty() {
-            return WRITES_FIRST;
+        if self.has_waiting() {
+            return self.those_in_front();
         }
         if !self.lane.has_request_room() {
             return self.turn_away(head, Refused::Requests);
@@ -388,10 +425,9 @@ impl Connection {
     }
 
     fn after_pause(&self, us: u64) -> Step {
-        if self.pending.is_empty() {
-            (0, Some(Next::Pause(us)))
-        } else {
-            WRITES_FIRST
+        match self.has_waiting() {
+            true => self.those_in_front(),
+            false => (0, Some(Next::Pause(us))),
         }
     }
 
@@ -404,6 +440,9 @@ impl Connection {
         value: Option<&[u8]>,
         mut watch: Watch,
     ) -> Result<(), Refused> {
+        if self.lane.is_member() {
+            return self.begin(entity, terms, stored_key, self.operation(entity, value));
+        }
         let lane = &self.lane;
         let version = lane
             .shared
@@ -427,6 +466,21 @@ impl Connection {
             watch,
         });
         Ok(())
+    }
+
+    /// A write, as the loop's node is told it.
+    fn operation(&self, entity: &Entity, value: Option<&[u8]>) -> Operation {
+        let condition = entity.condition;
+        match value {
+            None => Operation::Delete { condition },
+            Some(value) => Operation::Put {
+                value: Bytes::copy_from_slice(value),
+                expiry_ms: entity
+                    .ttl_s
+                    .map(|seconds| self.lane.wall_ms() + u64::from(seconds) * 1_000),
+                condition,
+            },
+        }
     }
 
     /// Waits for the commit of everything in `pending`, and forms the answers.
@@ -529,7 +583,7 @@ fn answer_error(lane: &Lane, out: &mut Vec<u8>, terms: &Terms, error: &Error) ->
 }
 
 /// Forms the answer to GET or HEAD from the key's newest cell; returns its status.
-fn answer_read(
+pub(crate) fn answer_read(
     lane: &Lane,
     out: &mut Vec<u8>,
     entity: &Entity,

@@ -157,10 +157,10 @@ fn resume_key(direction: Direction, key: &[u8], last_key: &[u8]) -> Vec<u8> {
 /// A scan that was asked for.
 #[derive(Debug)]
 pub(crate) struct PendingScan {
-    query: Query,
-    style: Style,
-    began_ns: u64,
-    deadline_us: u64,
+    pub(crate) query: Query,
+    pub(crate) style: Style,
+    pub(crate) began_ns: u64,
+    pub(crate) deadline_us: u64,
     watch: Watch,
 }
 
@@ -175,6 +175,11 @@ impl PendingScan {
             deadline_us,
             watch,
         }
+    }
+
+    /// Does it ask for the keys of the whole cluster?
+    pub(crate) fn is_of_cluster(&self) -> bool {
+        self.query.scope == route::Scope::Cluster
     }
 }
 
@@ -194,7 +199,7 @@ impl Connection {
         let _held = self.hold_input();
         let copies = Copies { ack: 1, from: 1 };
         let durability = self.lane.shared.settings.durability;
-        let terms = Terms::new(pending.style, copies, durability);
+        let terms = Terms::new(pending.style, copies, durability, &self.lane.routes);
         let Some(_room) = self.lane.hold_bytes(limits::SCAN_CHUNK_BYTES) else {
             self.answer_missing(&terms, &pending, Missing::Refused(Refused::Bytes));
             return Ok(());
@@ -313,7 +318,7 @@ impl Connection {
         if let Err((refused, work)) = self.lane.offer(&self.seat, deadline_us, watch, work) {
             let scan = match work {
                 Work::Chunk(scan) => Some(scan),
-                Work::Get(_) => None,
+                Work::Get(_) | Work::Page(_) => None,
             };
             return Err((Missing::Refused(refused), scan));
         }
@@ -329,7 +334,7 @@ impl Connection {
             Ok(Answer::ChunkFailed(scan, _)) => Err((Missing::Failed, Some(scan))),
             Ok(Answer::Late) => Err((Missing::Late, None)),
             Ok(Answer::Damaged) => Err((Missing::Damaged, None)),
-            Ok(Answer::Failed | Answer::Cell(_)) => Err((Missing::Failed, None)),
+            Ok(Answer::Failed | Answer::Cell(_) | Answer::Page(_)) => Err((Missing::Failed, None)),
             Err(_) => Err((Missing::TooSlow, None)),
         }
     }

@@ -13,6 +13,7 @@
 //!
 //! Not here: who waits for what (`connection.rs`), tickets (`lane.rs`).
 
+use crate::peers::Finished;
 use crate::store_pool::Answer;
 use dendra_engine::Outcome;
 use std::cell::{Cell, RefCell};
@@ -41,6 +42,9 @@ pub(crate) struct Seat {
     outcomes: RefCell<Vec<Option<Outcome>>>,
     outcomes_missing: Cell<u32>,
     answer: RefCell<Option<Answer>>,
+    /// What the loop's node came to, in a cluster.
+    finished: RefCell<Vec<Option<Finished>>>,
+    finished_missing: Cell<u32>,
 }
 
 impl Default for Seat {
@@ -54,6 +58,8 @@ impl Default for Seat {
             outcomes: RefCell::default(),
             outcomes_missing: Cell::new(0),
             answer: RefCell::new(None),
+            finished: RefCell::default(),
+            finished_missing: Cell::new(0),
         }
     }
 }
@@ -118,6 +124,8 @@ impl Seat {
         self.outcomes.borrow_mut().clear();
         self.outcomes_missing.set(0);
         *self.answer.borrow_mut() = None;
+        self.finished.borrow_mut().clear();
+        self.finished_missing.set(0);
     }
 
     /// Expects one more outcome; returns its place.
@@ -172,6 +180,45 @@ impl Seat {
                 return Poll::Ready(Ok(answer));
             }
             if let Some(due @ Due::Deadline) = self.due() {
+                return Poll::Ready(Err(due));
+            }
+            self.register(cx);
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Expects one more answer of the node; returns its place.
+    pub(crate) fn expect_finished(&self) -> u32 {
+        let mut finished = self.finished.borrow_mut();
+        finished.push(None);
+        self.finished_missing.set(self.finished_missing.get() + 1);
+        u32::try_from(finished.len() - 1).expect("bounded by PIPELINED_WRITES_MAX")
+    }
+
+    /// Delivers one answer of the node; the last one wakes.
+    pub(crate) fn put_finished(&self, place: u32, finished: Finished) {
+        let before = self.finished.borrow_mut()[place as usize].replace(finished);
+        assert!(before.is_none(), "the node answered twice");
+        let missing = self.finished_missing.get() - 1;
+        self.finished_missing.set(missing);
+        if missing == 0 {
+            self.wake();
+        }
+    }
+
+    /// The node's answer at `place`, if it came.
+    pub(crate) fn take_finished(&self, place: usize) -> Option<Finished> {
+        self.finished.borrow_mut()[place].take()
+    }
+
+    /// Waits for all expected answers of the node; an early end says why.
+    pub(crate) async fn all_finished(&self) -> Result<(), Due> {
+        poll_fn(|cx| {
+            if self.finished_missing.get() == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(due @ (Due::Deadline | Due::Poisoned)) = self.due() {
                 return Poll::Ready(Err(due));
             }
             self.register(cx);

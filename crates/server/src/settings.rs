@@ -162,14 +162,7 @@ impl Settings {
                 self.body_bytes_inflight_max, self.value_bytes_max
             ));
         }
-        match &self.cluster {
-            Some(cluster) if cluster.topology.len() > 1 => Err(format!(
-                "the cluster {} has {} members, and this release serves clusters of one: leave the others out of the list",
-                cluster.topology.name(),
-                cluster.topology.len()
-            )),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -188,21 +181,6 @@ mod tests {
         settings.workers = 0;
         let reason = settings.check().expect_err("no workers");
         assert!(reason.starts_with("workers = 0"), "{reason}");
-    }
-
-    #[test]
-    fn a_cluster_of_one_is_a_node() {
-        let cluster = |urls: &[&str]| {
-            let members = urls.iter().map(|url| Member::new(url).expect("an address"));
-            let topology = Topology::new("dendra", members.collect(), 3).expect("a topology");
-            Some(ClusterSettings::new(topology, urls[0]).expect("the first is a member"))
-        };
-        let mut settings = Settings::new("data");
-        settings.cluster = cluster(&["h1:1"]);
-        assert_eq!(settings.check(), Ok(()));
-        settings.cluster = cluster(&["h1:1", "h2:1"]);
-        let reason = settings.check().expect_err("two members");
-        assert!(reason.contains("has 2 members"), "{reason}");
     }
 
     #[test]

@@ -14,6 +14,7 @@
 use crate::mailbox::Mailbox;
 use crate::maintenance::Poke;
 use crate::metrics::LaneMetrics;
+use crate::peers::Cluster;
 use crate::settings::Settings;
 use crate::store_pool::StorePool;
 use crate::versions::Versions;
@@ -120,6 +121,10 @@ pub(crate) struct Shared {
     pub(crate) lanes: Vec<LaneHandle>,
     /// Requests that wait for the log or the store pool.
     pub(crate) requests: Arc<Gate>,
+    /// Orders of nodes that wait for the log or the store pool.
+    pub(crate) orders: Arc<Gate>,
+    /// What the loops' nodes share, in a cluster of more than one.
+    pub(crate) cluster: Option<Arc<Cluster>>,
     /// Bytes of bodies that arrive and of answers that leave.
     pub(crate) bytes: Arc<Gate>,
     pub(crate) pool: StorePool,

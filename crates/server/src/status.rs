@@ -28,18 +28,19 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// The terms of an operation on this many copies, of a cluster of one.
+    /// The terms of an operation on this many copies, in the cluster that `routes` knows.
     pub(crate) fn new(
         style: Style,
         copies: Copies,
         durability: dendra_engine::Durability,
+        routes: &dendra_wire::Settings,
     ) -> Terms {
         Terms {
             style,
             receipt: Receipt {
                 acks: copies.ack,
                 from: copies.from,
-                level: copies.level(1, 1),
+                level: copies.level(routes.nodes, routes.replication_factor),
                 durability: match durability {
                     dendra_engine::Durability::Sync => Durability::Sync,
                     dendra_engine::Durability::Os => Durability::Os,
@@ -170,7 +171,17 @@ mod tests {
             omits_body: false,
         };
         let copies = Copies { ack: 1, from: 1 };
-        let terms = Terms::new(style, copies, dendra_engine::Durability::Sync);
+        let terms = Terms::new(
+            style,
+            copies,
+            dendra_engine::Durability::Sync,
+            &dendra_wire::Settings {
+                nodes: 1,
+                replication_factor: 1,
+                key_bytes_max: 1,
+                value_bytes_max: 1,
+            },
+        );
         let mut out = Vec::new();
         let status = write(&mut out, &terms, &outcome, b"v");
         let text = String::from_utf8(out).expect("heads are ASCII and the value is too");

@@ -19,6 +19,7 @@ use crate::clock;
 use crate::limits;
 use crate::mailbox::LaneEvent;
 use crate::metrics::Op;
+use crate::peers::{Page, Paged};
 use crate::profile::{self, Lock};
 use crate::scan::Scan;
 use crate::shared::Shared;
@@ -38,6 +39,8 @@ pub(crate) enum Work {
     Get(Key),
     /// Fill the scan's buffer once.
     Chunk(Box<Scan>),
+    /// Read a part of a range for the node.
+    Page(Box<Page>),
 }
 
 /// One piece of work and who asked for it.
@@ -64,6 +67,8 @@ pub(crate) enum Answer {
     Chunk(Box<Scan>),
     /// The scan without a further chunk, and whether damage was met.
     ChunkFailed(Box<Scan>, bool),
+    /// A part of a range, for the node.
+    Page(Paged),
     /// The deadline passed in the queue.
     Late,
     /// Bytes on disk are not what was written.
@@ -124,7 +129,7 @@ impl StorePool {
     /// Queues `job`, or hands it back when there is no room.
     pub(crate) fn offer(&self, job: Job) -> Result<(), Job> {
         let mut queue = self.queue.hold();
-        let is_scan = matches!(job.work, Work::Chunk(_));
+        let is_scan = matches!(job.work, Work::Chunk(_) | Work::Page(_));
         let scans_max = self.queue_len_max.div_ceil(limits::SCAN_QUEUE_SHARE);
         if queue.is_closed
             || queue.len() >= self.queue_len_max
@@ -195,7 +200,7 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
     } = job;
     let op = match work {
         Work::Get(_) => Op::Get,
-        Work::Chunk(_) => Op::Scan,
+        Work::Chunk(_) | Work::Page(_) => Op::Scan,
     };
     watch.lap(stages, op, Stage::Queue);
     let answer = if clock::monotonic_us() >= deadline_us {
@@ -228,6 +233,7 @@ fn run(engine: &Engine, work: Work) -> Answer {
                 Answer::Failed
             }
         }),
+        Work::Page(page) => Answer::Page(page.fill(engine)),
         Work::Chunk(mut scan) => match scan.fill(engine) {
             Ok(()) => Answer::Chunk(scan),
             Err(error) => Answer::ChunkFailed(scan, note(&error)),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Dendra-Peer: versions=1-1; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
-//!              node=<32 hex>; boot=<n>; url=<pct>; lane=<n>; secret=yes; nonce=<32 hex>
+//!              node=<32 hex>; origin=<n>; boot=<n>; url=<pct>; lane=<n>; secret=yes; nonce=<32 hex>
 //! judge(own, theirs) ─► the version to speak, or a refusal that names both sides
 //! ```
 //!
@@ -46,6 +46,8 @@ pub struct Hello {
     pub description: String,
     /// The node's id, made when its folder was.
     pub node: u128,
+    /// The number by which versions name it: no two members may have one.
+    pub origin: u32,
     /// How often the node has started.
     pub boot: u64,
     /// The url under which the topology names the member.
@@ -63,7 +65,7 @@ impl fmt::Display for Hello {
         write!(
             f,
             "versions={}-{}; cluster={:016x}; name={}; epoch={}; topology={:016x}; shape={}; \
-             node={:032x}; boot={}; url={}; lane={}; secret={}; nonce={}",
+             node={:032x}; origin={}; boot={}; url={}; lane={}; secret={}; nonce={}",
             self.version_min,
             self.version_max,
             self.cluster,
@@ -72,6 +74,7 @@ impl fmt::Display for Hello {
             self.topology,
             percent::encode(self.description.as_bytes()),
             self.node,
+            self.origin,
             self.boot,
             percent::encode(self.url.as_bytes()),
             self.lane,
@@ -124,6 +127,7 @@ impl Hello {
             topology: hex("topology")?,
             description: text("shape")?,
             node: u128::from_be_bytes(unhex(field("node")?).ok_or("node")?),
+            origin: u32::try_from(number("origin")?).map_err(|_| "origin")?,
             boot: number("boot")?,
             url: text("url")?,
             lane: short("lane")?,
@@ -213,6 +217,16 @@ pub fn judge(
             ),
         );
     }
+    if own.origin == theirs.origin {
+        return refuse(
+            "same-node",
+            format!(
+                "{us} and {them} have one origin, {:#x}: versions could not tell them apart; start one of them with an \
+                 empty folder before it joins",
+                own.origin
+            ),
+        );
+    }
     Ok(version)
 }
 
@@ -255,6 +269,7 @@ mod tests {
             topology: 0x70,
             description: "cluster=main members=http://127.0.0.1:8080".into(),
             node: 0xa,
+            origin: 0xa00,
             boot: 12,
             url: "http://127.0.0.1:8080".into(),
             lane: 1,
@@ -266,6 +281,7 @@ mod tests {
     fn other() -> Hello {
         Hello {
             node: 0xb,
+            origin: 0xb00,
             url: "http://127.0.0.1:8081".into(),
             ..hello()
         }
@@ -363,6 +379,13 @@ mod tests {
                 "same-node",
                 Hello {
                     node: 0xa,
+                    ..other()
+                },
+            ),
+            (
+                "same-node",
+                Hello {
+                    origin: 0xa00,
                     ..other()
                 },
             ),

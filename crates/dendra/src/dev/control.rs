@@ -1,0 +1,217 @@
+//! How a running `dendra dev` is told what to do: one line over a socket in its folder.
+//!
+//! ```text
+//! dendra dev kill 2 ─► | kill 2 LF | ─► dev.sock ─► channel ─► the cluster's loop ─► | a sentence LF |
+//! ```
+//!
+//! Invariants
+//! 1. `Order`'s text reads back as itself.
+//! 2. A socket that nobody listens on is replaced; one that somebody does is left alone.
+//!
+//! Not here: what an order does (`mod.rs`).
+
+use super::socket_of;
+use crate::cli::DevVerb;
+use crate::exit::{Exit, Failure, Outcome};
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+/// What can be done to a running cluster; nodes count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// SIGKILL.
+    Kill(usize),
+    /// SIGSTOP.
+    Pause(usize),
+    /// SIGCONT.
+    Resume(usize),
+    /// Starts a node that is down.
+    Start(usize),
+    /// No byte passes between two nodes.
+    Cut(usize, usize),
+    /// Bytes between two nodes wait until the links are mended.
+    Stall(usize, usize),
+    /// Bytes between two nodes take so many milliseconds longer, each way.
+    Slow(usize, usize, u64),
+    /// Ends all cuts.
+    Heal,
+    /// Ends the cluster.
+    Stop,
+}
+
+/// An order, and where the sentence about it goes.
+pub(super) type Ordered = (Order, Option<SyncSender<String>>);
+
+impl Order {
+    /// The nodes that it names.
+    pub(super) fn nodes(&self) -> Vec<usize> {
+        match *self {
+            Order::Kill(a) | Order::Pause(a) | Order::Resume(a) | Order::Start(a) => vec![a],
+            Order::Cut(a, b) | Order::Stall(a, b) | Order::Slow(a, b, _) => vec![a, b],
+            Order::Heal | Order::Stop => Vec::new(),
+        }
+    }
+
+    fn parse(line: &str) -> Option<Order> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |at: usize| words.get(at)?.parse().ok();
+        let order = match *words.first()? {
+            "kill" => Order::Kill(number(1)?),
+            "pause" => Order::Pause(number(1)?),
+            "resume" => Order::Resume(number(1)?),
+            "start" => Order::Start(number(1)?),
+            "cut" => Order::Cut(number(1)?, number(2)?),
+            "stall" => Order::Stall(number(1)?, number(2)?),
+            "slow" => Order::Slow(number(1)?, number(2)?, words.get(3)?.parse().ok()?),
+            "heal" => Order::Heal,
+            "stop" => Order::Stop,
+            _ => return None,
+        };
+        // What is shown is what was said: nothing stands behind it.
+        (order.to_string() == words.join(" ")).then_some(order)
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::Kill(a) => write!(f, "kill {a}"),
+            Order::Pause(a) => write!(f, "pause {a}"),
+            Order::Resume(a) => write!(f, "resume {a}"),
+            Order::Start(a) => write!(f, "start {a}"),
+            Order::Cut(a, b) => write!(f, "cut {a} {b}"),
+            Order::Stall(a, b) => write!(f, "stall {a} {b}"),
+            Order::Slow(a, b, ms) => write!(f, "slow {a} {b} {ms}"),
+            Order::Heal => f.write_str("heal"),
+            Order::Stop => f.write_str("stop"),
+        }
+    }
+}
+
+impl From<&DevVerb> for Order {
+    fn from(verb: &DevVerb) -> Order {
+        match *verb {
+            DevVerb::Kill { node } => Order::Kill(node),
+            DevVerb::Pause { node } => Order::Pause(node),
+            DevVerb::Resume { node } => Order::Resume(node),
+            DevVerb::Start { node } => Order::Start(node),
+            DevVerb::Cut { a, b } => Order::Cut(a, b),
+            DevVerb::Stall { a, b } => Order::Stall(a, b),
+            DevVerb::Slow { a, b, ms } => Order::Slow(a, b, ms),
+            DevVerb::Heal => Order::Heal,
+            DevVerb::Stop => Order::Stop,
+        }
+    }
+}
+
+/// How long an order may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Tells the cluster in `folder`, and prints what it says.
+pub(super) fn tell(folder: &Path, order: &Order) -> Outcome {
+    let path = socket_of(folder);
+    let no_cluster = |error| {
+        Failure::new(
+            Exit::UNAVAILABLE,
+            format!(
+                "no cluster listens at {} ({error}): start one with `dendra dev`, and name its --folder",
+                path.display()
+            ),
+        )
+    };
+    let mut stream = UnixStream::connect(&path).map_err(no_cluster)?;
+    let mut said = String::new();
+    let talked = stream
+        .set_read_timeout(Some(TIMEOUT))
+        .and_then(|()| writeln!(stream, "{order}"))
+        .and_then(|()| stream.read_to_string(&mut said));
+    talked.map_err(no_cluster)?;
+    match said.trim_end() {
+        "" if *order == Order::Stop => Ok(Exit::OK),
+        sentence if sentence.starts_with("done") => {
+            crate::ops::print(said.as_bytes()).map(|()| Exit::OK)
+        }
+        sentence => Err(Failure::new(Exit::FAILURE, sentence)),
+    }
+}
+
+/// Listens in `folder`; orders go to `orders`.
+pub(super) fn listen(folder: &Path, orders: SyncSender<Ordered>) -> Result<PathBuf, Failure> {
+    let path = socket_of(folder);
+    if UnixStream::connect(&path).is_ok() {
+        return Err(Failure::usage(format!(
+            "a cluster runs in {} already: name another --folder",
+            folder.display()
+        )));
+    }
+    drop(std::fs::remove_file(&path));
+    let cannot = |error| {
+        Failure::new(
+            Exit::FAILURE,
+            format!("{} cannot be listened on: {error}", path.display()),
+        )
+    };
+    let listener = UnixListener::bind(&path).map_err(cannot)?;
+    std::thread::Builder::new()
+        .name("orders".to_owned())
+        .spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if serve(&stream, &orders).is_none() {
+                    return;
+                }
+            }
+        })
+        .map_err(cannot)?;
+    Ok(path)
+}
+
+/// One order; `None` when the cluster is gone.
+fn serve(mut stream: &UnixStream, orders: &SyncSender<Ordered>) -> Option<()> {
+    let mut line = String::new();
+    let read = stream
+        .set_read_timeout(Some(TIMEOUT))
+        .and_then(|()| BufReader::new(stream).take(256).read_line(&mut line));
+    let order = match (read, Order::parse(&line)) {
+        (Ok(_), Some(order)) => order,
+        _ => {
+            // Whoever sent nonsense may have gone.
+            drop(writeln!(stream, "{:?} is no order", line.trim_end()));
+            return Some(());
+        }
+    };
+    let (answer, answered) = sync_channel(1);
+    orders.send((order, Some(answer))).ok()?;
+    if let Ok(said) = answered.recv_timeout(TIMEOUT) {
+        drop(writeln!(stream, "{said}"));
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_reads_back() {
+        for order in [
+            Order::Kill(2),
+            Order::Pause(1),
+            Order::Resume(1),
+            Order::Start(3),
+            Order::Cut(1, 2),
+            Order::Stall(1, 2),
+            Order::Slow(1, 2, 50),
+            Order::Heal,
+            Order::Stop,
+        ] {
+            assert_eq!(Order::parse(&order.to_string()), Some(order));
+        }
+        for nonsense in ["", "kill", "kill x", "kill 1 2", "cut 1", "heal 1", "eat"] {
+            assert_eq!(Order::parse(nonsense), None, "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! `dendra dev`: a cluster on this machine, to be played with and to be hurt.
+//!
+//! ```text
+//! dendra dev --nodes 3 ─► proxy 1 ─► dendra serve 1      folder/dev.sock ◄─ dendra dev kill 2
+//!                         proxy 2 ─► dendra serve 2        one line in, one line back
+//!                         proxy 3 ─► dendra serve 3
+//! ```
+//!
+//! Invariants
+//! 1. Every process that was started is ended, however this one ends but by SIGKILL.
+//! 2. A folder that was named is kept, a temporary one is removed.
+//! 3. Members know each other by the proxies' addresses; clients talk to the nodes themselves.
+//!
+//! Not here: what a node does (crate `server`).
+//! See: docs/cli.md.
+
+mod control;
+mod proxy;
+mod screen;
+
+use crate::cli;
+use crate::console::Console;
+use crate::exit::{Exit, Failure, Outcome};
+use control::Order;
+use proxy::{Fault, Faults, Proxy};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+/// How often the screen is drawn and the children are looked after.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a node may take to stop before it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// What is known of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Up,
+    Paused,
+    Down,
+}
+
+struct Member {
+    listen: SocketAddr,
+    admin: SocketAddr,
+    url: String,
+    child: Option<Child>,
+    state: State,
+    _proxy: Proxy,
+}
+
+struct Dev {
+    folder: PathBuf,
+    members: Vec<Member>,
+    faults: Arc<Faults>,
+    flags: Vec<String>,
+}
+
+/// Runs a cluster, or tells the running one what to do.
+pub(crate) fn dev(args: &cli::Dev, console: Console) -> Outcome {
+    let folder = args
+        .folder
+        .clone()
+        .unwrap_or_else(|| std::env::temp_dir().join("dendra-dev"));
+    match &args.verb {
+        Some(verb) => control::tell(&folder, &Order::from(verb)),
+        None => run(args, folder, console),
+    }
+}
+
+fn failed(what: &str) -> impl Fn(io::Error) -> Failure + '_ {
+    move |error| Failure::new(Exit::FAILURE, format!("{what}: {error}"))
+}
+
+fn run(args: &cli::Dev, folder: PathBuf, console: Console) -> Outcome {
+    std::fs::create_dir_all(&folder).map_err(failed("the folder cannot be made"))?;
+    let (orders, ordered) = std::sync::mpsc::sync_channel(16);
+    let socket = control::listen(&folder, orders.clone())?;
+    let mut dev = Dev::new(folder.clone(), usize::from(args.nodes), args.flags.clone())
+        .map_err(failed("the cluster cannot be laid out"))?;
+    let interrupted = orders;
+    crate::on_signals(move || drop(interrupted.try_send((Order::Stop, None))))
+        .map_err(failed("signals cannot be caught"))?;
+    for index in 0..dev.members.len() {
+        dev.start(index)
+            .map_err(failed("a node cannot be started"))?;
+    }
+    let mut screen = screen::Screen::new(console);
+    screen.hello(&dev.members, &folder);
+    loop {
+        match ordered.recv_timeout(LOOK) {
+            Ok((Order::Stop, _)) | Err(RecvTimeoutError::Disconnected) => break,
+            Ok((order, answer)) => {
+                let said = dev.carry_out(&order);
+                if let Some(answer) = answer {
+                    // Whoever asked may have gone.
+                    drop(answer.send(said));
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        dev.reap();
+        screen.draw(&dev.members, &dev.faults);
+    }
+    dev.stop();
+    drop(std::fs::remove_file(socket));
+    if args.folder.is_none() {
+        std::fs::remove_dir_all(&folder).map_err(failed("the temporary folder stays"))?;
+    }
+    Ok(Exit::OK)
+}
+
+/// A free port, and a listener that keeps it.
+fn port() -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+impl Dev {
+    fn new(folder: PathBuf, nodes: usize, flags: Vec<String>) -> io::Result<Dev> {
+        let faults = Faults::new(nodes);
+        let doors = (0..nodes)
+            .map(|_| Ok((port()?, port()?, port()?)))
+            .collect::<io::Result<Vec<_>>>()?;
+        let urls: Vec<String> = doors
+            .iter()
+            .map(|((_, door), ..)| format!("http://{door}"))
+            .collect();
+        let members = doors
+            .into_iter()
+            .enumerate()
+            .map(|(index, ((door, _), (_, listen), (_, admin)))| {
+                let proxy = Proxy::start(door, index, listen, urls.clone(), Arc::clone(&faults))?;
+                Ok(Member {
+                    listen,
+                    admin,
+                    url: urls[index].clone(),
+                    child: None,
+                    state: State::Down,
+                    _proxy: proxy,
+                })
+            })
+            .collect::<io::Result<_>>()?;
+        Ok(Dev {
+            folder,
+            members,
+            faults,
+            flags,
+        })
+    }
+
+    fn start(&mut self, index: usize) -> io::Result<()> {
+        let urls: Vec<&str> = self.members.iter().map(|m| m.url.as_str()).collect();
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join(format!("node-{}.log", index + 1)))?;
+        let member = &self.members[index];
+        let child = Command::new(std::env::current_exe()?)
+            .args(["serve", "--listen", &member.listen.to_string()])
+            .args(["--admin", &member.admin.to_string()])
+            .args(["--cluster", &urls.join(","), "--self", &member.url])
+            .arg("--data")
+            .arg(self.folder.join(format!("node-{}", index + 1)))
+            .args(&self.flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()?;
+        self.members[index].child = Some(child);
+        self.members[index].state = State::Up;
+        Ok(())
+    }
+
+    /// Carries out what somebody wants; a sentence about it.
+    fn carry_out(&mut self, order: &Order) -> String {
+        let nodes = self.members.len();
+        let names = order.nodes();
+        if let Some(name) = names.iter().find(|name| !(1..=nodes).contains(*name)) {
+            return format!("there is no node {name}: they are 1 to {nodes}");
+        }
+        let done = match *order {
+            Order::Kill(node) => self.signal(node - 1, Signal::KILL, State::Down),
+            Order::Pause(node) => self.signal(node - 1, Signal::STOP, State::Paused),
+            Order::Resume(node) => self.signal(node - 1, Signal::CONT, State::Up),
+            Order::Start(node) if self.members[node - 1].child.is_some() => {
+                return format!("node {node} runs already");
+            }
+            Order::Start(node) => self.start(node - 1),
+            Order::Cut(a, b) => self.trouble(a - 1, b - 1, Fault::Cut),
+            Order::Stall(a, b) => self.trouble(a - 1, b - 1, Fault::Stall),
+            Order::Slow(a, b, ms) => {
+                self.trouble(a - 1, b - 1, Fault::Delay(Duration::from_millis(ms)))
+            }
+            Order::Heal => {
+                self.faults.heal();
+                Ok(())
+            }
+            Order::Stop => Ok(()),
+        };
+        match done {
+            Ok(()) => format!("done: {order}"),
+            Err(error) => format!("{order} failed: {error}"),
+        }
+    }
+
+    fn trouble(&self, a: usize, b: usize, fault: Fault) -> io::Result<()> {
+        self.faults.set(a, b, fault);
+        self.faults.set(b, a, fault);
+        Ok(())
+    }
+
+    fn signal(&mut self, index: usize, signal: Signal, state: State) -> io::Result<()> {
+        let member = &mut self.members[index];
+        let Some(child) = &mut member.child else {
+            return Err(io::Error::other(
+                "it does not run; `dendra dev start` starts it",
+            ));
+        };
+        kill_process(Pid::from_child(child), signal)?;
+        member.state = state;
+        if state == State::Down {
+            child.wait()?;
+            member.child = None;
+        }
+        Ok(())
+    }
+
+    /// Notes nodes that ended by themselves.
+    fn reap(&mut self) {
+        for member in &mut self.members {
+            let ended = member.child.as_mut().map(Child::try_wait);
+            if let Some(Ok(Some(_)) | Err(_)) = ended {
+                member.child = None;
+                member.state = State::Down;
+            }
+        }
+    }
+
+    /// Ends all nodes: asked first, killed when they do not.
+    fn stop(&mut self) {
+        for member in &mut self.members {
+            if let Some(child) = &member.child {
+                let pid = Pid::from_child(child);
+                // A node that is gone already needs no signal.
+                let _gone = kill_process(pid, Signal::CONT).and(kill_process(pid, Signal::TERM));
+            }
+        }
+        let deadline = std::time::Instant::now() + STOP_TIMEOUT;
+        for member in &mut self.members {
+            let Some(mut child) = member.child.take() else {
+                continue;
+            };
+            while matches!(child.try_wait(), Ok(None)) && std::time::Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Where the control socket of a cluster in `folder` is.
+fn socket_of(folder: &Path) -> PathBuf {
+    folder.join("dev.sock")
+}

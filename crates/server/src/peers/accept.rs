@@ -1,0 +1,187 @@
+//! A link that a peer opened: from its upgrade to its last question.
+//!
+//! ```text
+//! request ─► hello read, judged ─► 101, own hello, proof ─► Proof frame, checked ─► questions … ─► agent
+//!              └ 4xx with a sentence                          └ farewell
+//! ```
+//!
+//! Invariants
+//! 1. No question is looked at before the secret is proven.
+//! 2. A peer's loop has one link to a loop of ours: a newer one replaces it, as after a restart.
+//! 3. Links are none of the clients' connections: they hold no permit and no place in their gate.
+//! 4. The age of a question is taken off the time it has left; one without time left is late.
+//!
+//! Not here: links that this node opens (`link.rs`).
+//! See: docs/peer.md.
+
+use super::agent::Agent;
+use super::cluster::{count, random};
+use super::conduit::{Broken, Conduit};
+use super::link::learn;
+use crate::connection::Connection;
+use crate::lane::Lane;
+use crate::limits;
+use dendra_base::peer::{Answer, Refused};
+use dendra_node::MemberIndex;
+use dendra_node::identity::Peer;
+use dendra_node::step::{Asker, Event};
+use dendra_wire::Refusal;
+use dendra_wire::http::{Field, Head};
+use dendra_wire::peer::{self, Age, Hello, Malformed, Message, Question, Role};
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use tokio::net::TcpStream;
+
+/// A link whose `101` is formed.
+#[derive(Debug)]
+pub(crate) struct PendingLink {
+    member: MemberIndex,
+    claim: Peer,
+    lane: u16,
+    asker: String,
+    acceptor: String,
+}
+
+impl Connection {
+    /// Judges a peer's hello and forms the answer: the link, or the refusal.
+    pub(crate) fn meet(&mut self, head: &Head<'_>) -> Result<PendingLink, Refusal> {
+        let Some(agent) = self.lane.agent() else {
+            return Err(Refusal::new(
+                501,
+                "no-peers",
+                "this node runs by itself and talks to no peers",
+            ));
+        };
+        let unreadable = |what: &str| {
+            let sentence = format!("Dendra-Peer cannot be read: {what} is missing or wrong");
+            Refusal::new(400, "peer-hello", sentence)
+        };
+        let Field::Once(line) = head.peer_hello else {
+            return Err(unreadable("the line itself"));
+        };
+        let theirs = Hello::parse(line).map_err(unreadable)?;
+        let asker = std::str::from_utf8(line).map_err(|_| unreadable("ASCII"))?;
+        let nonce = random().map_err(|error| {
+            tracing::error!(%error, "no randomness for a handshake");
+            Refusal::not_serving("no randomness from the system", limits::RETRY_AFTER_S)
+        })?;
+        let own = agent.cluster.hello(agent.lane, nonce);
+        let (member, claim) = agent.cluster.welcome(&own, &theirs)?;
+        let acceptor = own.to_string();
+        let proof = agent.cluster.prove(Role::Acceptor, asker, &acceptor);
+        peer::hello::accept(&mut self.out, &acceptor, &proof);
+        Ok(PendingLink {
+            member,
+            claim,
+            lane: theirs.lane,
+            asker: asker.to_owned(),
+            acceptor,
+        })
+    }
+}
+
+/// A link in the agent's list, however its task ends.
+struct Listed<'a> {
+    agent: &'a Agent,
+    number: u64,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.agent.drop_asker(self.number);
+    }
+}
+
+/// Serves a peer's link to its end. `rest` was read behind the request.
+pub(crate) async fn serve(lane: Rc<Lane>, link: PendingLink, stream: TcpStream, rest: Vec<u8>) {
+    let Some(agent) = lane.agent() else {
+        return;
+    };
+    let conduit = Rc::new(Conduit::new(stream, &rest));
+    let peer = agent.cluster.url(link.member).to_owned();
+    let first = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, conduit.next_frame()).await;
+    let is_proven = match first {
+        Ok(Ok(frame)) => match peer::decode(&frame) {
+            Ok(Message::Proof(proof)) => {
+                agent
+                    .cluster
+                    .check(&proof, Role::Asker, &link.asker, &link.acceptor)
+            }
+            _ => false,
+        },
+        // It changed its mind, or checked our proof and did not like it.
+        Ok(Err(_)) | Err(_) => return,
+    };
+    if !is_proven {
+        tracing::warn!(peer, "a peer does not know the secret of the cluster");
+        let us = agent.cluster.url(agent.cluster.me);
+        let sentence = format!("cluster-secret: {peer} does not know the secret that {us} knows");
+        conduit.put(|out| peer::encode_farewell(out, &sentence));
+        conduit.flush();
+        return;
+    }
+    let learning = learn(&lane, &agent, link.member, link.claim);
+    let learnt = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, learning).await;
+    if let Ok(Err(sentence)) | Err(sentence) = learnt.map_err(|_| "the log is too slow".to_owned())
+    {
+        tracing::warn!(peer, sentence, "a peer is not let in");
+        conduit.put(|out| peer::encode_farewell(out, &sentence));
+        conduit.flush();
+        return;
+    }
+    let number = agent.put_asker(link.member, link.lane, &conduit);
+    let _listed = Listed {
+        agent: &agent,
+        number,
+    };
+    let broken = questions(&lane, &agent, link.member, number, &conduit).await;
+    tracing::debug!(peer, %broken, "a peer's link ended");
+}
+
+async fn questions(
+    lane: &Lane,
+    agent: &Agent,
+    member: MemberIndex,
+    link: u64,
+    conduit: &Rc<Conduit>,
+) -> Broken {
+    let gauges = &agent.cluster.peers[member.at()];
+    let age = RefCell::new(Age::default());
+    poll_fn(|cx| {
+        lane.refresh();
+        conduit.poll(cx, |frame| match peer::decode(&frame)? {
+            Message::Ask(Question {
+                id,
+                sent_ms,
+                mut stamp,
+                ask,
+            }) => {
+                let age_ms = age.borrow_mut().of(sent_ms, lane.now_us() / 1_000);
+                stamp.left_ms = stamp.left_ms.saturating_sub(age_ms);
+                if stamp.left_ms == 0 {
+                    count(&gauges.late);
+                    agent.send(conduit, |out| {
+                        peer::encode_answer(out, id, &Answer::Refused(Refused::Late));
+                    });
+                    return Ok(());
+                }
+                let asker = Asker { member, link, id };
+                agent.post(Event::Asked { asker, stamp, ask });
+                Ok(())
+            }
+            Message::Probe { id } => {
+                agent.send(conduit, |out| peer::encode_alive(out, id));
+                Ok(())
+            }
+            Message::Farewell(_) => {
+                conduit.close();
+                Ok(())
+            }
+            Message::Answer { .. } | Message::Proof(_) | Message::Alive { .. } => Err(
+                Malformed::Body("an answer on a link that carries questions"),
+            ),
+        })
+    })
+    .await
+}

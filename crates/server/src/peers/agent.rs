@@ -1,0 +1,358 @@
+//! One event loop's node, and what surrounds it: events wait here until the turn ends, then the node
+//! decides about all of them, and its effects are carried out.
+//!
+//! ```text
+//! post(event) ─► queue ─┐ end of turn (or due_us): step … step, Tick, step …
+//!                       └► effects ─┬─ Outcome, Scanned ─► the client's seat
+//!                                   ├─ Ask, Reply       ─► conduits, flushed when the turn is over
+//!                                   └─ Read, Write, …   ─► store.rs; what it answers at once is the next event
+//! ```
+//!
+//! Invariants
+//! 1. The node is stepped in one place (`turn`), never inside of another step.
+//! 2. All frames of a turn to one link are one write.
+//! 3. A question for which there is no link, or no room, is answered here at once: `Busy`.
+//! 4. A link's number is never used again: an answer cannot go to a link that came later.
+//!
+//! Not here: what the events mean (crate `node`).
+//! See: docs/overload.md.
+
+use super::cluster::{Cluster, count};
+use super::conduit::Conduit;
+use super::operation::Finished;
+use crate::lane::{Lane, RoomPermit};
+use crate::limits;
+use crate::seat::{LocalBell, Seat};
+use dendra_base::peer::{Answer, Ask, Refused, Stamp};
+use dendra_node::step::{Asker, ClientTicket, Effect, Event, Now};
+use dendra_node::{MemberIndex, Node, NodeConfig};
+use dendra_wire::peer::{self, Question};
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A client's operation or scan that the node works on.
+struct Client {
+    seat: Rc<Seat>,
+    round: u32,
+    place: u32,
+    _permit: RoomPermit,
+}
+
+/// A link that a peer opened.
+struct Accepted {
+    member: MemberIndex,
+    lane: u16,
+    conduit: Rc<Conduit>,
+}
+
+/// See the module.
+pub(crate) struct Agent {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) lane: usize,
+    node: RefCell<Node>,
+    events: RefCell<VecDeque<Event>>,
+    /// Rung when there are events.
+    bell: LocalBell,
+    /// Own links, by member.
+    links: RefCell<Vec<Option<Rc<Conduit>>>>,
+    askers: RefCell<HashMap<u64, Accepted>>,
+    askers_so_far: Cell<u64>,
+    clients: RefCell<Slab<Client>>,
+    dirty: RefCell<Vec<Rc<Conduit>>>,
+    probes_so_far: Cell<u64>,
+}
+
+impl Agent {
+    /// The agent of loop `lane`.
+    pub(crate) fn new(cluster: &Arc<Cluster>, lane: usize, now_us: u64) -> Agent {
+        let members = cluster.topology.members().len();
+        let node = Node::new(NodeConfig {
+            topology: Arc::clone(&cluster.topology),
+            ring: Arc::clone(&cluster.ring),
+            me: cluster.me,
+            origin: cluster.origin(lane),
+            hlc: Arc::clone(&cluster.hlc),
+            hints: Arc::clone(&cluster.hints),
+            is_keeper: lane == 0,
+            seed: now_us ^ (u64::from(cluster.origin(lane)) << 32),
+            operations_max: limits::NODE_OPERATIONS_MAX,
+        });
+        let agent = Agent {
+            cluster: Arc::clone(cluster),
+            lane,
+            node: RefCell::new(node),
+            events: RefCell::default(),
+            bell: LocalBell::default(),
+            links: RefCell::new(vec![None; members]),
+            askers: RefCell::default(),
+            askers_so_far: Cell::new(0),
+            clients: RefCell::default(),
+            dirty: RefCell::default(),
+            probes_so_far: Cell::new(0),
+        };
+        for member in agent.others() {
+            agent.post(Event::Link {
+                member,
+                is_up: false,
+            });
+        }
+        agent
+    }
+
+    /// All members but this one.
+    pub(crate) fn others(&self) -> impl Iterator<Item = MemberIndex> + use<> {
+        let me = self.cluster.me;
+        (0..self.cluster.topology.len())
+            .map(MemberIndex)
+            .filter(move |member| *member != me)
+    }
+
+    /// Tells the node something when the turn ends.
+    pub(crate) fn post(&self, event: Event) {
+        self.events.borrow_mut().push_back(event);
+        self.bell.ring();
+    }
+
+    /// Puts frames into a link that is flushed when the turn ends.
+    pub(crate) fn send(&self, conduit: &Rc<Conduit>, encode: impl FnOnce(&mut Vec<u8>)) {
+        if conduit.put(encode) {
+            self.dirty.borrow_mut().push(Rc::clone(conduit));
+            self.bell.ring();
+        }
+        if conduit.waiting() > 2 * limits::LINK_OUT_BYTES_MAX {
+            // Answers to questions that were let in, and nobody takes them.
+            conduit.close();
+        }
+    }
+
+    // Links.
+
+    /// The own link to `member` is up.
+    pub(crate) fn put_link(&self, member: MemberIndex, conduit: &Rc<Conduit>) {
+        self.links.borrow_mut()[member.at()] = Some(Rc::clone(conduit));
+        self.post(Event::Link {
+            member,
+            is_up: true,
+        });
+    }
+
+    /// The own link to `member` is lost.
+    pub(crate) fn drop_link(&self, member: MemberIndex) {
+        if let Some(conduit) = self.links.borrow_mut()[member.at()].take() {
+            conduit.close();
+        }
+        self.post(Event::Link {
+            member,
+            is_up: false,
+        });
+    }
+
+    /// A peer's loop `lane` opened a link: its number. Replaces the one it had.
+    pub(crate) fn put_asker(&self, member: MemberIndex, lane: u16, conduit: &Rc<Conduit>) -> u64 {
+        let number = self.askers_so_far.get() + 1;
+        self.askers_so_far.set(number);
+        let mut askers = self.askers.borrow_mut();
+        let is_same = |asker: &Accepted| (asker.member, asker.lane) == (member, lane);
+        if let Some(before) = askers.values().find(|asker| is_same(asker)) {
+            before.conduit.close();
+        }
+        let conduit = Rc::clone(conduit);
+        askers.insert(
+            number,
+            Accepted {
+                member,
+                lane,
+                conduit,
+            },
+        );
+        number
+    }
+
+    /// A link that a peer opened has ended.
+    pub(crate) fn drop_asker(&self, number: u64) {
+        if let Some(asker) = self.askers.borrow_mut().remove(&number) {
+            asker.conduit.close();
+        }
+    }
+
+    /// Looks after the own links: a quiet one is probed, a dead one closed.
+    pub(crate) fn sweep(&self) {
+        let links: Vec<Rc<Conduit>> = self.links.borrow().iter().flatten().cloned().collect();
+        for conduit in links {
+            match conduit.sweep() {
+                sweeps if sweeps > limits::LINK_SILENT_SWEEPS_MAX => conduit.close(),
+                sweeps if sweeps > limits::LINK_PROBE_SWEEPS => {
+                    let id = self.probes_so_far.get();
+                    self.probes_so_far.set(id + 1);
+                    self.send(&conduit, |out| peer::encode_probe(out, id));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    // Clients.
+
+    /// A place for the outcome of what `seat` is about to begin.
+    pub(crate) fn ticket(&self, seat: &Rc<Seat>, permit: RoomPermit) -> ClientTicket {
+        let client = Client {
+            seat: Rc::clone(seat),
+            round: seat.round(),
+            place: seat.expect_finished(),
+            _permit: permit,
+        };
+        self.clients.borrow_mut().insert(client) as u64
+    }
+
+    fn finish(&self, client: ClientTicket, finished: Finished) {
+        let client = self.clients.borrow_mut().remove(client as usize);
+        if client.round == client.seat.round() {
+            client.seat.put_finished(client.place, finished);
+        }
+    }
+
+    /// Operations and scans of clients that the node works on.
+    pub(crate) fn operations(&self) -> usize {
+        self.clients.borrow().len()
+    }
+
+    // The turn.
+
+    fn turn(&self, lane: &Lane) {
+        lane.refresh();
+        let now = Now {
+            mono_us: lane.now_us(),
+            wall_ms: lane.wall_ms(),
+        };
+        let mut effects = Vec::new();
+        let mut has_ticked = false;
+        loop {
+            let event = self.events.borrow_mut().pop_front();
+            let event = match event {
+                Some(event) => event,
+                None if !has_ticked => {
+                    has_ticked = true;
+                    Event::Tick
+                }
+                None => break,
+            };
+            self.node.borrow_mut().step(now, event, &mut effects);
+            for effect in effects.drain(..) {
+                self.carry_out(lane, now, effect);
+            }
+        }
+        for conduit in self.dirty.borrow_mut().drain(..) {
+            conduit.flush();
+        }
+    }
+
+    fn carry_out(&self, lane: &Lane, now: Now, effect: Effect) {
+        match effect {
+            Effect::Outcome {
+                client,
+                outcome,
+                acks,
+                cell,
+            } => self.finish(
+                client,
+                Finished::Operation {
+                    outcome,
+                    acks,
+                    cell,
+                },
+            ),
+            Effect::Scanned {
+                client,
+                records,
+                rest,
+                is_complete,
+            } => self.finish(
+                client,
+                Finished::Page {
+                    records,
+                    rest,
+                    is_complete,
+                },
+            ),
+            Effect::Reply { asker, answer } => self.reply(asker, &answer),
+            Effect::Ask {
+                member,
+                id,
+                stamp,
+                ask,
+            } => self.ask(now, member, id, stamp, ask),
+            store => {
+                if let Some(event) = super::store::carry_out(lane, store) {
+                    self.events.borrow_mut().push_back(event);
+                }
+            }
+        }
+    }
+
+    fn reply(&self, asker: Asker, answer: &Answer) {
+        let askers = self.askers.borrow();
+        // A link that is gone has nobody behind it who waits.
+        if let Some(accepted) = askers.get(&asker.link) {
+            self.send(&accepted.conduit, |out| {
+                peer::encode_answer(out, asker.id, answer);
+            });
+        }
+    }
+
+    fn ask(&self, now: Now, member: MemberIndex, id: u64, stamp: Stamp, ask: Ask) {
+        let gauges = &self.cluster.peers[member.at()];
+        let links = self.links.borrow();
+        let has_room = |conduit: &&Rc<Conduit>| {
+            // Small questions may still pass where values have no room any more.
+            let room = match ask {
+                Ask::Write { .. } | Ask::Accept { .. } => limits::LINK_OUT_BYTES_MAX / 2,
+                _ => limits::LINK_OUT_BYTES_MAX,
+            };
+            conduit.waiting() < room
+        };
+        let Some(conduit) = links[member.at()].as_ref().filter(has_room) else {
+            count(&gauges.refused);
+            let answer = Answer::Refused(Refused::Busy);
+            self.events
+                .borrow_mut()
+                .push_back(Event::Answered { member, id, answer });
+            return;
+        };
+        count(&gauges.asks);
+        let question = Question {
+            id,
+            sent_ms: (now.mono_us / 1_000) as u32,
+            stamp,
+            ask,
+        };
+        self.send(conduit, |out| peer::encode_ask(out, &question));
+    }
+}
+
+/// Runs the turns of the loop's agent.
+pub(crate) async fn run(lane: Rc<Lane>, agent: Rc<Agent>) {
+    let start = tokio::time::Instant::now();
+    let start_us = crate::clock::monotonic_us();
+    let sleep = tokio::time::sleep(limits::SWEEP);
+    tokio::pin!(sleep);
+    loop {
+        let due_us = agent.node.borrow().due_us().unwrap_or(u64::MAX);
+        // At least once per sweep, so that a far deadline needs no timer of its own.
+        let at_us = due_us.min(lane.now_us() + limits::SWEEP.as_micros() as u64);
+        let at = start + Duration::from_micros(at_us.saturating_sub(start_us));
+        // A timer that rings too early costs one look; setting it anew each turn costs more.
+        if sleep.is_elapsed() || at < sleep.deadline() {
+            sleep.as_mut().reset(at);
+        }
+        tokio::select! {
+            biased;
+            () = agent.bell.rung() => {}
+            () = &mut sleep => {}
+        }
+        agent.turn(&lane);
+    }
+}

@@ -1,0 +1,238 @@
+//! What all event loops of a member share: the topology, the clock, the identity, and counters.
+//!
+//! ```text
+//! ClusterSettings + engine identity ─► Cluster ─► hello(lane), welcome(hello) ─► which member, or why not
+//! ```
+//!
+//! Invariants
+//! 1. The number of a version's maker names this node and one of its loops: 24 bits of the node's
+//!    origin, 8 bits of the loop. Two members with equal 24 bits do not talk.
+//! 2. A member shows the node id that it showed first and never a lower number of starts; both are
+//!    durable here before it counts.
+//!
+//! Not here: the order of the handshake (`link.rs`, `accept.rs`), its bytes (crate `wire`).
+//! See: docs/peer.md, section "Handshake".
+
+use crate::settings::ClusterSettings;
+use dendra_base::{Key, Space};
+use dendra_engine::Engine;
+use dendra_engine::Lookup;
+use dendra_engine::vfs::Wait;
+use dendra_node::hints::HintRoom;
+use dendra_node::identity::{Peer, Verdict, judge, peer_key};
+use dendra_node::limits::HINT_BYTES_MAX_DEFAULT;
+use dendra_node::{Hlc, MemberIndex, Ring, Topology};
+use dendra_wire::Refusal;
+use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
+use dendra_wire::peer::{Hello, Nonce, Proof, Role};
+use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Counters about one peer, of all loops together.
+#[derive(Debug, Default)]
+pub(crate) struct PeerGauges {
+    /// Loops whose link to it is up.
+    pub(crate) links: AtomicU64,
+    /// Questions sent.
+    pub(crate) asks: AtomicU64,
+    /// Answers received.
+    pub(crate) answers: AtomicU64,
+    /// Questions that were refused here: no link, or too much waits for it already.
+    pub(crate) refused: AtomicU64,
+    /// Its questions that were too old when they arrived.
+    pub(crate) late: AtomicU64,
+    /// Links that were lost.
+    pub(crate) lost: AtomicU64,
+}
+
+/// Adds to a counter of [`PeerGauges`].
+pub(crate) fn count(gauge: &AtomicU64) {
+    gauge.fetch_add(1, Ordering::Relaxed);
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) ring: Arc<Ring>,
+    pub(crate) me: MemberIndex,
+    pub(crate) hlc: Arc<Hlc>,
+    pub(crate) peers: Vec<PeerGauges>,
+    secret: Option<Box<[u8]>>,
+    node: u128,
+    boot: u64,
+    origin: u32,
+    pub(crate) hints: Arc<HintRoom>,
+    /// Who the members were when they were met last, by member.
+    known: Mutex<Vec<Option<Peer>>>,
+}
+
+/// Bits of an origin that name the loop.
+const LANE_BITS: u32 = 8;
+
+/// Bytes from the operating system that nobody can guess.
+pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What a note says of the member at `url`.
+fn remembered(engine: &Engine, url: &str) -> Result<Option<Peer>, String> {
+    let key = note_key(url);
+    let found = engine.get(key.as_stored(), Wait::Block, |cell| {
+        cell.is_intact(key.as_stored())
+            .then(|| Peer::decode(cell.value))
+            .flatten()
+    });
+    match found.map_err(|error| error.to_string())? {
+        Lookup::Cell(Some(peer)) => Ok(Some(peer)),
+        Lookup::Cell(None) => Err(format!(
+            "the note about {url} is damaged or of another release; run `dendra check` on the folder and restore it from a copy"
+        )),
+        Lookup::Nothing => Ok(None),
+        Lookup::WouldBlock => unreachable!("a read that may wait does not give up"),
+    }
+}
+
+/// Where the note about the member at `url` is.
+pub(crate) fn note_key(url: &str) -> Key {
+    Key::new(Space::Meta, &peer_key(url))
+}
+
+impl Cluster {
+    /// The cluster of `settings` for the node whose folder `engine` has open.
+    pub(crate) fn new(
+        settings: &ClusterSettings,
+        engine: &Engine,
+        starts: u64,
+        wall_ms: u64,
+    ) -> Result<Cluster, String> {
+        let identity = engine.identity();
+        let topology = Arc::new(settings.topology.clone());
+        let known = topology
+            .members()
+            .iter()
+            .map(|member| remembered(engine, &member.url))
+            .collect::<Result<_, _>>()?;
+        Ok(Cluster {
+            ring: Arc::new(Ring::new(&topology)),
+            me: settings.me,
+            hlc: Arc::new(Hlc::new(engine.hlc_floor(), wall_ms)),
+            peers: topology
+                .members()
+                .iter()
+                .map(|_| PeerGauges::default())
+                .collect(),
+            secret: settings
+                .secret
+                .as_ref()
+                .map(|secret| secret.expose().into()),
+            node: identity.node,
+            boot: starts,
+            origin: identity.origin,
+            hints: Arc::new(HintRoom::new(HINT_BYTES_MAX_DEFAULT)),
+            known: Mutex::new(known),
+            topology,
+        })
+    }
+
+    /// The number of the versions that loop `lane` makes.
+    pub(crate) fn origin(&self, lane: usize) -> u32 {
+        let lane = u32::try_from(lane).expect("loops are counted in eight bits");
+        (self.origin << LANE_BITS) | lane
+    }
+
+    /// The url of a member.
+    pub(crate) fn url(&self, member: MemberIndex) -> &str {
+        &self.topology.member(member).url
+    }
+
+    /// The other members' urls and counters.
+    pub(crate) fn others(&self) -> impl Iterator<Item = (&str, &PeerGauges)> {
+        let me = self.me.at();
+        let members = self.topology.members().iter().zip(&self.peers);
+        members
+            .enumerate()
+            .filter(move |(index, _)| *index != me)
+            .map(|(_, (member, gauges))| (member.url.as_str(), gauges))
+    }
+
+    /// What this member says about itself on a link of `lane`.
+    pub(crate) fn hello(&self, lane: usize, nonce: [u8; 16]) -> Hello {
+        let description = self.topology.describe();
+        Hello {
+            version_min: VERSION_MIN,
+            version_max: VERSION_MAX,
+            cluster: self.topology.id(),
+            cluster_name: self.topology.name().to_owned(),
+            epoch: self.topology.epoch(),
+            topology: self.topology.digest(),
+            description: match description.len() {
+                0..=hello::TEXT_BYTES_MAX => description,
+                _ => String::new(),
+            },
+            node: self.node,
+            origin: self.origin << LANE_BITS,
+            boot: self.boot,
+            url: self.url(self.me).to_owned(),
+            lane: u16::try_from(lane).expect("loops are counted in eight bits"),
+            has_secret: self.secret.is_some(),
+            nonce: Nonce(nonce),
+        }
+    }
+
+    /// Which member says `theirs`, and may it talk to us?
+    pub(crate) fn welcome(
+        &self,
+        own: &Hello,
+        theirs: &Hello,
+    ) -> Result<(MemberIndex, Peer), Refusal> {
+        hello::judge(own, theirs, |other| self.topology.difference(other))?;
+        let (us, them) = (&own.url, &theirs.url);
+        let member = self.topology.index_of(them).filter(|&m| m != self.me);
+        let member = member.ok_or_else(|| {
+            Refusal::new(
+                403,
+                "not-a-member",
+                format!("{us} knows no other member {them} in its topology"),
+            )
+        })?;
+        let claim = Peer {
+            node: theirs.node,
+            boot: theirs.boot,
+        };
+        match self.judge(member, claim) {
+            Verdict::Known | Verdict::Learn(_) => Ok((member, claim)),
+            Verdict::Refuse(reason) => Err(Refusal::new(409, reason.code(), reason.to_string())),
+        }
+    }
+
+    /// Is the member that makes this claim the one that is known?
+    pub(crate) fn judge(&self, member: MemberIndex, claim: Peer) -> Verdict {
+        let known = self.known.lock().expect("no holder panics");
+        judge(self.url(member), claim, known[member.at()])
+    }
+
+    /// Remembers a member. Requires: its note is durable.
+    pub(crate) fn remember(&self, member: MemberIndex, peer: Peer) {
+        let mut known = self.known.lock().expect("no holder panics");
+        let newest = known[member.at()].filter(|known| known.boot > peer.boot);
+        known[member.at()] = Some(newest.unwrap_or(peer));
+    }
+
+    /// The proof that this member knows the secret, if there is one.
+    pub(crate) fn prove(&self, role: Role, asker: &str, acceptor: &str) -> Proof {
+        Proof::new(self.secret(), role, asker, acceptor)
+    }
+
+    /// Does `proof` show that the other side knows it, too?
+    pub(crate) fn check(&self, proof: &Proof, role: Role, asker: &str, acceptor: &str) -> bool {
+        proof.holds(self.secret(), role, asker, acceptor)
+    }
+
+    fn secret(&self) -> &[u8] {
+        self.secret.as_deref().unwrap_or_default()
+    }
+}

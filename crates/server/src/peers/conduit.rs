@@ -1,0 +1,261 @@
+//! One link's socket: frames collect in it during a turn and leave in one write.
+//!
+//! ```text
+//! turn: put, put, put ─► flush, at the turn's end: one write ─► all taken? done
+//!                                                            └► else: the link's task waits until it can go on
+//! task: poll ─► frames as slices of the receive buffer ─► the loop's agent
+//! ```
+//!
+//! Invariants
+//! 1. What waits to leave is at most `LINK_OUT_BYTES_MAX`, and one frame more.
+//! 2. Room for a frame that arrives grows with its bytes, not with its announced length.
+//! 3. Once closed nothing more is sent or read.
+//!
+//! Not here: what the frames say (`link.rs`, `accept.rs`).
+//! See: docs/peer.md, docs/overload.md.
+
+use crate::limits;
+use bytes::{Bytes, BytesMut};
+use dendra_wire::peer::{self, Malformed};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::task::{Context, Poll, Waker};
+use tokio::net::TcpStream;
+
+/// Why a link ends, for the log.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// The other side closed it.
+    Ended,
+    /// The system said so.
+    Io(io::Error),
+    /// Bytes that are no frames.
+    Malformed(Malformed),
+    /// It was closed here.
+    Closed,
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Broken::Ended => f.write_str("the other side closed it"),
+            Broken::Io(error) => error.fmt(f),
+            Broken::Malformed(malformed) => malformed.fmt(f),
+            Broken::Closed => f.write_str("it was closed here"),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Conduit {
+    stream: TcpStream,
+    out: RefCell<Vec<u8>>,
+    /// How much of `out` the socket has taken.
+    sent: Cell<usize>,
+    input: RefCell<BytesMut>,
+    is_blocked: Cell<bool>,
+    is_closed: Cell<bool>,
+    is_dirty: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+    /// Sweeps since the last byte arrived.
+    silent_sweeps: Cell<u32>,
+}
+
+impl Conduit {
+    /// Over a connected socket of which `rest` was read already.
+    pub(crate) fn new(stream: TcpStream, rest: &[u8]) -> Conduit {
+        Conduit {
+            stream,
+            out: RefCell::default(),
+            sent: Cell::new(0),
+            input: RefCell::new(BytesMut::from(rest)),
+            is_blocked: Cell::new(false),
+            is_closed: Cell::new(false),
+            is_dirty: Cell::new(false),
+            waker: RefCell::new(None),
+            silent_sweeps: Cell::new(0),
+        }
+    }
+
+    /// Bytes that wait to leave.
+    pub(crate) fn waiting(&self) -> usize {
+        self.out.borrow().len() - self.sent.get()
+    }
+
+    /// Adds frames; true when the link was not in the turn's list of links to flush yet.
+    pub(crate) fn put(&self, encode: impl FnOnce(&mut Vec<u8>)) -> bool {
+        if self.is_closed.get() {
+            return false;
+        }
+        encode(&mut self.out.borrow_mut());
+        !self.is_dirty.replace(true)
+    }
+
+    /// Ends the link; its task sees it.
+    pub(crate) fn close(&self) {
+        if !self.is_closed.replace(true) {
+            self.out.borrow_mut().clear();
+            self.sent.set(0);
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Writes what the socket takes; the link's task does the rest.
+    pub(crate) fn flush(&self) {
+        self.is_dirty.set(false);
+        if !self.is_blocked.get() && !self.is_closed.get() {
+            match self.write() {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.is_blocked.set(true);
+                    self.wake();
+                }
+                Err(_) => self.close(),
+            }
+        }
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let mut out = self.out.borrow_mut();
+        while self.sent.get() < out.len() {
+            match self.stream.try_write(&out[self.sent.get()..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => self.sent.set(self.sent.get() + n),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // What was taken goes, so that a slow peer's buffer does not keep it.
+                    if self.sent.get() > limits::LINK_READ_BYTES {
+                        out.drain(..self.sent.get());
+                        self.sent.set(0);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        out.clear();
+        self.sent.set(0);
+        if out.capacity() > 4 * limits::LINK_READ_BYTES {
+            *out = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// One more look of the sweep; how many there were since the last byte came.
+    pub(crate) fn sweep(&self) -> u32 {
+        let sweeps = self.silent_sweeps.get().saturating_add(1);
+        self.silent_sweeps.set(sweeps);
+        sweeps
+    }
+
+    /// Goes on writing if it must, and reads: gives every whole frame to `on_frame`. Ready only at
+    /// the end of the link. While answers pile up nothing is read.
+    pub(crate) fn poll(
+        &self,
+        cx: &mut Context<'_>,
+        mut on_frame: impl FnMut(Bytes) -> Result<(), Malformed>,
+    ) -> Poll<Broken> {
+        let mut waker = self.waker.borrow_mut();
+        if !waker
+            .as_ref()
+            .is_some_and(|known| known.will_wake(cx.waker()))
+        {
+            *waker = Some(cx.waker().clone());
+        }
+        drop(waker);
+        if let Err(malformed) = self.frames(&mut on_frame) {
+            return Poll::Ready(Broken::Malformed(malformed));
+        }
+        loop {
+            if self.is_closed.get() {
+                return Poll::Ready(Broken::Closed);
+            }
+            while self.is_blocked.get() {
+                match self.stream.poll_write_ready(cx) {
+                    Poll::Pending => break,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Broken::Io(error)),
+                    Poll::Ready(Ok(())) => match self.write() {
+                        Ok(()) => self.is_blocked.set(false),
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        Err(error) => return Poll::Ready(Broken::Io(error)),
+                    },
+                }
+            }
+            if self.is_blocked.get() && self.waiting() > limits::LINK_OUT_BYTES_PAUSE {
+                return Poll::Pending;
+            }
+            match self.stream.poll_read_ready(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(Broken::Io(error)),
+                Poll::Ready(Ok(())) => {}
+            }
+            match self.read() {
+                Ok(0) => return Poll::Ready(Broken::Ended),
+                Ok(_) => {
+                    self.silent_sweeps.set(0);
+                    if let Err(malformed) = self.frames(&mut on_frame) {
+                        return Poll::Ready(Broken::Malformed(malformed));
+                    }
+                }
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) => {}
+                Err(error) => return Poll::Ready(Broken::Io(error)),
+            }
+        }
+    }
+
+    fn read(&self) -> io::Result<usize> {
+        let mut input = self.input.borrow_mut();
+        // A frame longer than the buffer doubles it with each read that filled it.
+        let room = input.len().max(limits::LINK_READ_BYTES);
+        if input.capacity() - input.len() < limits::LINK_READ_BYTES / 4 {
+            input.reserve(room);
+        }
+        self.stream.try_read_buf(&mut *input)
+    }
+
+    fn frames(
+        &self,
+        on_frame: &mut impl FnMut(Bytes) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
+        loop {
+            let frame = {
+                let mut input = self.input.borrow_mut();
+                match peer::frame_len(&input)? {
+                    Some(len) if len <= input.len() => input.split_to(len).freeze(),
+                    _ => return Ok(()),
+                }
+            };
+            on_frame(frame)?;
+        }
+    }
+
+    /// Waits for one frame, as in a handshake.
+    pub(crate) async fn next_frame(&self) -> Result<Bytes, Broken> {
+        loop {
+            {
+                let mut input = self.input.borrow_mut();
+                match peer::frame_len(&input).map_err(Broken::Malformed)? {
+                    Some(len) if len <= input.len() => return Ok(input.split_to(len).freeze()),
+                    _ => {}
+                }
+            }
+            self.stream.readable().await.map_err(Broken::Io)?;
+            match self.read() {
+                Ok(0) => return Err(Broken::Ended),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(Broken::Io(error)),
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The own link to one peer: kept up by a task of the loop for as long as the loop lives.
+//!
+//! ```text
+//! resolve, connect ─► request, hello ─► 101, hello, proof ─► Proof frame ─► up ─► answers …
+//!      ▲                     │ refused: the sentence goes to the log, once per sentence     │
+//!      └──── pause, 20 ms doubling to 1 s, with jitter ◄────────────────────────────── lost ┘
+//! ```
+//!
+//! Invariants
+//! 1. The node hears `Link` up after the handshake and down when the link is lost; between the two
+//!    there is no question on its way.
+//! 2. A peer from which nothing came for `LINK_SILENT_SWEEPS_MAX` sweeps, although it was probed, is
+//!    lost. Sweeps and not time, so that a node that was stopped itself does not blame the others.
+//! 3. Whoever waits while there is no link was refused, not queued.
+//!
+//! Not here: links that others opened (`accept.rs`).
+//! See: docs/peer.md.
+
+use super::agent::Agent;
+use super::cluster::{count, note_key, random};
+use super::conduit::{Broken, Conduit};
+use crate::lane::Lane;
+use crate::limits;
+use crate::seat::Seat;
+use dendra_base::{CellRef, Prng, Version};
+use dendra_engine::{Guard, Outcome};
+use dendra_node::MemberIndex;
+use dendra_node::identity::{Peer, Verdict};
+use dendra_node::step::Event;
+use dendra_wire::client::{Asked, ParsedAnswer, parse_answer};
+use dendra_wire::limits::HEAD_BYTES_MAX;
+use dendra_wire::peer::{self, Hello, Malformed, Message, Proof, Role};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Keeps the link of `lane` to `member` up.
+pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) {
+    let mut pause = limits::LINK_PAUSE_MIN;
+    let mut prng = Prng::named(lane.now_us() ^ u64::from(member.0), "link");
+    let mut last_reason = String::new();
+    loop {
+        let opened =
+            tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, open(&lane, &agent, member)).await;
+        let reason = match opened {
+            Ok(Ok(conduit)) => {
+                pause = limits::LINK_PAUSE_MIN;
+                last_reason.clear();
+                tracing::info!(peer = agent.cluster.url(member), "the link to a peer is up");
+                let broken = answers(&lane, &agent, member, Rc::new(conduit)).await;
+                format!("the link was lost: {broken}")
+            }
+            Ok(Err(reason)) => reason,
+            Err(_) => "it did not answer in time".to_owned(),
+        };
+        if reason != last_reason {
+            tracing::warn!(
+                peer = agent.cluster.url(member),
+                reason,
+                "no link to a peer"
+            );
+            last_reason = reason;
+        }
+        let us = pause.as_micros() as u64;
+        tokio::time::sleep(Duration::from_micros(us / 2 + prng.below(us))).await;
+        pause = (pause * 2).min(limits::LINK_PAUSE_MAX);
+    }
+}
+
+async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Conduit, String> {
+    let cluster = &agent.cluster;
+    let url = cluster.url(member);
+    let host = url.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = TcpStream::connect(host)
+        .await
+        .map_err(|error| error.to_string())?;
+    stream
+        .set_nodelay(true)
+        .map_err(|error| error.to_string())?;
+    let nonce = random().map_err(|error| format!("no randomness: {error}"))?;
+    let own = cluster.hello(agent.lane, nonce);
+    let own_line = own.to_string();
+    let mut request = Vec::new();
+    peer::hello::request(&mut request, host, &own_line);
+    stream
+        .write_all(&request)
+        .await
+        .map_err(|error| error.to_string())?;
+    let mut head = Vec::with_capacity(4096);
+    loop {
+        let n = stream
+            .read_buf(&mut head)
+            .await
+            .map_err(|error| error.to_string())?;
+        if n == 0 {
+            return Err("it closed the connection instead of an answer".to_owned());
+        }
+        let answer = match parse_answer(&head, Asked::WithBody) {
+            ParsedAnswer::Incomplete if head.len() < HEAD_BYTES_MAX => continue,
+            ParsedAnswer::Incomplete => return Err("its answer has no end".to_owned()),
+            ParsedAnswer::Bad(sentence) => return Err(sentence.to_owned()),
+            ParsedAnswer::Head(answer) => answer,
+        };
+        if answer.status != 101 {
+            let length = answer.content_length.unwrap_or(0).min(4096) as usize;
+            let body = head.get(answer.consumed..).unwrap_or_default();
+            if body.len() < length {
+                continue;
+            }
+            let sentence = String::from_utf8_lossy(body).trim().to_owned();
+            return Err(format!("it answered {}: {sentence}", answer.status));
+        }
+        let line = answer.peer_hello.ok_or("its answer has no hello")?;
+        let theirs = Hello::parse(line)
+            .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
+        let (met, claim) = cluster
+            .welcome(&own, &theirs)
+            .map_err(|refusal| refusal.to_string())?;
+        if met != member {
+            return Err(format!("{} answers at {url}", theirs.url));
+        }
+        let line = std::str::from_utf8(line).map_err(|_| "its hello is not ASCII")?;
+        let proof = answer.peer_proof.and_then(Proof::from_hex);
+        let is_proven =
+            proof.is_some_and(|proof| cluster.check(&proof, Role::Acceptor, &own_line, line));
+        if !is_proven {
+            return Err(format!(
+                "cluster-secret: {url} does not know the secret that {} knows",
+                own.url
+            ));
+        }
+        let proof = cluster.prove(Role::Asker, &own_line, line);
+        learn(lane, agent, member, claim).await?;
+        let conduit = Conduit::new(stream, &head[answer.consumed..]);
+        conduit.put(|out| peer::encode_proof(out, &proof));
+        conduit.flush();
+        return Ok(conduit);
+    }
+}
+
+/// Makes what a member says about itself durable, when it is news; only then it counts.
+pub(super) async fn learn(
+    lane: &Lane,
+    agent: &Agent,
+    member: MemberIndex,
+    claim: Peer,
+) -> Result<(), String> {
+    let cluster = &agent.cluster;
+    let news = match cluster.judge(member, claim) {
+        Verdict::Known => return Ok(()),
+        Verdict::Learn(news) => news,
+        Verdict::Refuse(reason) => return Err(reason.to_string()),
+    };
+    let key = note_key(cluster.url(member));
+    let version = Version {
+        hlc: cluster.hlc.tick(lane.wall_ms()),
+        origin: cluster.origin(agent.lane),
+        rmw: 0,
+    };
+    // The node asks for a ceiling only now and then: this write brings its own.
+    lane.shared.engine.raise_hlc_ceiling(version.hlc);
+    let value = news.encode();
+    let cell = CellRef::value(key.as_stored(), version, &value);
+    let seat = Rc::new(Seat::default());
+    lane.push_write(&seat, key.as_stored(), &cell, Guard::None)
+        .map_err(|_| "the log has no room for a note about it".to_owned())?;
+    // The handshake has a deadline of its own.
+    let waited = seat.outcomes().await;
+    match (waited, seat.outcome(0)) {
+        (Ok(()), Some(Outcome::Applied { .. })) => {
+            cluster.remember(member, news);
+            Ok(())
+        }
+        (_, outcome) => Err(format!("no note about it could be written: {outcome:?}")),
+    }
+}
+
+/// The link as the agent and the gauges count it, however its task ends.
+struct Up<'a> {
+    agent: &'a Agent,
+    member: MemberIndex,
+}
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        let gauges = &self.agent.cluster.peers[self.member.at()];
+        gauges.links.fetch_sub(1, Ordering::Relaxed);
+        count(&gauges.lost);
+        self.agent.drop_link(self.member);
+    }
+}
+
+async fn answers(lane: &Lane, agent: &Agent, member: MemberIndex, conduit: Rc<Conduit>) -> Broken {
+    let gauges = &agent.cluster.peers[member.at()];
+    gauges.links.fetch_add(1, Ordering::Relaxed);
+    agent.put_link(member, &conduit);
+    let _up = Up { agent, member };
+    poll_fn(|cx| {
+        conduit
+            .poll(cx, |frame| match peer::decode(&frame)? {
+                Message::Answer { id, answer } => {
+                    count(&gauges.answers);
+                    agent.post(Event::Answered { member, id, answer });
+                    Ok(())
+                }
+                Message::Alive { .. } => Ok(()),
+                Message::Farewell(sentence) => {
+                    let peer = agent.cluster.url(member);
+                    tracing::warn!(peer, sentence, "a peer ends the link");
+                    conduit.close();
+                    Ok(())
+                }
+                Message::Ask(_) | Message::Proof(_) | Message::Probe { .. } => {
+                    Err(Malformed::Body("a question on a link that carries answers"))
+                }
+            })
+            .map(|broken| {
+                lane.refresh();
+                broken
+            })
+    })
+    .await
+}

@@ -1,0 +1,35 @@
+//! The server's use of the node: what a member of a cluster is to its event loops, and its links.
+//!
+//! ```text
+//! client's request ─► operation.rs ─► Begin ─┐             ┌─► Outcome ─► the connection's seat
+//! accepted link    ─► accept.rs    ─► Asked ─┤  agent.rs   ├─► Reply   ─► conduit of that link
+//! link to a peer   ─► link.rs   ─► Answered ─┼─► Node ─────┼─► Ask     ─► conduit of the own link
+//! store, log       ─► lane.rs  ─► Read, Wrote┘   per loop  └─► Read, Write, Page, Cover ─► store.rs
+//! conduit.rs   frames out, one write a turn            cluster.rs   what all loops share
+//! scan.rs      scans over the whole cluster            limits of all this: `limits.rs` of the crate
+//! ```
+//!
+//! Invariants
+//! 1. Every loop has its own node and its own link to every peer: an answer comes back to the loop
+//!    that asked, and no operation crosses a thread except to the disk.
+//! 2. A node by itself (no `--cluster`, or one member) has no agent: its requests never come here.
+//! 3. A peer that is down costs nobody a wait: its questions are refused here, at once.
+//!
+//! Not here: decisions (crate `node`), bytes of frames (crate `wire`).
+//! See: docs/peer.md, docs/overload.md.
+
+mod accept;
+mod agent;
+mod cluster;
+mod conduit;
+mod link;
+mod operation;
+mod scan;
+mod store;
+
+pub(crate) use accept::{PendingLink, serve};
+pub(crate) use agent::{Agent, run};
+pub(crate) use cluster::{Cluster, PeerGauges, random};
+pub(crate) use link::keep;
+pub(crate) use operation::{Finished, PendingOperation, check_condition};
+pub(crate) use store::{Page, Paged, answered, cover, wrote};

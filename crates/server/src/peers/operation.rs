@@ -1,0 +1,197 @@
+//! A client's operation in a cluster: begun with the loop's node, answered from its outcome.
+//!
+//! ```text
+//! request ─► quorum, condition ─► permit, ticket ─► Begin ─► … ─► Finished ─► status, ETag, receipt
+//!               │ below the default level: 400       │ gate full: 503
+//! ```
+//!
+//! Invariants
+//! 1. Operations of one connection wait together unless two name the same key: then the second one
+//!    begins when the first is answered. Answers leave in the order of the requests.
+//! 2. Every operation ends: the node keeps deadlines, and the seat's own stands a little behind.
+//!
+//! Not here: operations of a node by itself (`requests.rs`).
+//! See: docs/api.md, docs/consistency.md.
+
+use crate::connection::{Connection, End};
+use crate::limits;
+use crate::metrics::{Op, Refused};
+use crate::requests::answer_read;
+use crate::seat::Due;
+use crate::status::{self, Terms};
+use bytes::Bytes;
+use dendra_base::Cell;
+use dendra_base::peer::{Condition, Operation, Range};
+use dendra_node::step::Event;
+use dendra_node::{Known, Outcome, Quorum};
+use dendra_wire::Refusal;
+use dendra_wire::copies::Level;
+use dendra_wire::route::Entity;
+
+/// What the node came to.
+#[derive(Debug)]
+pub(crate) enum Finished {
+    /// An operation on a key.
+    Operation {
+        /// Which outcome.
+        outcome: Outcome,
+        /// Replicas that answered in time.
+        acks: u8,
+        /// Of a read.
+        cell: Option<Cell>,
+    },
+    /// A page of a scan.
+    Page {
+        /// Live records.
+        records: Vec<(Bytes, Cell)>,
+        /// What is still to come.
+        rest: Option<Range>,
+        /// Did enough members answer?
+        is_complete: bool,
+    },
+}
+
+/// An operation whose outcome is not there yet.
+#[derive(Debug)]
+pub(crate) struct PendingOperation {
+    entity: Entity,
+    terms: Terms,
+    op: Op,
+    key: Bytes,
+    began_ns: u64,
+    deadline_us: u64,
+}
+
+/// A condition is judged by a majority of all copies, or not at all.
+pub(crate) fn check_condition(entity: &Entity, terms: &Terms) -> Result<(), Refusal> {
+    if entity.condition == Condition::None || terms.receipt.level == Level::Linearizable {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        400,
+        "bad-quorum",
+        format!(
+            "a condition needs a majority of all copies: ack={} from={} does not ask one; leave both away",
+            entity.copies.ack, entity.copies.from
+        ),
+    ))
+}
+
+impl Connection {
+    /// Does an operation on this key wait already?
+    pub(crate) fn is_operating_on(&self, raw_key: &[u8]) -> bool {
+        self.operations.iter().any(|waiting| waiting.key == raw_key)
+    }
+
+    /// Begins an operation; its outcome comes to the seat.
+    pub(crate) fn begin(
+        &mut self,
+        entity: &Entity,
+        terms: Terms,
+        stored_key: &[u8],
+        operation: Operation,
+    ) -> Result<(), Refused> {
+        let agent = self
+            .lane
+            .agent()
+            .expect("a node by itself never comes here");
+        let permit = self.lane.hold_request().ok_or(Refused::Requests)?;
+        let op = match operation {
+            Operation::Get => Op::Get,
+            Operation::Put { .. } => Op::Put,
+            Operation::Delete { .. } => Op::Delete,
+        };
+        let (ack, from) = (entity.copies.ack, entity.copies.from);
+        let quorum = Quorum::new(ack.into(), from.into(), self.lane.routes.nodes)
+            .expect("the route has checked ack and from");
+        let key = Bytes::copy_from_slice(&stored_key[1..]);
+        let deadline_us = self.lane.now_us() + u64::from(entity.timeout_ms) * 1_000;
+        let client = agent.ticket(&self.seat, permit);
+        agent.post(Event::Begin {
+            client,
+            key: key.clone(),
+            operation,
+            quorum,
+            deadline_us,
+        });
+        self.operations.push(PendingOperation {
+            entity: *entity,
+            terms,
+            op,
+            key,
+            began_ns: self.lane.now_ns(),
+            deadline_us,
+        });
+        Ok(())
+    }
+
+    /// Waits for the outcomes of everything in `operations`, and forms the answers.
+    pub(crate) async fn wait_for_operations(&mut self) -> Result<(), End> {
+        let _held = self.hold_input();
+        let latest = self.operations.iter().map(|waiting| waiting.deadline_us);
+        let latest = latest.max().unwrap_or(u64::MAX);
+        self.seat
+            .arm(latest.saturating_add(limits::OUTCOME_GRACE.as_micros() as u64));
+        let waited = self.seat.all_finished().await;
+        self.lane.refresh();
+        let now_ns = self.lane.now_ns();
+        let Connection {
+            lane,
+            seat,
+            out,
+            operations,
+            ..
+        } = self;
+        for (place, waiting) in operations.drain(..).enumerate() {
+            let status = match seat.take_finished(place) {
+                Some(Finished::Operation {
+                    outcome,
+                    acks,
+                    cell,
+                }) => {
+                    let mut terms = waiting.terms;
+                    terms.receipt.acks = acks;
+                    answer(lane, out, &waiting, &terms, &outcome, cell.as_ref())
+                }
+                Some(Finished::Page { .. }) | None => {
+                    let known = match waiting.op {
+                        Op::Get => Known::NotApplied,
+                        _ => Known::Unknown,
+                    };
+                    let outcome = waiting.terms.not_enough(known);
+                    status::write(out, &waiting.terms, &outcome, b"")
+                }
+            };
+            let took_ns = now_ns.saturating_sub(waiting.began_ns);
+            lane.metrics().note(waiting.op, status, took_ns);
+        }
+        seat.next_round();
+        if waited == Err(Due::Poisoned) {
+            self.is_closing = true;
+        }
+        Ok(())
+    }
+}
+
+fn answer(
+    lane: &crate::lane::Lane,
+    out: &mut Vec<u8>,
+    waiting: &PendingOperation,
+    terms: &Terms,
+    outcome: &Outcome,
+    cell: Option<&Cell>,
+) -> u16 {
+    match outcome {
+        // Conditions of reads are judged here, on what a majority knows.
+        Outcome::Found { .. } | Outcome::Missing | Outcome::Unchanged { .. } => {
+            let stored = dendra_base::Key::user(&waiting.key);
+            let cell = cell.map(Cell::as_ref);
+            answer_read(lane, out, &waiting.entity, terms, stored.as_stored(), cell)
+        }
+        Outcome::Overloaded { refusal } => {
+            lane.metrics().refuse((*refusal).into());
+            status::write(out, terms, outcome, b"")
+        }
+        _ => status::write(out, terms, outcome, b""),
+    }
+}

@@ -1,0 +1,297 @@
+//! Orders of the node to the own store, carried out by the engine.
+//!
+//! ```text
+//! Read   ─► engine, Wait::Never ─► the event at once │ would block: store pool ─► event later
+//! Write  ─► the loop's batch    ─► event after its commit
+//! Page   ─► store pool          ─► event later
+//! Cover  ─► ceiling raised, a note written with it: the commit that carries both is the event
+//! ```
+//!
+//! Invariants
+//! 1. Every order gets exactly one event.
+//! 2. Reads see what is committed, because the memtable does.
+//! 3. A value that fails its checksum is `Damaged`: never absent, never passed on.
+//!
+//! Not here: who orders what (crate `node`).
+//! See: docs/consistency.md, section "What the store promises the protocol".
+
+use crate::lane::{Lane, Target};
+use crate::metrics::Refused;
+use crate::store_pool::{Answer, Work};
+use dendra_base::peer::Condition;
+use dendra_base::{Cell, CellRef, Key, Kind, Space, Version};
+use dendra_engine::vfs::Wait;
+use dendra_engine::{
+    Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Outcome, Progress, Show,
+};
+use dendra_node::step::{Effect, Event, StoreFailure, StoreGuard, StoreOutcome, StoreTicket};
+use dendra_node::{Class, Entry};
+use std::ops::Bound;
+
+/// Begins an order; `Some` when it is done already.
+pub(crate) fn carry_out(lane: &Lane, effect: Effect) -> Option<Event> {
+    match effect {
+        Effect::Read {
+            ticket,
+            key,
+            deadline_us,
+        } => read(lane, ticket, key, deadline_us),
+        Effect::Write {
+            ticket,
+            key,
+            cell,
+            guard,
+        } => write(lane, ticket, &key, &cell, guard),
+        Effect::Page {
+            ticket,
+            start,
+            end,
+            is_reverse,
+            bytes,
+            deadline_us,
+        } => {
+            let page = Page {
+                start,
+                end,
+                is_reverse,
+                bytes: bytes as usize,
+            };
+            let target = Target::Node(ticket);
+            let offered = lane.offer_order(target, deadline_us, Work::Page(Box::new(page)));
+            offered.err().map(|_| Event::Paged {
+                ticket,
+                result: Err(StoreFailure::Busy),
+            })
+        }
+        Effect::Cover { hlc } => {
+            cover(lane, hlc);
+            None
+        }
+        Effect::Outcome { .. }
+        | Effect::Scanned { .. }
+        | Effect::Reply { .. }
+        | Effect::Ask { .. } => unreachable!("the agent carries these out itself"),
+    }
+}
+
+fn read(lane: &Lane, ticket: StoreTicket, key: Key, deadline_us: u64) -> Option<Event> {
+    let looked = lane
+        .shared
+        .engine
+        .get(key.as_stored(), Wait::Never, |cell| {
+            intact(&key, cell.to_owned())
+        });
+    let result = match looked {
+        Ok(Lookup::Cell(cell)) => cell.map(Some),
+        Ok(Lookup::Nothing) => Ok(None),
+        Ok(Lookup::WouldBlock) => return pooled(lane, ticket, key, deadline_us),
+        Err(error) if error.would_block() => return pooled(lane, ticket, key, deadline_us),
+        Err(error) => {
+            tracing::error!(%error, "a read for a peer failed");
+            Err(match error {
+                Error::Damaged { .. } => StoreFailure::Damaged,
+                _ => StoreFailure::NotApplied,
+            })
+        }
+    };
+    if result == Err(StoreFailure::Damaged) {
+        lane.metrics().damaged.add(1);
+    }
+    Some(Event::Read { ticket, result })
+}
+
+fn pooled(lane: &Lane, ticket: StoreTicket, key: Key, deadline_us: u64) -> Option<Event> {
+    let offered = lane.offer_order(Target::Node(ticket), deadline_us, Work::Get(key));
+    offered.err().map(|_| Event::Read {
+        ticket,
+        result: Err(StoreFailure::Busy),
+    })
+}
+
+fn intact(key: &Key, cell: Cell) -> Result<Cell, StoreFailure> {
+    match cell.as_ref().is_intact(key.as_stored()) {
+        true => Ok(cell),
+        false => Err(StoreFailure::Damaged),
+    }
+}
+
+fn write(
+    lane: &Lane,
+    ticket: StoreTicket,
+    key: &Key,
+    cell: &Cell,
+    guard: StoreGuard,
+) -> Option<Event> {
+    let fail = |failure| {
+        Some(Event::Wrote {
+            ticket,
+            result: Err(failure),
+        })
+    };
+    if lane.is_poisoned() {
+        return fail(StoreFailure::Poisoned);
+    }
+    let class = match cell.kind {
+        Kind::Value => Class::Write,
+        Kind::Tombstone => Class::Delete,
+    };
+    if let Entry::Refused { refusal } = lane.admit(class) {
+        return fail(match refusal {
+            dendra_node::Refusal::DiskFull => StoreFailure::DiskFull,
+            _ => StoreFailure::Busy,
+        });
+    }
+    let guard = match guard {
+        StoreGuard::Newest => Guard::None,
+        StoreGuard::Is(None) => Guard::Absent,
+        StoreGuard::Is(Some(version)) => Guard::Matches(version),
+        StoreGuard::Only(Condition::None) => Guard::Latest,
+        StoreGuard::Only(Condition::Present) => Guard::Present,
+        StoreGuard::Only(Condition::Absent) => Guard::Absent,
+        StoreGuard::Only(Condition::Matches(version)) => Guard::Matches(version),
+        StoreGuard::Only(Condition::Differs(version)) => Guard::Differs(version),
+    };
+    let target = Target::Node(ticket);
+    let pushed = lane.push_order(target, key.as_stored(), &cell.as_ref(), guard);
+    match pushed {
+        Ok(()) => None,
+        Err(Refused::Disk) => fail(StoreFailure::DiskFull),
+        Err(_) => fail(StoreFailure::Busy),
+    }
+}
+
+/// A note of the clock: its record is only there so that a log write comes, and carries the ceiling.
+pub(crate) fn cover(lane: &Lane, hlc: u64) {
+    lane.shared.engine.raise_hlc_ceiling(hlc);
+    let key = Key::new(Space::Meta, b"clock");
+    let version = Version {
+        hlc,
+        origin: 0,
+        rmw: 0,
+    };
+    let cell = CellRef::value(key.as_stored(), version, b"");
+    let pushed = lane.push_order(Target::Cover(hlc), key.as_stored(), &cell, Guard::None);
+    if pushed.is_err() {
+        // The log's queue is full, so a commit is under way that began before the ceiling was raised;
+        // the node polls, and the next write of anybody carries it.
+        lane.cover_later(hlc);
+    }
+}
+
+/// What a write came to, in the node's words.
+pub(crate) fn wrote(ticket: StoreTicket, outcome: Outcome) -> Event {
+    let result = match outcome {
+        Outcome::Applied { version } => Ok(StoreOutcome::Applied { version }),
+        Outcome::GuardFailed { current } => Ok(StoreOutcome::GuardFailed { current }),
+        Outcome::NotApplied => Err(StoreFailure::NotApplied),
+        Outcome::NoRoom => Err(StoreFailure::DiskFull),
+    };
+    Event::Wrote { ticket, result }
+}
+
+/// What the store pool answered, in the node's words.
+pub(crate) fn answered(ticket: StoreTicket, answer: Answer) -> Event {
+    let failed = |failure| Event::Read {
+        ticket,
+        result: Err(failure),
+    };
+    match answer {
+        Answer::Cell(cell) => Event::Read {
+            ticket,
+            result: Ok(cell.map(|cell| *cell)),
+        },
+        Answer::Page(page) => Event::Paged {
+            ticket,
+            result: page,
+        },
+        Answer::Damaged => failed(StoreFailure::Damaged),
+        Answer::Late => failed(StoreFailure::Late),
+        Answer::Failed | Answer::Chunk(_) | Answer::ChunkFailed(..) => {
+            failed(StoreFailure::NotApplied)
+        }
+    }
+}
+
+/// A part of a space to be read.
+#[derive(Debug)]
+pub(crate) struct Page {
+    start: Key,
+    end: Option<Key>,
+    is_reverse: bool,
+    bytes: usize,
+}
+
+/// Records of a page, and where to go on.
+pub(crate) type Paged = Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>;
+
+impl Page {
+    /// Reads it from the disk.
+    pub(crate) fn fill(&self, engine: &Engine) -> Paged {
+        let space = self.start.as_stored()[0];
+        let behind_space = vec![space + 1];
+        let (low, high, direction) = match self.is_reverse {
+            false => {
+                let end = self.end.as_ref().map(|end| end.as_stored().to_vec());
+                let start = self.start.as_stored().to_vec();
+                (start, end.unwrap_or(behind_space), Direction::Forward)
+            }
+            true => {
+                let end = self.end.as_ref().map(|end| end.as_stored().to_vec());
+                let start = self.start.as_stored().to_vec();
+                (end.unwrap_or(vec![space]), start, Direction::Backward)
+            }
+        };
+        if low >= high {
+            return Ok((Vec::new(), None));
+        }
+        let mut cursor = Cursor::new(
+            Bound::Included(low),
+            Bound::Excluded(high),
+            direction,
+            Show::All,
+        );
+        let mut records: Vec<(Key, Cell)> = Vec::new();
+        let mut held = 0;
+        let mut is_damaged = false;
+        let progress = engine.scan(&mut cursor, usize::MAX, |key, cell| {
+            if !cell.is_intact(key) {
+                is_damaged = true;
+                return Flow::Pause;
+            }
+            held += key.len() + cell.value.len();
+            let space =
+                Space::from_byte(key[0]).expect("a page stays within the space of its start");
+            records.push((Key::new(space, &key[1..]), cell.to_owned()));
+            match held >= self.bytes {
+                true => Flow::Pause,
+                false => Flow::Continue,
+            }
+        });
+        match progress {
+            _ if is_damaged => Err(StoreFailure::Damaged),
+            Ok(Progress::Done) => Ok((records, None)),
+            Ok(Progress::More) => {
+                let last = records.last().map(|(key, _)| key.clone());
+                let next = last.map(|key| match self.is_reverse {
+                    true => key,
+                    false => {
+                        let mut raw = key.raw().to_vec();
+                        raw.push(0);
+                        Key::new(
+                            Space::from_byte(space).expect("the start has a space"),
+                            &raw,
+                        )
+                    }
+                });
+                Ok((records, next))
+            }
+            Err(error) => {
+                tracing::error!(%error, "a page for a peer failed");
+                Err(match error {
+                    Error::Damaged { .. } => StoreFailure::Damaged,
+                    _ => StoreFailure::NotApplied,
+                })
+            }
+        }
+    }
+}
