@@ -151,7 +151,8 @@ fn an_absent_key_must_be_absent() {
     assert!(load.closed(SHORT).expect("404 is right").answers > 0);
     let address = scripted(|_, id| plain(200, &value_of(id)));
     let mut load = Load::connect(workload(address, keys, 0)).expect("it listens");
-    assert!(load.closed(SHORT).is_err());
+    // The first answer ends it; on a busy machine that may take longer than a short window.
+    assert!(load.closed(Duration::from_secs(10)).is_err());
 }
 
 /// The proof that an open loop hides nothing: 300 ms of silence at 1,000 requests a second delay

@@ -69,6 +69,8 @@ fn a_run_prints_what_wrk2s_users_read_and_writes_its_record() {
     }
     let json = json(&out);
     assert_eq!(json["format"], 1);
+    let commit = json["tool"]["commit"].as_str().expect("it is always said");
+    assert!(commit == "unknown" || commit.len() >= 7, "{commit}");
     assert_eq!(json["phases"][0]["counts"]["planned"], 60);
     assert_eq!(
         std::fs::read_to_string(out.join("summary.txt")).expect("it is there"),

@@ -155,9 +155,11 @@ fn kill_again_and_again(durability: &str, seed: u64) {
         "--durability",
         durability,
         "--memory",
-        "8MiB",
+        "16MiB",
         "--memtable",
         "1MiB",
+        "--value-bytes-max",
+        "64KiB",
     ];
     let mut prng = Prng::new(seed);
     let key = |writer, n| (format!("writer-{writer}-key-{n:03}"), vec![None]);

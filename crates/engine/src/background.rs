@@ -8,22 +8,25 @@
 //! Invariants
 //! 1. Each lane runs at most one job; the lanes do not wait for each other except to install.
 //! 2. A file is removed only after the manifest that does not name it is durable.
-//! 3. An error gives the job up and leaves the folder as it was; the next call starts anew.
+//! 3. An error gives the job up and leaves the folder as it was; the next call starts anew, and
+//!    without a table that failed two jobs (`damage.rs`).
 //!
 //! Not here: when slices run, and how far apart (the server's maintenance threads).
 //! See: docs/overload.md.
 
-use crate::compact::pick::{Plan, pick, pick_purge};
+use crate::compact::pick::{Plan, Reason, pick, pick_purge};
 use crate::compact::run::{Job, Purge};
 use crate::engine::{Engine, Maintained};
 use crate::options::Durability;
 use crate::recover::replacement;
-use crate::table::{self, Table};
+use crate::table::{self, Table, TableMeta};
+use crate::tree::Tree;
 use crate::tree::edit::{Edit, Fact};
 use crate::tree::manifest::Manifest;
 use crate::vfs::Vfs;
 use crate::waits::hold;
 use crate::{Error, Result, wal};
+use dendra_base::Version;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -171,12 +174,16 @@ impl Engine {
                     self.garbage.add(name);
                 }
             }
-            if error.is_no_space() {
-                self.is_disk_full.store(true, Ordering::Relaxed);
-            }
+            self.note_full_disk(&error);
             return Err(error);
         }
         Ok(true)
+    }
+
+    fn note_full_disk(&self, error: &Error) {
+        if error.is_no_space() {
+            self.is_disk_full.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn maintain_compact(&self, now_ms: u64, budget_bytes: usize) -> Result<Maintained> {
@@ -196,41 +203,56 @@ impl Engine {
     fn step_compact(&self, now_ms: u64, budget_bytes: usize) -> Result<bool> {
         let mut slot = hold(&self.lanes.compact);
         if slot.is_none() {
-            let Some(job) = self.next_compaction(now_ms)? else {
+            // Asked for before the view is taken: what is flushed in between is in its tables.
+            let horizon = self.purge_horizon().min(self.segments.version_min());
+            let view = self.view();
+            let Some(plan) = self.next_plan(&view.tree, horizon) else {
                 return Ok(false);
             };
-            *slot = Some(job);
+            if plan.is_move {
+                let moved = self.install_move(&plan);
+                return moved.inspect_err(|e| self.note_full_disk(e)).map(|()| true);
+            }
+            let purge = Purge { horizon, now_ms };
+            let job = Job::compact(plan.clone(), view.tree.clone(), &self.options, purge);
+            *slot = Some(job.inspect_err(|e| self.damage.note_job(e, &plan.inputs))?);
         }
         let job = slot.as_mut().expect("set above");
-        if job.plan().is_move {
-            let plan = job.plan().clone();
-            let result = self.install_move(&plan);
-            return self.end_job(slot.take().expect("it is there"), result);
-        }
         let result = match job.step(&*self.vfs, budget_bytes, &mut || self.next_file_id()) {
             Ok(false) => return Ok(true),
             Ok(true) => self.install_compaction(job),
-            Err(error) => Err(error),
+            Err(error) => {
+                self.damage.note_job(&error, &job.plan().inputs);
+                Err(error)
+            }
         };
         self.end_job(slot.take().expect("it ran"), result)
     }
 
-    fn next_compaction(&self, now_ms: u64) -> Result<Option<Job>> {
-        // Asked for before the view is taken: what is flushed in between is in its tables.
-        let horizon = self.purge_horizon().min(self.segments.version_min());
-        let view = self.view();
-        let levels: Vec<Vec<_>> = view
-            .tree
+    fn next_plan(&self, tree: &Tree, horizon: Version) -> Option<Plan> {
+        let aside = self.damage.set_aside();
+        let is_aside = |table: &Arc<Table>| aside.contains(&table.meta().id);
+        let in_the_way = tree.tables().find(|(n, t)| *n > 0 && is_aside(t));
+        if let Some((level, table)) = in_the_way {
+            return Some(Plan {
+                inputs: vec![table.meta().id],
+                level: 0,
+                is_move: true,
+                reason: Reason::Damaged { level },
+            });
+        }
+        let mut levels: Vec<Vec<&TableMeta>> = tree
             .levels
             .iter()
             .map(|level| level.tables.iter().map(|t| t.meta()).collect())
             .collect();
-        let plan = pick(&levels, &self.options).or_else(|| pick_purge(&levels, horizon));
-        let Some(plan) = plan else {
-            return Ok(None);
-        };
-        let purge = Purge { horizon, now_ms };
-        Job::compact(plan, view.tree.clone(), &self.options, purge).map(Some)
+        let all_of_level0 = levels[0].clone();
+        levels[0].retain(|meta| !aside.contains(&meta.id));
+        pick(&levels, &self.options).or_else(|| {
+            // What is set aside may hold something older than a delete that would go.
+            levels[0] = all_of_level0;
+            pick_purge(&levels, horizon)
+        })
     }
 
     fn install_move(&self, plan: &Plan) -> Result<()> {
@@ -257,6 +279,7 @@ impl Engine {
             .map(|(_, t)| t.clone())
             .collect();
         self.install_tables(plan, &added)?;
+        self.damage.forget(&plan.inputs);
         for table in replaced {
             self.garbage.add_table(table);
         }

@@ -122,6 +122,15 @@ impl Batch {
         other.clear();
     }
 
+    /// Makes room for `more` bytes of records: doubling, but never beyond `most` unless it must.
+    pub(crate) fn reserve_within(&mut self, more: usize, most: usize) {
+        let needed = self.bytes.len() + more;
+        if needed > self.bytes.capacity() {
+            let wanted = (2 * self.bytes.capacity()).clamp(needed, most.max(needed));
+            self.bytes.reserve_exact(wanted - self.bytes.len());
+        }
+    }
+
     /// Forgets all writes, keeps the buffers.
     pub fn clear(&mut self) {
         self.bytes.clear();

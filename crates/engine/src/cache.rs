@@ -1,20 +1,21 @@
 //! Cached blocks of all tables: uncompressed, checked, bounded by bytes.
 //!
 //! ```text
-//! (table id, offset) ─► Entries(Arc<Block>)   data and index partitions
-//!                       Filter(Arc<Filter>)   filter partitions
+//! (table id, offset) ─► Data(Arc<Block>)    data blocks
+//!                       Guide(Arc<Guide>)   filter and index of a partition
+//! PinnedShare           ─► Pin              an eighth: guides that their tables hold themselves
 //! ```
 //!
 //! Invariants
-//! 1. `bytes() <= capacity` at every moment; a block heavier than one shard is not kept, which is
-//!    right: it would push out thousands of others.
+//! 1. `bytes() <= capacity` at every moment, pinned guides included; a block heavier than one shard
+//!    is not kept, which is right: it would push out thousands of others.
 //! 2. A cached block was complete and its checksum held; table ids are never reused, so an entry
 //!    never goes stale and removed tables just age out.
 //!
 //! Not here: reading and checking blocks (`table/reader.rs`).
 //! See: docs/overload.md.
 
-use crate::table::{Block, Filter};
+use crate::table::{Block, Guide};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 use std::cell::Cell;
@@ -33,14 +34,17 @@ const BLOCK_BYTES_USUAL: usize = 4 << 10;
 const ENTRY_BYTES: usize = 96;
 /// Counters are spread so that threads do not share a line.
 const STRIPES: usize = 16;
+/// Part of the memory in which tables pin guides. A guide is about a fortieth of the data it leads
+/// to: an eighth is enough until the data is five times what is cached, and leaves seven.
+const PINNED_DIVISOR: usize = 8;
 
 /// A block as the cache keeps it.
 #[derive(Clone, Debug)]
 pub(crate) enum Cached {
-    /// Sorted entries: a data block or an index partition.
-    Entries(Arc<Block>),
-    /// The filter of a partition.
-    Filter(Arc<Filter>),
+    /// A data block.
+    Data(Arc<Block>),
+    /// Filter and index of a partition.
+    Guide(Arc<Guide>),
 }
 
 /// Which file, and where.
@@ -91,10 +95,30 @@ struct ByMemory;
 impl Weighter<Place, Cached> for ByMemory {
     fn weight(&self, _place: &Place, cached: &Cached) -> u64 {
         let charge = match cached {
-            Cached::Entries(block) => block.charge(),
-            Cached::Filter(filter) => filter.charge(),
+            Cached::Data(block) => block.charge(),
+            Cached::Guide(guide) => guide.charge(),
         };
         (charge + ENTRY_BYTES) as u64
+    }
+}
+
+/// Room for guides that tables hold themselves.
+#[derive(Debug)]
+struct PinnedShare {
+    bytes_max: usize,
+    used: AtomicUsize,
+}
+
+/// Bytes of the pinned share, given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    share: Arc<PinnedShare>,
+    bytes: usize,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.share.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -124,13 +148,21 @@ pub struct CacheCounts {
 /// Blocks of all tables of one engine.
 pub struct BlockCache {
     blocks: Cache<Place, Cached, ByMemory, FoldBuilder>,
+    /// Bytes for blocks while no table is open.
+    blocks_bytes_max: u64,
+    pinned: Arc<PinnedShare>,
     stripes: [Stripe; STRIPES],
 }
 
 impl BlockCache {
     /// A cache that holds at most `bytes` bytes of blocks, their bookkeeping included.
     pub fn new(bytes: usize) -> BlockCache {
+        let pinned = PinnedShare {
+            bytes_max: bytes / PINNED_DIVISOR,
+            used: AtomicUsize::new(0),
+        };
         let shards = (bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
+        let bytes = bytes - pinned.bytes_max;
         // quick_cache rounds the number of shards up to a power of two: round down first.
         let shards = 1 << shards.ilog2();
         let options = OptionsBuilder::new()
@@ -146,18 +178,39 @@ impl BlockCache {
                 FoldBuilder,
                 DefaultLifecycle::default(),
             ),
+            blocks_bytes_max: (bytes / shards * shards) as u64,
+            pinned: Arc::new(pinned),
             stripes: std::array::from_fn(|_| Stripe::default()),
         }
     }
 
     /// Bytes it holds now.
     pub fn bytes(&self) -> u64 {
-        self.blocks.weight()
+        self.blocks.weight() + self.pinned.used.load(Ordering::Relaxed) as u64
     }
 
     /// Bytes it may hold.
     pub fn capacity(&self) -> u64 {
-        self.blocks.capacity()
+        self.blocks.capacity() + self.pinned.bytes_max as u64
+    }
+
+    /// Room for a guide that its table wants to hold itself; `None` when there is none left.
+    pub(crate) fn pin(&self, bytes: usize) -> Option<Pin> {
+        let bytes = bytes + ENTRY_BYTES;
+        let fits = |used: usize| Some(used + bytes).filter(|sum| *sum <= self.pinned.bytes_max);
+        let used = &self.pinned.used;
+        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .ok()?;
+        Some(Pin {
+            share: Arc::clone(&self.pinned),
+            bytes,
+        })
+    }
+
+    /// Gives `bytes` of its memory to the top indexes of open tables, which nobody can evict.
+    pub(crate) fn make_room(&self, bytes: usize) {
+        let blocks = self.blocks_bytes_max.saturating_sub(bytes as u64);
+        self.blocks.set_capacity(blocks);
     }
 
     /// Everything counted since it was made.
@@ -172,9 +225,17 @@ impl BlockCache {
         sum
     }
 
-    /// The block at `offset` of table `id`, if it is here.
+    /// The block at `offset` of table `id`, if it is here; it is noted as used.
     pub(crate) fn find(&self, id: u64, offset: u64) -> Option<Cached> {
-        let found = self.blocks.get(&Place { id, offset });
+        self.counted(self.blocks.get(&Place { id, offset }))
+    }
+
+    /// As `find`, for a reader who passes by once: what he meets is not noted as used.
+    pub(crate) fn glance(&self, id: u64, offset: u64) -> Option<Cached> {
+        self.counted(self.blocks.peek(&Place { id, offset }))
+    }
+
+    fn counted(&self, found: Option<Cached>) -> Option<Cached> {
         let stripe = self.stripe();
         let counter = match found {
             Some(_) => &stripe.hits,
@@ -222,10 +283,9 @@ impl std::fmt::Debug for BlockCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Filter;
 
     fn block(bytes: usize) -> Cached {
-        Cached::Filter(Arc::new(Filter::of_bytes(bytes)))
+        Cached::Guide(Arc::new(Guide::of_bytes(bytes)))
     }
 
     #[test]
@@ -233,10 +293,14 @@ mod tests {
         for capacity in [0, 64 << 10, 1 << 20, 9 << 20, 64 << 20] {
             let cache = BlockCache::new(capacity);
             assert!(cache.capacity() <= capacity as u64);
+            let mut pins = Vec::new();
             for i in 0..2000 {
                 cache.keep(i % 7, i * 4096, block(1 << (6 + i % 13)));
+                pins.extend(cache.pin(1 << (6 + i % 13)));
                 assert!(cache.bytes() <= capacity as u64, "{i}");
             }
+            drop(pins);
+            assert_eq!(cache.bytes(), cache.blocks.weight(), "pins are given back");
             if capacity > 0 {
                 assert!(cache.bytes() > capacity as u64 / 2, "{cache:?}");
             }

@@ -8,8 +8,8 @@
 //!
 //! Invariants
 //! 1. Nothing is written, not even the lock file: the caller keeps other processes out.
-//! 2. One damaged file does not hide another; within a table or the log, what follows the first
-//!    damage cannot be trusted and is not judged.
+//! 2. One damaged file does not hide another, and within a table or the log one damaged spot does
+//!    not hide the next: up to twenty of a file are named, and the rest are counted.
 //! 3. A folder without findings opens, and every read in it answers.
 //!
 //! Not here: repair (restore a copy, or another replica), the command line (crate `dendra`).
@@ -68,6 +68,8 @@ pub struct Report {
 
 /// Values that are not what their writer stored, named one by one up to this many per file.
 const VALUES_NAMED_MAX: u64 = 20;
+/// Damaged spots of one file that are named one by one.
+const SPOTS_NAMED_MAX: usize = 20;
 
 /// Checks the folder behind `vfs`. Requires: no node runs on it; the caller holds its lock.
 ///
@@ -202,20 +204,47 @@ impl Check<'_> {
 
     fn table(&mut self, name: &str, meta: &TableMeta, table: &Table) -> Result<()> {
         let mut values = Values::default();
-        let verified = table.verify(|key, cell| {
+        let mut spots = Vec::new();
+        let on_record = |key: &[u8], cell: CellRef<'_>| {
             values.look(key, cell);
             Ok(())
-        });
+        };
+        let on_damage = |error| match error {
+            Error::Damaged { offset, reason, .. } => {
+                spots.push((offset, reason));
+                Ok(())
+            }
+            other => Err(other),
+        };
+        let verified = table.verify_all(on_record, on_damage);
         let summary = &mut self.report.summary;
         summary.tables += 1;
         summary.table_bytes += meta.bytes;
         summary.records += meta.records;
         summary.tombstones += meta.tombstones;
         self.report.findings.extend(values.findings(name));
+        self.spots(name, spots);
         match verified {
             Ok(()) => Ok(()),
             Err(e) => self.find_in(name, e),
         }
+    }
+
+    /// Files the damaged spots of one file, the first ones by name.
+    fn spots(&mut self, file: &str, spots: Vec<(u64, String)>) {
+        let more = spots.len().saturating_sub(SPOTS_NAMED_MAX);
+        let next = spots.get(SPOTS_NAMED_MAX).map(|(offset, _)| *offset);
+        let named = spots.into_iter().take(SPOTS_NAMED_MAX);
+        let counted =
+            next.map(|offset| (offset, format!("{more} more damaged spots from here on")));
+        let finding = |(offset, reason)| Finding {
+            file: file.to_owned(),
+            offset,
+            reason,
+        };
+        self.report
+            .findings
+            .extend(named.chain(counted).map(finding));
     }
 
     fn log(&mut self, folder: &Folder, names: &[String]) -> Result<()> {
@@ -252,8 +281,29 @@ impl Check<'_> {
                 }
                 Ok(())
             }
-            Err(e) => self.find_in(&first, e),
+            Err(e) => {
+                let is_damage = matches!(e, Error::Damaged { .. });
+                self.find_in(&first, e)?;
+                match is_damage {
+                    true => self.log_behind(log_salt(identity), folder.log_floor),
+                    false => Ok(()),
+                }
+            }
         }
+    }
+
+    /// The damage of the log behind what the next start would refuse first.
+    fn log_behind(&mut self, salt: u64, first_needed: u64) -> Result<()> {
+        let known = self.report.findings.last().cloned();
+        for (file, spots) in wal::damaged_spots(self.vfs, salt, first_needed)? {
+            let is_news = |(offset, _): &(u64, String)| {
+                !known
+                    .as_ref()
+                    .is_some_and(|k| k.file == file && k.offset == *offset)
+            };
+            self.spots(&file, spots.into_iter().filter(is_news).collect());
+        }
+        Ok(())
     }
 
     fn leftovers(&mut self, folder: &Folder, names: &[String]) {

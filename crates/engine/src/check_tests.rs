@@ -187,3 +187,79 @@ fn every_file_of_a_folder_can_be_dumped() {
     let refused = crate::dump::dump_file(&vfs, "LOCK", 1, &mut Vec::new());
     assert!(matches!(refused, Err(Error::Unusable { .. })));
 }
+
+/// The findings about one file.
+fn of<'a>(report: &'a Report, file: &str) -> Vec<&'a Finding> {
+    report.findings.iter().filter(|f| f.file == file).collect()
+}
+
+#[test]
+fn every_damaged_block_of_a_table_is_listed_and_nothing_else_of_it() {
+    let (vfs, _) = folder();
+    let is_table = |name: &String| table::id_of_file_name(name).is_some();
+    let name = vfs
+        .names()
+        .into_iter()
+        .find(is_table)
+        .expect("there are tables");
+    let table = Table::open_unknown(&vfs, &name).expect("it is whole");
+    let mut blocks = table.block_offsets().expect("it is whole");
+    assert!(blocks.len() > 4, "{blocks:?}");
+    // Neighbours, and the last one.
+    blocks = vec![blocks[0], blocks[1], blocks[blocks.len() - 1]];
+    for offset in &blocks {
+        vfs.flip_bit(&name, 8 * (offset + 1));
+    }
+    let report = check_folder(&vfs).expect("it is a folder of ours");
+    let offsets: Vec<u64> = of(&report, &name).iter().map(|f| f.offset).collect();
+    assert_eq!(offsets, blocks, "{report:?}");
+    assert_eq!(report.findings.len(), 3, "{report:?}");
+}
+
+#[test]
+fn a_table_with_many_damaged_blocks_names_twenty_and_counts_the_rest() {
+    let mut check = Check {
+        vfs: &MemVfs::new(),
+        report: Report::default(),
+    };
+    let spots = |count: u64| (0..count).map(|i| (i, "bad".to_owned())).collect();
+    check.spots("a", spots(20));
+    check.spots("b", spots(25));
+    let report = check.report;
+    assert_eq!(of(&report, "a").len(), 20);
+    let of_b = of(&report, "b");
+    assert_eq!(of_b.len(), 21);
+    assert_eq!(of_b[20].offset, 20);
+    assert_eq!(of_b[20].reason, "5 more damaged spots from here on");
+}
+
+#[test]
+fn every_damaged_batch_of_the_log_is_listed() {
+    let vfs = MemVfs::new();
+    let mut model = Model::new();
+    let engine = Engine::open(Arc::new(vfs.clone()), options(), OWNER, NOW_MS).expect("it is new");
+    for n in 0..8u64 {
+        write(&engine, &mut model, &[n as u8], &[7; 100], n + 1);
+    }
+    engine.seal().expect("the disk is fine");
+    let image = vfs.process_crash_image();
+    let is_log = |name: &String| wal::parse_segment_name(name).is_some();
+    let logs = image.names().into_iter().filter(is_log);
+    let used = |name: &String| {
+        let id = wal::parse_segment_name(name).expect("it is a segment");
+        let segment = wal::Segment::read(&image, id).expect("it is whole");
+        let starts: Vec<u64> = segment.batches().map(|b| b.offset as u64).collect();
+        starts
+    };
+    let (name, starts) = logs
+        .map(|name| (used(&name), name))
+        .map(|(starts, name)| (name, starts))
+        .find(|(_, starts)| starts.len() > 7)
+        .expect("one segment holds all writes");
+    // The second batch loses a record, the fourth its head.
+    image.flip_bit(&name, 8 * (starts[1] + 90));
+    image.flip_bit(&name, 8 * (starts[3] + 1));
+    let report = check_folder(&image).expect("it is a folder of ours");
+    let offsets: Vec<u64> = of(&report, &name).iter().map(|f| f.offset).collect();
+    assert_eq!(offsets, [starts[1], starts[3]], "{report:?}");
+}

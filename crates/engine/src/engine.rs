@@ -20,6 +20,7 @@ use crate::background::{Garbage, Lanes};
 use crate::batch::{Batch, Outcome};
 use crate::cache::BlockCache;
 use crate::commit::{Log, Settled};
+use crate::damage::{Damage, DamagedTable};
 use crate::memtable::Memtable;
 use crate::options::{Durability, Options};
 use crate::pressure::{self, Counts, Pressure, SEALED_MAX};
@@ -106,6 +107,7 @@ pub struct Engine {
     pub(crate) ledger: Mutex<Ledger>,
     pub(crate) lanes: Lanes,
     pub(crate) garbage: Garbage,
+    pub(crate) damage: Damage,
     next_file: AtomicU64,
     hlc_floor: u64,
     pub(crate) hlc_ceiling: AtomicU64,
@@ -135,7 +137,7 @@ impl Engine {
             .check()
             .map_err(|reason| Error::Unusable { reason })?;
         let lock = lock_folder(&*vfs)?;
-        let cache = Arc::new(BlockCache::new(options.cache_bytes()));
+        let cache = Arc::new(BlockCache::new(options.split().cache));
         let opened = recover::open(&*vfs, &options, proposed, now_ms)?;
         let (memtable, inserter) = Memtable::new(options.memtable_bytes);
         let writer = LogWriter::start(
@@ -144,6 +146,7 @@ impl Engine {
             opened.log_end,
             opened.folder.hlc_ceiling,
         )?;
+        cache.make_room(opened.tree.pinned_bytes());
         let view = View {
             active: memtable,
             sealed: Vec::new(),
@@ -165,6 +168,7 @@ impl Engine {
             }),
             lanes: Lanes::default(),
             garbage: Garbage::default(),
+            damage: Damage::default(),
             next_file: AtomicU64::new(opened.next_file),
             purge_horizon: Mutex::new(Version::ZERO),
             is_disk_full: AtomicBool::new(false),
@@ -220,8 +224,8 @@ impl Engine {
         let found = self.view.load().get(&self.cache, stored_key, wait, visit);
         match &found {
             Ok(Lookup::WouldBlock) => self.counters.reads_would_block.add(1),
-            Err(Error::Damaged { .. }) => self.counters.damaged_reads.add(1),
-            _ => {}
+            Err(error) => self.note_failed_read(error),
+            Ok(_) => {}
         }
         found
     }
@@ -234,12 +238,24 @@ impl Engine {
         budget_bytes: usize,
         visit: impl FnMut(&[u8], CellRef<'_>) -> Flow,
     ) -> Result<Progress> {
-        let sources = self.view.load().sources(&self.cache);
+        let sources = self.view.load().sources(&self.cache, cursor.fill());
         let progress = cursor.run(sources, budget_bytes, visit);
-        if let Err(Error::Damaged { .. }) = &progress {
-            self.counters.damaged_reads.add(1);
+        if let Err(error) = &progress {
+            self.note_failed_read(error);
         }
         progress
+    }
+
+    fn note_failed_read(&self, error: &Error) {
+        if let Error::Damaged { .. } = error {
+            self.counters.damaged_reads.add(1);
+            self.damage.note_read(error, &self.view.load().tree);
+        }
+    }
+
+    /// Live tables in which damage was met since the start, one spot of each.
+    pub fn damaged_tables(&self) -> Vec<DamagedTable> {
+        self.damage.list()
     }
 
     /// Moves `batch` into the commit queue; it is empty afterwards, or untouched when refused.
@@ -418,6 +434,10 @@ impl Engine {
         let _held = hold(&self.view_change);
         let mut next = View::clone(&self.view.load());
         change(&mut next);
+        let has_other_tables = !Arc::ptr_eq(&next.tree, &self.view.load().tree);
+        if has_other_tables {
+            self.cache.make_room(next.tree.pinned_bytes());
+        }
         self.view.store(Arc::new(next));
     }
 
@@ -513,11 +533,13 @@ impl Engine {
     /// How close to a limit.
     pub fn pressure(&self) -> Pressure {
         let view = self.view.load();
+        let aside = self.damage.set_aside();
+        let level0 = view.tree.levels[0].tables.iter();
         let counts = Counts {
             memtable_bytes: view.memtable_bytes(),
             memtables_sealed: view.sealed.len(),
             active_bytes: view.active.bytes(),
-            level0_tables: view.tree.levels[0].tables.len(),
+            level0_tables: level0.filter(|t| !aside.contains(&t.meta().id)).count(),
             is_disk_full: self.is_disk_full.load(Ordering::Relaxed),
         };
         pressure::of(counts, &self.options)
@@ -536,11 +558,7 @@ impl Engine {
                 .map(|l| (l.tables.len(), l.bytes()))
                 .collect(),
             table_records: view.tree.tables().map(|(_, t)| t.meta().records).sum(),
-            table_pinned_bytes: view
-                .tree
-                .tables()
-                .map(|(_, t)| t.pinned_bytes() as u64)
-                .sum(),
+            table_pinned_bytes: view.tree.pinned_bytes() as u64,
             memtable_bytes: view.memtable_bytes() as u64,
             memtables_sealed: view.sealed.len(),
             cache_bytes: self.cache.bytes(),
@@ -559,6 +577,8 @@ impl Engine {
             compaction_read_bytes: c.compaction_read_bytes.value(),
             compaction_write_bytes: c.compaction_write_bytes.value(),
             damaged_reads: c.damaged_reads.value(),
+            tables_damaged: self.damage.list().len(),
+            tables_set_aside: self.damage.set_aside().len(),
             disk_free_bytes: self.disk_free_bytes.load(Ordering::Relaxed),
         }
     }

@@ -9,6 +9,14 @@
 
 use dendra_base::limits;
 
+/// What a record has besides its value at most: key, cell, heads.
+const RECORD_BYTES_MAX: usize = 4 << 10;
+
+const _: () = assert!(
+    RECORD_BYTES_MAX > limits::STORED_KEY_BYTES_MAX + 1024,
+    "the longest key and every head fit beside a value"
+);
+
 /// When is a write acknowledged?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -42,8 +50,10 @@ pub enum Compression {
 /// Settings of one engine.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// All memory the engine may hold: memtables, cached blocks, indexes.
+    /// All memory the engine may hold; `memory.rs` says who holds how much of it.
     pub memory_bytes: usize,
+    /// Largest value that is ever written or is in the folder; `memory_bytes` counts on it.
+    pub value_bytes_max: usize,
     /// A memtable is sealed when it holds this much. At most three exist at once.
     pub memtable_bytes: usize,
     /// When a write is acknowledged.
@@ -68,6 +78,10 @@ pub struct Options {
     pub level0_tables_trigger: usize,
     /// Tables in level 0 at which writes are refused.
     pub level0_tables_stop: usize,
+    /// Tables of level 0 that one compaction reads at once.
+    pub level0_inputs_max: usize,
+    /// Bytes that a compaction reads at once from each of its inputs.
+    pub ahead_bytes: usize,
     /// Bytes of level 1; each deeper level holds `level_fanout` times more.
     pub level1_bytes: u64,
     /// Growth from level to level.
@@ -77,24 +91,36 @@ pub struct Options {
 }
 
 impl Options {
-    /// What a node uses unless told otherwise, for `memory_bytes` of memory.
-    pub fn for_memory(memory_bytes: usize) -> Options {
+    /// What a node uses unless told otherwise, for `memory_bytes` of memory and values of at most
+    /// `value_bytes_max`.
+    pub fn for_memory(memory_bytes: usize, value_bytes_max: usize) -> Options {
         let memtable_bytes = (memory_bytes / 8).clamp(1 << 20, 64 << 20);
-        let (segment_bytes, table_bytes) = (16 << 20, 32 << 20);
+        let (segment_bytes, table_bytes, block_bytes) = (16 << 20, 32 << 20, 4 << 10);
+        // One value of the largest size fits, and 4,096 writes of a kilobyte.
+        let one_value = value_bytes_max + RECORD_BYTES_MAX;
+        let commit_queue_bytes_max =
+            (memory_bytes / 64).clamp(one_value, (12 << 20).max(one_value));
+        let ahead_bytes = (memory_bytes >> 10).clamp(32 << 10, 256 << 10);
+        // An eighth of the memory for what a compaction of level 0 reads.
+        let input_bytes = ahead_bytes + block_bytes + value_bytes_max;
+        let level0_inputs_max = (memory_bytes / 8 / input_bytes).clamp(4, 12);
         Options {
             memory_bytes,
+            value_bytes_max,
             memtable_bytes,
             durability: Durability::Sync,
             segment_bytes,
             commit_queue_len_max: 4096,
-            commit_queue_bytes_max: 12 << 20,
-            block_bytes: 4 << 10,
+            commit_queue_bytes_max,
+            block_bytes,
             table_bytes,
             filter_bits_per_key: 10,
             compression: Compression::Lz4,
             compression_deepest: Compression::Lz4,
             level0_tables_trigger: 4,
             level0_tables_stop: 20,
+            level0_inputs_max,
+            ahead_bytes,
             level1_bytes: 4 * memtable_bytes as u64,
             level_fanout: 8,
             // What is in memory can still be flushed, also by a restart, and one table compacted.
@@ -105,7 +131,8 @@ impl Options {
     /// Small limits, so that a few hundred writes see flushes, compactions and several levels.
     pub fn for_tests() -> Options {
         Options {
-            memory_bytes: 1 << 20,
+            memory_bytes: 4 << 20,
+            value_bytes_max: 40 << 10,
             memtable_bytes: 16 << 10,
             durability: Durability::Sync,
             segment_bytes: 64 << 10,
@@ -118,6 +145,8 @@ impl Options {
             compression_deepest: Compression::Zstd,
             level0_tables_trigger: 3,
             level0_tables_stop: 12,
+            level0_inputs_max: 12,
+            ahead_bytes: 4 << 10,
             level1_bytes: 32 << 10,
             level_fanout: 4,
             reserve_bytes: 0,
@@ -132,6 +161,29 @@ impl Options {
                 self.memtable_bytes, self.memory_bytes
             ));
         }
+        if self.value_bytes_max > limits::VALUE_BYTES_MAX_LIMIT
+            || self.value_bytes_max + RECORD_BYTES_MAX > self.commit_queue_bytes_max
+        {
+            return Err(format!(
+                "value-bytes-max = {} is more than the engine can store: {} bytes at most, and one value must fit the commit queue of {} bytes",
+                self.value_bytes_max,
+                limits::VALUE_BYTES_MAX_LIMIT,
+                self.commit_queue_bytes_max
+            ));
+        }
+        let split = self.split();
+        if split.sum() > self.memory_bytes {
+            return Err(format!(
+                "memory = {} bytes does not hold its parts: memtables {}, commits {}, jobs {} for values of at most {}, and a cache of at least {} bytes; with the usual memtable, give at least {} MiB, or a smaller value-bytes-max",
+                self.memory_bytes,
+                split.memtables,
+                split.commits,
+                split.jobs,
+                self.value_bytes_max,
+                split.cache,
+                Options::memory_mib_min(self.value_bytes_max)
+            ));
+        }
         if self.commit_queue_bytes_max + (4 << 10) > self.segment_bytes {
             return Err(format!(
                 "one batch of {} bytes does not fit a log segment of {} bytes",
@@ -141,6 +193,9 @@ impl Options {
         if self.level0_tables_stop <= self.level0_tables_trigger {
             return Err("level 0 must compact before it stops writes".to_owned());
         }
+        if self.level0_inputs_max == 0 {
+            return Err("a compaction of level 0 reads at least one table".to_owned());
+        }
         if self.block_bytes < 256 || self.block_bytes > 64 << 10 {
             return Err(format!(
                 "a block of {} bytes is outside 256 B ..= 64 KiB",
@@ -148,17 +203,5 @@ impl Options {
             ));
         }
         Ok(())
-    }
-
-    /// Bytes for cached blocks: what the memtables leave, less a sixteenth for indexes that open
-    /// tables pin and for jobs' buffers.
-    pub fn cache_bytes(&self) -> usize {
-        let memtables = 3 * self.memtable_bytes;
-        (self.memory_bytes - memtables - self.memory_bytes / 16).max(64 << 10)
-    }
-
-    /// Largest value these settings can store.
-    pub fn value_bytes_max(&self) -> usize {
-        (self.commit_queue_bytes_max - (4 << 10)).min(limits::VALUE_BYTES_MAX_LIMIT)
     }
 }

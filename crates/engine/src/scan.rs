@@ -10,6 +10,8 @@
 //!    reader that stops reading costs one buffer.
 //! 2. Every key that is live during the whole scan is shown exactly once; keys written meanwhile
 //!    may be shown. There is no snapshot across keys, and none is promised.
+//! 3. A scan of any length puts at most 16 blocks of each level-0 table and of each level into the
+//!    cache, and nothing that it meets there looks used by it after the first chunk.
 //!
 //! Not here: framing of records for clients (crate `wire`).
 //! See: docs/decisions/0007-scan-is-a-position.md.
@@ -18,6 +20,7 @@ use crate::Result;
 use crate::engine::Direction;
 use crate::merge::Merge;
 use crate::source::Source;
+use crate::table::FillCache;
 use dendra_base::CellRef;
 use std::ops::Bound;
 
@@ -58,6 +61,8 @@ pub struct Cursor {
     end: Bound<Vec<u8>>,
     direction: Direction,
     show: Show,
+    /// Was a chunk carried on before?
+    is_under_way: bool,
     is_done: bool,
 }
 
@@ -74,6 +79,7 @@ impl Cursor {
             end,
             direction,
             show,
+            is_under_way: false,
             is_done: false,
         }
     }
@@ -85,6 +91,14 @@ impl Cursor {
             Direction::Backward => &self.end,
         };
         bound.as_ref().map(Vec::as_slice)
+    }
+
+    /// The first chunk may be a page that is asked for again; what follows passes by once.
+    pub(crate) fn fill(&self) -> FillCache {
+        match self.is_under_way {
+            false => FillCache::Yes,
+            true => FillCache::No,
+        }
     }
 
     fn is_past_end(&self, key: &[u8]) -> bool {
@@ -116,6 +130,7 @@ impl Cursor {
         if self.is_done {
             return Ok(Progress::Done);
         }
+        self.is_under_way = true;
         let mut merge = Merge::new(sources);
         merge.seek(self.position(), self.direction)?;
         let mut seen = 0;

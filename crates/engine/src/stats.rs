@@ -82,6 +82,10 @@ pub struct Stats {
     pub compaction_write_bytes: u64,
     /// Reads that met damaged bytes.
     pub damaged_reads: u64,
+    /// Live tables in which damage was met.
+    pub tables_damaged: usize,
+    /// How many of them no compaction reads any more.
+    pub tables_set_aside: usize,
     /// Room on the disk at the last look.
     pub disk_free_bytes: u64,
 }

@@ -53,7 +53,7 @@ impl Best<'_> {
         match self {
             Best::Nothing => Version::ZERO,
             Best::Memory(cell) => cell.version,
-            Best::Block(found) => found.cell().version,
+            Best::Block(found) => found.version(),
         }
     }
 }
@@ -76,15 +76,16 @@ impl View {
         wait: Wait,
         visit: impl FnOnce(CellRef<'_>) -> R,
     ) -> Result<Lookup<R>> {
+        let hash = key_hash(stored_key);
         let mut best = Best::Nothing;
         for memtable in self.memtables() {
-            if let Some(cell) = memtable.get(stored_key)
+            if let Some(cell) = memtable.find_hashed(stored_key, hash)
                 && cell.version > best.version()
             {
                 best = Best::Memory(cell);
             }
         }
-        match self.newer_in_tables(cache, stored_key, wait, &mut best) {
+        match self.newer_in_tables(cache, stored_key, hash, wait, &mut best) {
             Ok(()) => {}
             Err(e) if e.would_block() => return Ok(Lookup::WouldBlock),
             Err(e) => return Err(e),
@@ -102,10 +103,10 @@ impl View {
         &self,
         cache: &BlockCache,
         stored_key: &[u8],
+        hash: u64,
         wait: Wait,
         best: &mut Best<'_>,
     ) -> Result<()> {
-        let mut hash = None;
         let (level0, sorted) = self.tree.levels.split_first().expect("a tree has levels");
         let in_range = level0.tables.iter().filter(|t| {
             t.meta().smallest.as_slice() <= stored_key && stored_key <= t.meta().largest.as_slice()
@@ -114,9 +115,8 @@ impl View {
             if table.meta().version_max <= best.version() {
                 continue;
             }
-            let hash = *hash.get_or_insert_with(|| key_hash(stored_key));
             if let Some(found) = table.get(cache, stored_key, hash, best.version(), wait)?
-                && found.cell().version > best.version()
+                && found.version() > best.version()
             {
                 *best = Best::Block(found);
             }
@@ -125,12 +125,12 @@ impl View {
     }
 
     /// One source per memtable, level-0 table and sorted level.
-    pub fn sources(&self, cache: &Arc<BlockCache>) -> Vec<Box<dyn Source + Send>> {
+    pub fn sources(&self, cache: &Arc<BlockCache>, fill: FillCache) -> Vec<Box<dyn Source + Send>> {
         let mut sources: Vec<Box<dyn Source + Send>> = Vec::new();
         for memtable in self.memtables() {
             sources.push(Box::new(memtable.iter()));
         }
-        let reading = || Reading::Cached(cache.clone(), FillCache::Yes);
+        let reading = || Reading::Cached(cache.clone(), fill);
         let (level0, sorted) = self.tree.levels.split_first().expect("a tree has levels");
         for table in level0.tables.iter() {
             sources.push(Box::new(TableIter::new(table.clone(), reading())));

@@ -28,6 +28,7 @@ fn options() -> Options {
     let mut options = Options::for_tests();
     options.memtable_bytes = 8 << 10;
     options.segment_bytes = 16 << 10;
+    options.value_bytes_max = 8 << 10;
     options.commit_queue_bytes_max = 12 << 10;
     options.level0_tables_trigger = 2;
     options.level1_bytes = 16 << 10;

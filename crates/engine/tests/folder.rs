@@ -20,6 +20,7 @@ fn open(dir: &Path) -> Result<Engine, Error> {
 
 fn fixture_options() -> Options {
     let mut options = Options::for_tests();
+    options.value_bytes_max = 4 << 10;
     options.commit_queue_bytes_max = 8 << 10;
     options.segment_bytes = 12 << 10;
     options

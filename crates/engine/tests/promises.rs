@@ -11,9 +11,10 @@ use dendra_base::{CellRef, Prng, Version};
 use dendra_engine::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
 use dendra_engine::vfs::{MemVfs, OsVfs, Vfs, Wait};
 use dendra_engine::{
-    Batch, Compression, Durability, Engine, Error, Guard, Lane, Lookup, Maintained, Options,
-    Outcome, Refused, Stop, Submitted,
+    Batch, Compression, Cursor, Direction, Durability, Engine, Error, Flow, Guard, Lane, Lookup,
+    Maintained, Options, Outcome, Progress, Refused, Show, Stop, Submitted,
 };
+use std::ops::Bound;
 use std::sync::Arc;
 use support::IDENTITY;
 
@@ -148,6 +149,20 @@ fn the_clock_ceiling_outlives_the_log_that_held_it() {
         let vfs: Arc<dyn Vfs> = Arc::new(OsVfs::open(&path).expect("the folder is there"));
         let floor = open(&vfs, &options()).hlc_floor();
         assert!(floor >= 3_000, "{}: {floor}", path.display());
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_its_clock_ceiling_in_the_log() {
+    let below = MemVfs::new();
+    let vfs: Arc<dyn Vfs> = Arc::new(below.clone());
+    let engine = open(&vfs, &options());
+    for hlc in [1_000, 5_000] {
+        engine.raise_hlc_ceiling(hlc);
+        // Nothing but the head of its batch says how far the clock may have been used.
+        write(&engine, b"\x10k", 7, Some(b"v"));
+        let image: Arc<dyn Vfs> = Arc::new(below.process_crash_image());
+        assert_eq!(open(&image, &options()).hlc_floor(), hlc);
     }
 }
 
@@ -408,6 +423,7 @@ fn with_a_long_manifest(below: &MemVfs) -> Engine {
     let vfs: Arc<dyn Vfs> = Arc::new(below.clone());
     let mut options = options();
     (options.commit_queue_bytes_max, options.segment_bytes) = (8 << 10, 12 << 10);
+    options.value_bytes_max = 4 << 10;
     let engine = open(&vfs, &options);
     let mut hlc = 0;
     // Two keys of a thousand bytes each: so many cannot be too many.
@@ -621,4 +637,72 @@ fn a_log_that_is_unsure_poisons_at_once_and_nothing_else_does() {
         poisoned += u64::from(is_poisoned);
     }
     assert_eq!(poisoned, 1, "the head of the next segment");
+}
+
+fn wide_key(n: u64) -> Vec<u8> {
+    format!("\x10key-{n:06}").into_bytes()
+}
+
+/// Three megabytes of records behind a cache of less than one.
+#[test]
+fn a_long_scan_leaves_in_the_cache_what_point_reads_need() {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
+    let mut options = Options {
+        memtable_bytes: 64 << 10,
+        block_bytes: 4 << 10,
+        table_bytes: 256 << 10,
+        ..Options::for_tests()
+    };
+    support::with_cache(&mut options, 768 << 10);
+    let engine = open(&vfs, &options);
+    let keys = 8_000;
+    for n in 0..keys {
+        let value = [n as u8; 400];
+        write(&engine, &wide_key(n), n + 1, Some(&value));
+        if n % 100 == 0 {
+            settle(&engine, Lane::Flush);
+            settle(&engine, Lane::Compact);
+        }
+    }
+    engine.close(1).expect("memory does not fail");
+    settle(&engine, Lane::Compact);
+    // A hundred keys, each in a block of its own.
+    let read_hot = || {
+        let before = engine.stats();
+        for n in (0..keys).step_by(keys as usize / 100) {
+            let found = engine.get(&wide_key(n), Wait::Block, |cell| cell.value.len());
+            assert_eq!(found.expect("memory does not fail"), Lookup::Cell(400));
+        }
+        let after = engine.stats();
+        (
+            after.cache_hits - before.cache_hits,
+            after.cache_misses - before.cache_misses,
+        )
+    };
+    read_hot();
+    let (hits, misses) = read_hot();
+    assert_eq!(misses, 0, "{hits} hits: the hot keys fit the cache");
+    // The second and third scan come back to blocks that the cache remembers having had.
+    for _ in 0..3 {
+        let mut cursor = Cursor::new(
+            Bound::Unbounded,
+            Bound::Unbounded,
+            Direction::Forward,
+            Show::All,
+        );
+        let mut seen = 0;
+        let mut chunk = || {
+            engine.scan(&mut cursor, 64 << 10, |_, _| {
+                seen += 1;
+                Flow::Continue
+            })
+        };
+        while chunk().expect("memory does not fail") == Progress::More {}
+        assert_eq!(seen, keys);
+    }
+    let (hits, misses) = read_hot();
+    assert!(
+        misses * 10 <= hits,
+        "{hits} hits and {misses} misses behind scans of everything"
+    );
 }

@@ -419,3 +419,29 @@ fn following(label: &[u8; MEMBER_BYTES]) -> Option<[u8; MEMBER_BYTES]> {
     let next = u64::from_be_bytes(*label).checked_add(1)?;
     Some(next.to_be_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_room_drops_and_counts_until_something_left() {
+        let room = HintRoom::new(100);
+        assert!(room.take(60) && room.take(40) && !room.take(1));
+        assert_eq!((room.bytes(), room.dropped()), (100, 1));
+        room.give_back(60);
+        assert!(room.take(60));
+        room.give_back(1_000);
+        assert_eq!(room.bytes(), 0, "a count that drifted ends at nothing");
+        assert!(!HintRoom::new(0).take(1), "no room keeps no hint");
+    }
+
+    #[test]
+    fn the_labels_of_members_do_not_overlap() {
+        assert_eq!(
+            following(&[0, 0, 0, 0, 0, 0, 0, 255]),
+            Some([0, 0, 0, 0, 0, 0, 1, 0])
+        );
+        assert_eq!(following(&[255; 8]), None, "the end of the space");
+    }
+}

@@ -94,6 +94,16 @@ impl<T> Ledger<T> {
         self.slots[slot].1.take()
     }
 
+    /// Drops an entry where it stands.
+    pub(crate) fn forget(&mut self, id: u64) {
+        if let Some(slot) = self.slot(id) {
+            self.dues[slot] = NEVER;
+            self.free
+                .push(u32::try_from(slot).expect("a slot has 20 bits"));
+            self.slots[slot].1 = None;
+        }
+    }
+
     /// Changes when an entry is due.
     pub(crate) fn set_due(&mut self, id: u64, due_us: u64) {
         if let Some(slot) = self.slot(id) {
@@ -147,7 +157,10 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(ledger.find_mut(first), None);
         assert_eq!(ledger.remove(first), None);
-        assert_eq!(ledger.remove(second), Some("b"));
+        ledger.forget(first);
+        assert_eq!(ledger.find(second), Some(&"b"));
+        ledger.forget(second);
+        assert_eq!(ledger.remove(second), None);
         assert_eq!(ledger.len(), 0);
     }
 

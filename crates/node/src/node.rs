@@ -200,9 +200,7 @@ impl Node {
                 let due_us = op.due_us();
                 self.ops.set_due(id, due_us);
             }
-            Fate::Over => {
-                self.ops.remove(id);
-            }
+            Fate::Over => self.ops.forget(id),
         }
     }
 
@@ -286,9 +284,7 @@ impl Node {
                 let due_us = scan.due_us();
                 self.scans.set_due(id, due_us);
             }
-            Scanning::Over => {
-                self.scans.remove(id);
-            }
+            Scanning::Over => self.scans.forget(id),
         }
     }
 
@@ -354,10 +350,6 @@ impl Node {
 
     fn tick(&mut self, turn: &mut Turn<'_>) {
         let mut late = std::mem::take(&mut self.late);
-        self.desk.asks.late(turn.now.mono_us, &mut late);
-        for id in late.drain(..) {
-            self.desk.give_up(turn, id);
-        }
         self.probes.open.late(turn.now.mono_us, &mut late);
         for id in late.drain(..) {
             if let Some(probe) = self.probes.open.remove(id) {
@@ -371,6 +363,11 @@ impl Node {
         self.scans.late(turn.now.mono_us, &mut late);
         for id in late.drain(..) {
             self.with_scan(id, |scan, desk| scan.due(desk, turn));
+        }
+        // Questions after those who asked: whoever is over need not look for another one to ask.
+        self.desk.asks.late(turn.now.mono_us, &mut late);
+        for id in late.drain(..) {
+            self.desk.give_up(turn, id);
         }
         self.late = late;
         self.keeper.tick(&mut self.desk, turn);

@@ -282,6 +282,19 @@ fn engine(shared: &Shared) -> serde_json::Value {
         .iter()
         .map(|(tables, bytes)| serde_json::json!({ "tables": tables, "bytes": bytes }))
         .collect();
+    let damaged: Vec<_> = shared
+        .engine
+        .damaged_tables()
+        .into_iter()
+        .map(|table| {
+            serde_json::json!({
+                "file": table.file,
+                "offset": table.offset,
+                "reason": table.reason,
+                "set_aside": table.is_set_aside,
+            })
+        })
+        .collect();
     serde_json::json!({
         "pressure": pressure.level,
         "stopped_by": pressure.stop.map(|stop| format!("{stop:?}")),
@@ -292,6 +305,7 @@ fn engine(shared: &Shared) -> serde_json::Value {
         "log_segments": stats.log_segments,
         "disk_free_bytes": stats.disk_free_bytes,
         "damaged_reads": stats.damaged_reads,
+        "damaged_tables": damaged,
     })
 }
 

@@ -419,6 +419,16 @@ fn engine(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
             "Room on the disk.",
             stats.disk_free_bytes,
         ),
+        (
+            "engine_tables_damaged",
+            "Live tables in which damage was met since the start.",
+            stats.tables_damaged as u64,
+        ),
+        (
+            "engine_tables_set_aside",
+            "Damaged tables that no compaction reads any more.",
+            stats.tables_set_aside as u64,
+        ),
     ];
     for (name, help, value) in gauges {
         page.gauge(name, help, value)?;

@@ -129,7 +129,7 @@ mod tests {
 
     fn opened(vfs: &MemVfs) -> (Engine, Versions) {
         let identity = Identity { node: 7, origin: 7 };
-        let options = Options::for_memory(16 << 20);
+        let options = Options::for_memory(16 << 20, 64 << 10);
         let engine =
             Engine::open(Arc::new(vfs.clone()), options, identity, WALL_MS).expect("it opens");
         let versions = Versions::above(&engine, WALL_MS);

@@ -110,7 +110,7 @@ impl Settings {
 
     /// The engine's share of the settings.
     pub fn engine_options(&self) -> Options {
-        let mut options = Options::for_memory(self.memory_bytes);
+        let mut options = Options::for_memory(self.memory_bytes, self.value_bytes_max);
         if let Some(bytes) = self.memtable_bytes {
             options.memtable_bytes = bytes;
             options.level1_bytes = 4 * bytes as u64;
@@ -146,15 +146,7 @@ impl Settings {
                 return Err(format!("{name} = {value} is more than {max}"));
             }
         }
-        let options = self.engine_options();
-        options.check()?;
-        if self.value_bytes_max > options.value_bytes_max() {
-            return Err(format!(
-                "value-bytes-max = {} is more than the engine can store, {}",
-                self.value_bytes_max,
-                options.value_bytes_max()
-            ));
-        }
+        self.engine_options().check()?;
         // Loops lease room in pieces, so that up to a quarter may lie idle in the wrong place.
         if self.body_bytes_inflight_max < 2 * self.value_bytes_max {
             return Err(format!(

@@ -323,6 +323,7 @@ fn a_full_disk_stops_values_and_lets_deletes_and_reads_go_on() {
     let disk = MemVfs::new();
     let node = Node::on(Arc::new(disk.clone()), |settings| {
         settings.memory_bytes = 16 << 20;
+        settings.value_bytes_max = 64 << 10;
     });
     let mut client = node.client();
     assert_eq!(client.put("before", b"v").status, 201);

@@ -122,7 +122,10 @@ impl Tool {
         let name = self.name();
         let (mut command, recipe) = self.recipe(&tools);
         let found = find(name, &bin);
-        let way = if found.is_some() { "found" } else { recipe };
+        let is_ours = found
+            .as_ref()
+            .is_none_or(|program| program.starts_with(&tools));
+        let way = if is_ours { recipe } else { "was here" };
         let program = match found {
             Some(program) => program,
             None => {

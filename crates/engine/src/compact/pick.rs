@@ -1,7 +1,7 @@
 //! Which tables to merge next: a pure choice over the tables' descriptions.
 //!
 //! ```text
-//! level 0      score = tables / trigger            all of it (at most 12) + what it overlaps in 1
+//! level 0      score = tables / trigger            the oldest ones + what they overlap in 1
 //! level n ≥ 1  score = bytes / target(n)           the table that rewrites least below + overlaps
 //! target(n)  = level1_bytes × fanout^(n-1)         the highest score of at least 1 wins
 //! ```
@@ -10,15 +10,13 @@
 //! 1. Same levels, same policy, same plan.
 //! 2. A plan's inputs from the output level are exactly those that overlap the others.
 //! 3. A move has no input in the output level and nothing that a rewrite could drop.
+//! 4. Nothing is known here of damage: tables that are set aside are not shown (`background.rs`).
 //!
 //! Not here: reading or writing anything.
 
 use crate::options::Options;
 use crate::table::TableMeta;
 use dendra_base::Version;
-
-/// Most level-0 tables merged at once: bounds the number of open sources of one merge.
-const LEVEL0_INPUTS_MAX: usize = 12;
 
 /// Why a plan was chosen; for logs and reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +36,11 @@ pub enum Reason {
         bytes: u64,
         /// Bytes it should hold.
         target: u64,
+    },
+    /// A table has damage that two jobs failed on: it goes to level 0, out of the way.
+    Damaged {
+        /// Which level it leaves.
+        level: usize,
     },
     /// A table is mostly tombstones and expired cells that could go.
     Garbage {
@@ -81,7 +84,7 @@ pub fn pick(levels: &[Vec<&TableMeta>], options: &Options) -> Option<Plan> {
         }
     }
     match best {
-        Some((_, 0)) => Some(pick_level0(levels)),
+        Some((_, 0)) => Some(pick_level0(levels, options)),
         Some((_, level)) => pick_sorted(levels, level, options),
         None => pick_garbage(levels),
     }
@@ -107,11 +110,11 @@ fn is_clean(table: &TableMeta) -> bool {
     table.tombstones == 0 && table.expiring == 0
 }
 
-fn pick_level0(levels: &[Vec<&TableMeta>]) -> Plan {
+fn pick_level0(levels: &[Vec<&TableMeta>], options: &Options) -> Plan {
     // Oldest first, so that under steady load no table stays for ever.
     let mut inputs: Vec<&TableMeta> = levels[0].clone();
     inputs.sort_by_key(|t| t.id);
-    inputs.truncate(LEVEL0_INPUTS_MAX);
+    inputs.truncate(options.level0_inputs_max);
     let smallest = inputs
         .iter()
         .map(|t| t.smallest.as_slice())

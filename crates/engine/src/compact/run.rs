@@ -97,12 +97,15 @@ impl Job {
                 .cloned();
             if number == 0 {
                 for table in inputs {
-                    sources.push(Box::new(TableIter::new(table, Reading::Ahead)));
+                    sources.push(Box::new(TableIter::new(
+                        table,
+                        Reading::Ahead(options.ahead_bytes),
+                    )));
                 }
             } else {
                 sources.push(Box::new(LevelIter::new(
                     inputs.collect::<Vec<_>>(),
-                    Reading::Ahead,
+                    Reading::Ahead(options.ahead_bytes),
                 )));
             }
         }

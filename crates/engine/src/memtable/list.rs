@@ -24,6 +24,7 @@
 
 use super::arena::{self, Arena, Bump};
 use super::sync::{AtomicPtr, HEIGHT_MAX, Ordering, Published, nulls};
+use crate::table::key_hash;
 use dendra_base::{CellRef, Version};
 use std::cmp;
 use std::marker::PhantomData;
@@ -31,7 +32,6 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 // Statistics, not part of the protocol: never swapped for a model.
 use std::sync::atomic::AtomicUsize;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// One bucket for so many bytes of the target: about as many as records of 100 bytes, for a
 /// sixteenth of the memory.
@@ -278,8 +278,14 @@ impl Memtable {
     }
 
     /// The newest cell of `stored_key`, by reference.
+    #[cfg(test)]
     pub fn get(&self, stored_key: &[u8]) -> Option<CellRef<'_>> {
-        self.find(&Probe::new(stored_key))
+        self.find_hashed(stored_key, key_hash(stored_key))
+    }
+
+    /// The newest cell of `stored_key`; `hash` is the [`key_hash`] of it.
+    pub fn find_hashed(&self, stored_key: &[u8], hash: u64) -> Option<CellRef<'_>> {
+        self.find(&Probe::new(stored_key), hash)
             .and_then(NodeRef::record)
             .map(RecordRef::cell)
     }
@@ -310,8 +316,8 @@ impl Memtable {
     }
 
     /// The key's node, complete or with its first insert under way.
-    fn find(&self, probe: &Probe<'_>) -> Option<NodeRef<'_>> {
-        let mut link = follow(self.bucket(probe.key));
+    fn find(&self, probe: &Probe<'_>, hash: u64) -> Option<NodeRef<'_>> {
+        let mut link = follow(self.bucket(hash));
         for _ in 0..CHAIN_LEN_MAX {
             let node = link?;
             if node.has_key(probe) {
@@ -323,8 +329,8 @@ impl Memtable {
         from.filter(|node| node.has_key(probe))
     }
 
-    fn bucket(&self, key: &[u8]) -> &AtomicPtr<Node> {
-        &self.buckets[xxh3_64(key) as usize & (self.buckets.len() - 1)]
+    fn bucket(&self, hash: u64) -> &AtomicPtr<Node> {
+        &self.buckets[hash as usize & (self.buckets.len() - 1)]
     }
 
     /// The first node of all.
@@ -405,9 +411,10 @@ impl Inserter {
             heights,
         } = self;
         let probe = Probe::new(stored_key);
-        let node = match table.find(&probe) {
+        let hash = key_hash(stored_key);
+        let node = match table.find(&probe, hash) {
             Some(node) => node,
-            None => table.link(bump, heights, &probe),
+            None => table.link(bump, heights, &probe, hash),
         };
         let inserted = match node.record() {
             None => Inserted::New,
@@ -428,13 +435,19 @@ impl Inserter {
 /// the one bump of this table's arena.
 impl Memtable {
     /// A new node without a cell, linked everywhere.
-    fn link(&self, bump: &mut Bump, heights: &mut Heights, probe: &Probe<'_>) -> NodeRef<'_> {
+    fn link(
+        &self,
+        bump: &mut Bump,
+        heights: &mut Heights,
+        probe: &Probe<'_>,
+        hash: u64,
+    ) -> NodeRef<'_> {
         let mut splice = [&self.head[0]; HEIGHT_MAX];
         self.split(
             |node| node.compare(probe).is_lt(),
             |level, link| splice[level] = link,
         );
-        let bucket = self.bucket(probe.key);
+        let bucket = self.bucket(hash);
         let splice = &splice[..heights.next()];
         let node = self.make_node(bump, probe, splice, bucket.load(Ordering::Relaxed));
         // Lowest level first: a reader that meets the node high up can go on below it.

@@ -52,6 +52,9 @@ impl CommitQueue {
             return Err(Refused::QueueFull);
         }
         let is_first = waiting.is_empty();
+        if !is_first {
+            waiting.reserve_within(batch.bytes().len(), self.bytes_max);
+        }
         waiting.append(batch);
         Ok(if is_first {
             Submitted::First

@@ -11,12 +11,15 @@
 //!    bounds; what it cannot see (entries themselves) is checked where it is read.
 //! 2. `find` never builds a key: it compares suffixes with the part of the target that is still open.
 //!
-//! Not here: checksums and compression (`frame.rs`), walking a block (`cursor.rs`).
+//! Not here: checksums and compression (`frame.rs`), walking a block (`cursor.rs`), finding a key in a
+//! block that stays (`tags.rs`).
 //! See: docs/format/table.md.
 
+use super::tags::Tags;
 use dendra_base::limits::STORED_KEY_BYTES_MAX;
 use std::cmp::Ordering;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// Entries between two restarts of a data block.
 pub(super) const RESTART_INTERVAL: usize = 4;
@@ -180,6 +183,9 @@ pub(crate) struct Block {
     data: Box<[u8]>,
     entries_end: usize,
     restarts: usize,
+    /// Made when the block is found in the cache for the first time: one that is read once and
+    /// goes never pays for them.
+    pub(super) tags: OnceLock<Tags>,
 }
 
 impl Block {
@@ -198,6 +204,7 @@ impl Block {
             entries_end: len - array,
             restarts,
             data,
+            tags: OnceLock::new(),
         };
         let mut before = None;
         for at in (0..restarts).map(|i| block.restart(i)) {
@@ -210,9 +217,9 @@ impl Block {
         Ok(block)
     }
 
-    /// Memory it holds.
+    /// Memory it holds, or may come to hold.
     pub(crate) fn charge(&self) -> usize {
-        self.data.len() + size_of::<Block>() + 16
+        self.data.len() + self.tags_charge() + size_of::<Block>() + 16
     }
 
     /// Where the entries end.

@@ -7,10 +7,7 @@
 //! Not here: logs and manifests, the command line.
 //! See: docs/format/table.md.
 
-use super::block::Malformed;
 use super::footer::FORMAT;
-use super::frame::Kind;
-use super::index::IndexBlock;
 use super::{FillCache, Reading, Table, TableIter};
 use crate::cache::BlockCache;
 use crate::engine::Direction;
@@ -101,17 +98,15 @@ fn partition(table: &Table, i: usize, out: &mut dyn Write) -> Result<()> {
         table.top.key(i).escape_ascii()
     )
     .map_err(unwritten)?;
-    let index = table.read_block(Kind::Index, partition.index, Wait::Block)?;
-    let index = IndexBlock(Arc::new(index));
+    let index = table.read_index(i, Wait::Block)?;
     for entry in 0..index.len() {
-        let in_index = |m: Malformed| table.malformed(Kind::Index, partition.index, m);
-        let (separator, handle, version) = index.entry(entry).map_err(in_index)?;
+        let (handle, version) = index.block(entry);
         writeln!(
             out,
             "  block {} bytes at {}, newest {version}, up to {}",
             handle.bytes,
             handle.offset,
-            separator.escape_ascii()
+            index.separator(entry).escape_ascii()
         )
         .map_err(unwritten)?;
     }

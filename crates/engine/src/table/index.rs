@@ -1,4 +1,4 @@
-//! The two-part index: a pinned top with one entry per partition, cached partitions below.
+//! The two-part index: a pinned top with one entry per partition, partitions below.
 //!
 //! ```text
 //! top        last key of partition ─► filter handle, index handle, newest version
@@ -8,16 +8,16 @@
 //!
 //! Invariants
 //! 1. A separator is at least the last key of its block and below the first key of the next one.
-//! 2. Every entry of an index is a restart: entry `i` is found without decoding the others.
-//! 3. A parsed top has rising keys and handles that lie inside the file.
+//! 2. Every entry of an index is a restart, so that damage is seen entry by entry.
+//! 3. What is parsed has rising keys; the handles of a top lie inside the file.
 //!
-//! Not here: reading frames (`reader.rs`).
+//! Not here: reading frames (`reader.rs`), the search (`keys.rs`).
 //! See: docs/format/table.md.
 
 use super::block::{Block, BlockBuilder, Malformed, Parsed, common_prefix, put_varint, varint};
 use super::frame::Handle;
+use super::keys::{Keys, KeysBuilder};
 use dendra_base::Version;
-use std::sync::Arc;
 
 /// The shortest key `s` with `last <= s < next`, into `out`.
 pub(super) fn separator(last: &[u8], next: &[u8], out: &mut Vec<u8>) {
@@ -87,32 +87,85 @@ pub(super) fn add_partition(
     top.add(last_key, value.len(), |out| out.extend_from_slice(&value));
 }
 
-/// One index partition in memory.
-#[derive(Clone, Debug)]
-pub(super) struct IndexBlock(pub(super) Arc<Block>);
+/// A data block as its index knows it.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    handle: Handle,
+    version_max: Version,
+}
 
-impl IndexBlock {
+/// One index partition in memory, taken apart: searches touch keys, then one place.
+#[derive(Debug)]
+pub(super) struct Index {
+    separators: Keys,
+    places: Box<[Place]>,
+}
+
+impl Index {
+    /// Takes a block as an index partition.
+    pub(super) fn parse(block: &Block) -> Parsed<Index> {
+        let mut separators = KeysBuilder::default();
+        let mut places = Vec::with_capacity(block.restarts());
+        let mut last: Option<&[u8]> = None;
+        for i in 0..block.restarts() {
+            let (separator, range) = block.nth(i)?;
+            let at = range.start;
+            let fail = |what| Err(Malformed { at, what });
+            if last.is_some_and(|last| separator <= last) {
+                return fail("the separators of an index do not rise");
+            }
+            last = Some(separator);
+            let value = block.slice(range);
+            let parsed = take_handle(value, 0)
+                .and_then(|(handle, at)| Some((handle, take_version(value, at)?)));
+            let Some((handle, version_max)) = parsed else {
+                return fail("an index entry is not a handle and a version");
+            };
+            separators.push(separator);
+            places.push(Place {
+                handle,
+                version_max,
+            });
+        }
+        Ok(Index {
+            separators: separators.finish(),
+            places: places.into(),
+        })
+    }
+
     /// Number of data blocks.
     pub(super) fn len(&self) -> usize {
-        self.0.restarts()
+        self.places.len()
     }
 
     /// The first block whose separator is at or after `key`; `len()` when there is none.
-    pub(super) fn lower_bound(&self, key: &[u8]) -> Parsed<usize> {
-        self.0.partition_point(|separator| separator < key)
+    pub(super) fn lower_bound(&self, key: &[u8]) -> usize {
+        self.separators.lower_bound(key)
     }
 
-    /// Separator, place and newest version of block `i`.
-    pub(super) fn entry(&self, i: usize) -> Parsed<(&[u8], Handle, Version)> {
-        let (separator, range) = self.0.nth(i)?;
-        let at = range.start;
-        let value = self.0.slice(range);
-        let parsed = take_handle(value, 0)
-            .and_then(|(handle, at)| Some((separator, handle, take_version(value, at)?)));
-        parsed.ok_or(Malformed {
-            at,
-            what: "an index entry is not a handle and a version",
-        })
+    /// Nothing in block `i` is above this, and nothing in the next one at or below it.
+    pub(super) fn separator(&self, i: usize) -> &[u8] {
+        self.separators.at(i)
+    }
+
+    /// Place and newest version of block `i`.
+    pub(super) fn block(&self, i: usize) -> (Handle, Version) {
+        let place = &self.places[i];
+        (place.handle, place.version_max)
+    }
+
+    /// An index of nothing, for tests of what keeps guides.
+    #[cfg(test)]
+    pub(super) fn empty() -> Index {
+        Index {
+            separators: KeysBuilder::default().finish(),
+            places: Box::new([]),
+        }
+    }
+
+    /// Memory it holds.
+    pub(super) fn charge(&self) -> usize {
+        self.separators.charge() + size_of_val(&self.places[..])
     }
 }
 
@@ -130,15 +183,14 @@ pub(super) struct Partition {
 /// The top index, pinned in memory: keys lie side by side for the search.
 #[derive(Debug)]
 pub(super) struct Top {
-    keys: Box<[u8]>,
-    key_ends: Box<[u32]>,
+    keys: Keys,
     partitions: Box<[Partition]>,
 }
 
 impl Top {
     /// Takes a block as a top index of a file whose frames end at `limit`.
     pub(super) fn parse(block: &Block, limit: u64) -> Parsed<Top> {
-        let (mut keys, mut key_ends, mut partitions) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut keys, mut partitions) = (KeysBuilder::default(), Vec::new());
         let mut last_key: &[u8] = &[];
         let mut data_start = 0;
         for i in 0..block.restarts() {
@@ -164,13 +216,11 @@ impl Top {
                 return fail("a handle of the top index points outside its partition");
             }
             data_start = partition.index.end();
-            keys.extend_from_slice(key);
-            key_ends.push(keys.len() as u32);
+            keys.push(key);
             partitions.push(partition);
         }
         Ok(Top {
-            keys: keys.into(),
-            key_ends: key_ends.into(),
+            keys: keys.finish(),
             partitions: partitions.into(),
         })
     }
@@ -182,8 +232,7 @@ impl Top {
 
     /// The last key of partition `i`, or a separator above it.
     pub(super) fn key(&self, i: usize) -> &[u8] {
-        let start = i.checked_sub(1).map_or(0, |before| self.key_ends[before]);
-        &self.keys[start as usize..self.key_ends[i] as usize]
+        self.keys.at(i)
     }
 
     /// Partition `i`.
@@ -205,21 +254,12 @@ impl Top {
 
     /// The first partition that may hold `key` or larger ones; `len()` when all keys are smaller.
     pub(super) fn lower_bound(&self, key: &[u8]) -> usize {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.key(middle) < key {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
+        self.keys.lower_bound(key)
     }
 
     /// Memory it holds.
     pub(super) fn charge(&self) -> usize {
-        self.keys.len() + self.key_ends.len() * 4 + self.partitions.len() * size_of::<Partition>()
+        self.keys.charge() + size_of_val(&self.partitions[..])
     }
 }
 

@@ -1,8 +1,8 @@
 //! Sources over tables: one table, or a level of tables that do not overlap.
 //!
 //! ```text
-//! Reading::Cached(cache, fill)   scans: blocks come from the cache; fill = keep what was read?
-//! Reading::Ahead                 compactions: 256 KiB at a time, past the cache
+//! Reading::Cached(cache, fill)   scans: blocks come from the cache; fill = keep the first ones?
+//! Reading::Ahead(bytes)          compactions: so many bytes at a time, past the cache
 //!
 //! LevelIter ─► TableIter ─► partition ─► index entry ─► data block ─► entry
 //! ```
@@ -15,10 +15,10 @@
 //! Not here: merging (`merge.rs`), skipping of dead cells.
 //! See: docs/format/table.md.
 
-use super::block::Malformed;
 use super::cursor::BlockCursor;
 use super::frame::{Handle, Kind};
-use super::index::IndexBlock;
+use super::guide::{Guide, GuideRef};
+use super::index::Index;
 use super::reader::{Table, io_error};
 use crate::cache::BlockCache;
 use crate::engine::Direction;
@@ -29,26 +29,40 @@ use dendra_base::CellRef;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Bytes that a compaction reads at once.
-const AHEAD_BYTES: u64 = 256 << 10;
-
 /// Are blocks that had to be read kept in the cache?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillCache {
-    /// They will be asked for again.
+    /// They will be asked for again. A scan keeps its first [`FILLED_BLOCKS_MAX`] and goes on as
+    /// with `No`.
     Yes,
-    /// They pass by once: a long scan must not push out what point reads need. Index partitions
-    /// are kept all the same.
+    /// They pass by once: a long scan must not push out what point reads need, nor make what it
+    /// meets look used. Guides are kept all the same.
     No,
 }
+
+/// Blocks of one table, or one level, that a scan may put into the cache: 64 KiB, a page of a
+/// list that somebody looks at again and again. What goes on beyond that reads everything once.
+const FILLED_BLOCKS_MAX: usize = 16;
 
 /// How a source reads its blocks. All of them block on the disk.
 #[derive(Clone, Debug)]
 pub enum Reading {
     /// Through the cache.
     Cached(Arc<BlockCache>, FillCache),
-    /// Past the cache, 256 KiB at a time, for readers of whole tables.
-    Ahead,
+    /// Past the cache, so many bytes at a time, for readers of whole tables.
+    Ahead(usize),
+}
+
+/// Where the index of the current partition is.
+enum Entered {
+    /// Nowhere: the source stands on nothing.
+    Nothing,
+    /// Pinned in the table.
+    Pinned,
+    /// In the cache, too.
+    Shared(Arc<Guide>),
+    /// Here alone.
+    Own(Index),
 }
 
 /// Records of one table in order.
@@ -60,8 +74,10 @@ pub struct TableIter {
     window_start: u64,
     direction: Direction,
     partition: usize,
-    index: Option<IndexBlock>,
+    entered: Entered,
     entry: usize,
+    /// Blocks that may still be put into the cache.
+    to_fill: usize,
     /// Where the block of `data` lies, for messages.
     handle: Handle,
     data: BlockCursor,
@@ -72,12 +88,16 @@ impl TableIter {
     pub fn new(table: Arc<Table>, reading: Reading) -> TableIter {
         TableIter {
             table,
+            to_fill: match reading {
+                Reading::Cached(_, FillCache::Yes) => FILLED_BLOCKS_MAX,
+                Reading::Cached(_, FillCache::No) | Reading::Ahead(_) => 0,
+            },
             reading,
             window: Vec::new(),
             window_start: 0,
             direction: Direction::Forward,
             partition: 0,
-            index: None,
+            entered: Entered::Nothing,
             entry: 0,
             handle: Handle {
                 offset: 0,
@@ -89,40 +109,52 @@ impl TableIter {
 
     /// Loads the index of `partition`.
     fn enter(&mut self, partition: usize) -> Result<()> {
-        self.index = None;
+        self.entered = Entered::Nothing;
         self.partition = partition;
-        let index = match &self.reading {
-            Reading::Cached(cache, _) => self.table.index(cache, partition, Wait::Block)?,
-            Reading::Ahead => {
-                let handle = self.table.top.partition(partition).index;
-                let block = self.table.read_block(Kind::Index, handle, Wait::Block)?;
-                IndexBlock(Arc::new(block))
-            }
+        let guide = match &self.reading {
+            Reading::Cached(cache, _) => Some(self.table.guide(cache, partition, Wait::Block)),
+            Reading::Ahead(_) => None,
         };
-        self.index = Some(index);
+        self.entered = match guide {
+            Some(Ok(GuideRef::Pinned(_))) => Entered::Pinned,
+            Some(Ok(GuideRef::Shared(guide))) => Entered::Shared(guide),
+            // Scans need no filter: a damaged one keeps nobody from reading the records.
+            None | Some(Err(Error::Damaged { .. })) => {
+                Entered::Own(self.table.read_index(partition, Wait::Block)?)
+            }
+            Some(Err(error)) => return Err(error),
+        };
         Ok(())
+    }
+
+    fn index(&self) -> Option<&Index> {
+        match &self.entered {
+            Entered::Nothing => None,
+            Entered::Pinned => self.table.pinned(self.partition).map(|guide| &guide.index),
+            Entered::Shared(guide) => Some(&guide.index),
+            Entered::Own(index) => Some(index),
+        }
     }
 
     /// Seeks inside the data block of the current index entry.
     fn enter_block(&mut self, bound: Bound<&[u8]>) -> Result<()> {
-        let Some(index) = &self.index else {
+        let Some(index) = self.index() else {
             return Ok(());
         };
-        let in_index = |m: Malformed| {
-            let handle = self.table.top.partition(self.partition).index;
-            self.table.malformed(Kind::Index, handle, m)
-        };
-        let (_, handle, _) = index.entry(self.entry).map_err(in_index)?;
+        let (handle, _) = index.block(self.entry);
         let block = match &self.reading {
-            Reading::Cached(cache, fill) => {
-                self.table
-                    .block(cache, Kind::Data, handle, *fill, Wait::Block)?
-            }
-            Reading::Ahead => {
-                self.slide(handle)?;
+            Reading::Cached(cache, fill) => self.table.block(cache, handle, *fill, Wait::Block)?.0,
+            Reading::Ahead(bytes) => {
+                let bytes = *bytes;
+                self.slide(handle, bytes)?;
                 let start = (handle.offset - self.window_start) as usize;
                 let frame = &self.window[start..start + handle.bytes as usize];
-                Arc::new(self.table.parse_block(Kind::Data, handle, frame)?)
+                let block = self.table.parse_block(Kind::Data, handle, frame)?;
+                if self.window.len() > bytes {
+                    // One huge value must not stay twice, in each input of a job.
+                    self.window = Vec::new();
+                }
+                Arc::new(block)
             }
         };
         self.handle = handle;
@@ -133,7 +165,8 @@ impl TableIter {
     }
 
     /// Makes the window cover `handle`, and what follows in the direction of travel.
-    fn slide(&mut self, handle: Handle) -> Result<()> {
+    fn slide(&mut self, handle: Handle, bytes: usize) -> Result<()> {
+        let bytes = bytes as u64;
         let data = self.table.top.data(self.partition);
         if !handle.fits(data.end) || handle.offset < data.start {
             return Err(Error::damaged(
@@ -148,11 +181,11 @@ impl TableIter {
         }
         let (start, end) = match self.direction {
             Direction::Forward => {
-                let end = (handle.offset + AHEAD_BYTES).max(handle.end());
+                let end = (handle.offset + bytes).max(handle.end());
                 (handle.offset, end.min(data.end))
             }
             Direction::Backward => {
-                let start = handle.end().saturating_sub(AHEAD_BYTES);
+                let start = handle.end().saturating_sub(bytes);
                 (start.min(handle.offset).max(data.start), handle.end())
             }
         };
@@ -177,7 +210,7 @@ impl TableIter {
 
     /// Moves to the next block in the direction of travel; `false` at the end of the table.
     fn next_block(&mut self) -> Result<bool> {
-        let Some(index) = &self.index else {
+        let Some(index) = self.index() else {
             return Ok(false);
         };
         match self.direction {
@@ -196,7 +229,7 @@ impl TableIter {
                     self.entry -= 1;
                 } else if self.partition > 0 {
                     self.enter(self.partition - 1)?;
-                    self.entry = self.index.as_ref().map_or(0, |index| index.len() - 1);
+                    self.entry = self.index().map_or(0, |index| index.len() - 1);
                 } else {
                     return Ok(false);
                 }
@@ -220,7 +253,7 @@ impl TableIter {
     /// Stands on nothing.
     fn rest(&mut self) {
         self.data.clear();
-        self.index = None;
+        self.entered = Entered::Nothing;
     }
 
     fn try_seek(&mut self, bound: Bound<&[u8]>) -> Result<()> {
@@ -238,17 +271,14 @@ impl TableIter {
             return Ok(());
         }
         self.enter(partition.min(last))?;
-        let Some(index) = &self.index else {
+        let Some(index) = self.index() else {
             return Ok(());
         };
         let entry = match key {
             // Beyond the last partition: backward, all of it is before the bound.
             _ if partition > last => index.len() - 1,
             None => 0,
-            Some(key) => index.lower_bound(key).map_err(|m| {
-                let handle = self.table.top.partition(self.partition).index;
-                self.table.malformed(Kind::Index, handle, m)
-            })?,
+            Some(key) => index.lower_bound(key),
         };
         // The top's key is the last separator: a lower bound inside the partition exists. A file
         // that breaks this is sound by its checksums, so only its writer can be wrong.
@@ -298,6 +328,8 @@ pub struct LevelIter {
     reading: Reading,
     direction: Direction,
     at: usize,
+    /// What the table before left of the blocks that may be put into the cache.
+    to_fill: Option<usize>,
     current: Option<TableIter>,
 }
 
@@ -316,6 +348,7 @@ impl LevelIter {
             reading,
             direction: Direction::Forward,
             at: 0,
+            to_fill: None,
             current: None,
         }
     }
@@ -324,7 +357,11 @@ impl LevelIter {
         self.at = at;
         let table = Arc::clone(&self.tables[at]);
         let mut iter = TableIter::new(table, self.reading.clone());
+        if let Some(to_fill) = self.to_fill {
+            iter.to_fill = to_fill;
+        }
         iter.seek(bound, self.direction)?;
+        self.to_fill = Some(iter.to_fill);
         self.current = Some(iter);
         Ok(())
     }
@@ -336,7 +373,7 @@ impl LevelIter {
             .as_ref()
             .is_some_and(|iter| iter.current().is_none())
         {
-            self.current = None;
+            self.to_fill = self.current.take().map(|iter| iter.to_fill);
             let next = match self.direction {
                 Direction::Forward => Some(self.at + 1).filter(|&at| at < self.tables.len()),
                 Direction::Backward => self.at.checked_sub(1),

@@ -6,7 +6,10 @@
 //! cursor.rs   BlockCursor         a walk through a block, forward or backward
 //! frame.rs    Handle, Kind        a block on disk: compression, length, seeded checksum
 //! filter.rs   Filter              blocked Bloom filter of one partition
-//! index.rs    IndexBlock, Top     two-part index: pinned top, cached partitions
+//! tags.rs     Block::find_tagged  the side table of a block that stays in memory
+//! keys.rs     Keys                rising keys in memory, to be searched
+//! index.rs    Index, Top          two-part index: pinned top, partitions below
+//! guide.rs    Guide               filter and index of one partition, as reads keep them
 //! footer.rs   Footer, Properties  the end of the file, from which all else is found
 //! writer.rs   TableWriter         rising records in, a file and its TableMeta out
 //! reader.rs   Table, Found        open, point reads
@@ -34,10 +37,13 @@ mod describe;
 mod filter;
 mod footer;
 mod frame;
+mod guide;
 mod index;
 mod iter;
+mod keys;
 mod meta;
 mod reader;
+mod tags;
 mod verify;
 mod writer;
 
@@ -53,7 +59,7 @@ pub use reader::{Found, Table};
 pub use writer::TableWriter;
 
 pub(crate) use block::Block;
-pub(crate) use filter::Filter;
+pub(crate) use guide::Guide;
 
 use crate::options::Compression;
 

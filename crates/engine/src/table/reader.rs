@@ -1,15 +1,15 @@
 //! Open tables and point reads.
 //!
 //! ```text
-//! get ─► key range, newest version ─► top index ─► filter partition ─► index partition ─► data block
-//!          pinned                      pinned       cache or disk       cache or disk      cache or disk
+//! get ─► key range, newest version ─► top index ─► guide: filter, index ─► data block
+//!          pinned                      pinned       pinned, cache or disk   cache or disk
 //! ```
 //!
 //! Invariants
 //! 1. `open` believes a file only when footer, properties and top index agree with each other and
 //!    with the manifest's `TableMeta`.
 //! 2. A point read touches nothing that cannot hold a version newer than the caller already has.
-//! 3. On the cached path nothing is allocated; what a read had to load is kept only when complete.
+//! 3. On the cached path nothing is allocated but a block's tags, once; what a read had to load is kept only when complete.
 //!
 //! Not here: scans (`iter.rs`), the full check (`verify.rs`).
 //! See: docs/format/table.md.
@@ -18,7 +18,8 @@ use super::block::{Block, Malformed};
 use super::filter::Filter;
 use super::footer::{FOOTER_BYTES, FORMAT, Footer, NotAFooter, Properties};
 use super::frame::{self, Handle, Kind};
-use super::index::{IndexBlock, Top};
+use super::guide::{Guide, GuideRef, Pinned};
+use super::index::{Index, Top};
 use super::iter::FillCache;
 use super::{TableMeta, file_name, id_of_file_name};
 use crate::cache::{BlockCache, Cached};
@@ -28,7 +29,7 @@ use dendra_base::{CellRef, Version};
 use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// A read buffer above this is given back after use: one huge value must not stay per thread.
@@ -47,6 +48,8 @@ pub struct Table {
     pub(super) footer: Footer,
     pub(super) properties: Properties,
     pub(super) top: Top,
+    /// One place for each partition's guide: its bytes are the cache's to grant.
+    guides: Box<[OnceLock<Box<Pinned>>]>,
 }
 
 /// A cell inside a block: holds the block, borrows nothing.
@@ -113,6 +116,7 @@ impl Table {
     pub fn pinned_bytes(&self) -> usize {
         size_of::<Table>()
             + self.top.charge()
+            + size_of_val(&self.guides[..])
             + 2 * (self.meta.smallest.capacity() + self.meta.largest.capacity())
     }
 
@@ -147,26 +151,30 @@ impl Table {
         if is_old(partition.version_max, newer_than) {
             return Ok(None);
         }
-        if let Some(filter) = partition.filter
-            && !self.filter(cache, filter, wait)?.may_hold(key_hash)
+        let guide = self.guide(cache, at, wait)?;
+        if let Some(filter) = &guide.filter
+            && !filter.may_hold(key_hash)
         {
             cache.count_filter_negative();
             return Ok(None);
         }
-        let index = self.index(cache, at, wait)?;
-        let in_index = |m| self.malformed(Kind::Index, partition.index, m);
-        let entry = index.lower_bound(stored_key).map_err(in_index)?;
-        if entry == index.len() {
+        let entry = guide.index.lower_bound(stored_key);
+        if entry == guide.index.len() {
             let reason = "the index partition ends before the key that the top index has for it";
             return Err(Error::damaged(self.name(), partition.index.offset, reason));
         }
-        let (_, handle, version_max) = index.entry(entry).map_err(in_index)?;
+        let (handle, version_max) = guide.index.block(entry);
         if is_old(version_max, newer_than) {
             return Ok(None);
         }
-        let block = self.block(cache, Kind::Data, handle, FillCache::Yes, wait)?;
+        let (block, is_cached) = self.block(cache, handle, FillCache::Yes, wait)?;
         let in_block = |m| self.malformed(Kind::Data, handle, m);
-        let Some(range) = block.find(stored_key).map_err(in_block)? else {
+        let found = if is_cached {
+            block.find_tagged(stored_key, key_hash)
+        } else {
+            block.find(stored_key)
+        };
+        let Some(range) = found.map_err(in_block)? else {
             return Ok(None);
         };
         let Some(cell) = CellRef::decode(block.slice(range.clone())) else {
@@ -183,46 +191,70 @@ impl Table {
         }))
     }
 
-    /// Index partition `i`, from the cache or from the file.
-    pub(super) fn index(&self, cache: &BlockCache, i: usize, wait: Wait) -> Result<IndexBlock> {
-        let handle = self.top.partition(i).index;
-        let block = self.block(cache, Kind::Index, handle, FillCache::Yes, wait)?;
-        Ok(IndexBlock(block))
+    /// The guide of partition `i`: pinned, from the cache, or from the file.
+    pub(super) fn guide(&self, cache: &BlockCache, i: usize, wait: Wait) -> Result<GuideRef<'_>> {
+        if let Some(guide) = self.pinned(i) {
+            return Ok(GuideRef::Pinned(guide));
+        }
+        let partition = self.top.partition(i);
+        let at = partition.index.offset;
+        if let Some(Cached::Guide(guide)) = cache.find(self.meta.id, at) {
+            return Ok(GuideRef::Shared(guide));
+        }
+        let read = || -> Result<Guide> {
+            let filter = partition
+                .filter
+                .map(|handle| self.read_filter(handle, wait));
+            Ok(Guide {
+                filter: filter.transpose()?,
+                index: self.read_index(i, wait)?,
+            })
+        };
+        let guide = read().inspect_err(|e| note_would_block(cache, e))?;
+        if let Some(pin) = cache.pin(guide.charge()) {
+            // A second thread that was here first has the same guide: then this one goes.
+            let pinned = self.guides[i].get_or_init(|| Box::new(Pinned { guide, _pin: pin }));
+            return Ok(GuideRef::Pinned(&pinned.guide));
+        }
+        let guide = Arc::new(guide);
+        cache.keep(self.meta.id, at, Cached::Guide(Arc::clone(&guide)));
+        Ok(GuideRef::Shared(guide))
     }
 
-    /// A block of entries, from the cache or from the file.
+    /// The guide of partition `i`, when it is pinned.
+    pub(super) fn pinned(&self, i: usize) -> Option<&Guide> {
+        self.guides[i].get().map(|pinned| &pinned.guide)
+    }
+
+    /// A data block, and whether it was in the cache.
     pub(super) fn block(
         &self,
         cache: &BlockCache,
-        kind: Kind,
         handle: Handle,
         fill: FillCache,
         wait: Wait,
-    ) -> Result<Arc<Block>> {
-        if let Some(Cached::Entries(block)) = cache.find(self.meta.id, handle.offset) {
-            return Ok(block);
+    ) -> Result<(Arc<Block>, bool)> {
+        let found = match fill {
+            FillCache::Yes => cache.find(self.meta.id, handle.offset),
+            FillCache::No => cache.glance(self.meta.id, handle.offset),
+        };
+        if let Some(Cached::Data(block)) = found {
+            return Ok((block, true));
         }
-        let read = self.read_block(kind, handle, wait);
+        let read = self.read_block(Kind::Data, handle, wait);
         let block = Arc::new(read.inspect_err(|e| note_would_block(cache, e))?);
         if fill == FillCache::Yes {
-            cache.keep(
-                self.meta.id,
-                handle.offset,
-                Cached::Entries(Arc::clone(&block)),
-            );
+            let kept = Cached::Data(Arc::clone(&block));
+            cache.keep(self.meta.id, handle.offset, kept);
         }
-        Ok(block)
+        Ok((block, false))
     }
 
-    fn filter(&self, cache: &BlockCache, handle: Handle, wait: Wait) -> Result<Arc<Filter>> {
-        if let Some(Cached::Filter(filter)) = cache.find(self.meta.id, handle.offset) {
-            return Ok(filter);
-        }
-        let read = self.read_filter(handle, wait);
-        let filter = Arc::new(read.inspect_err(|e| note_would_block(cache, e))?);
-        let kept = Cached::Filter(Arc::clone(&filter));
-        cache.keep(self.meta.id, handle.offset, kept);
-        Ok(filter)
+    /// Reads the index of partition `i` from the file.
+    pub(super) fn read_index(&self, i: usize, wait: Wait) -> Result<Index> {
+        let handle = self.top.partition(i).index;
+        let block = self.read_block(Kind::Index, handle, wait)?;
+        Index::parse(&block).map_err(|m| self.malformed(Kind::Index, handle, m))
     }
 
     /// Reads a block of entries from the file.
@@ -312,6 +344,9 @@ fn note_would_block(cache: &BlockCache, error: &Error) {
 pub(super) fn io_error(name: &str, offset: u64, error: io::Error) -> Error {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         Error::damaged(name, offset, "the file ends too early")
+    } else if error.raw_os_error() == Some(libc::EIO) {
+        // A sector that cannot be read is damage like one that reads wrongly.
+        Error::damaged(name, offset, format!("the disk cannot read it: {error}"))
     } else {
         Error::io(format!("read {name} at byte {offset}"), error)
     }
@@ -424,6 +459,7 @@ fn load(vfs: &dyn Vfs, name: &str, id: Option<u64>) -> Result<Table> {
             version_min: properties.version_min,
             version_max: properties.version_max,
         },
+        guides: (0..top.len()).map(|_| OnceLock::new()).collect(),
         file,
         footer,
         properties,

@@ -9,16 +9,20 @@
 //!
 //! Invariants
 //! 1. A table that passes answers every point read and every scan rightly.
+//! 2. One damaged block hides no other: the check goes on behind it, behind a filter that cannot be
+//!    asked, and behind an index whose blocks cannot be judged. What the records amount to, and the
+//!    digest, are compared only when every block was read.
 //!
 //! Not here: whether values are what clients stored (`CellRef::is_intact`, the caller's to ask).
 //! See: docs/format/table.md.
 
 use super::block::Block;
 use super::cursor::BlockCursor;
+use super::filter::Filter;
 use super::footer::Properties;
 use super::frame::{Handle, Kind};
-use super::index::{IndexBlock, Partition};
-use super::{Filter, Table, key_hash};
+use super::index::{Index, Partition};
+use super::{Table, key_hash};
 use crate::engine::Direction;
 use crate::vfs::Wait;
 use crate::{Error, Result};
@@ -30,14 +34,23 @@ use std::sync::Arc;
 struct Seen {
     properties: Properties,
     last_key: Vec<u8>,
+    /// Was every block read?
+    is_complete: bool,
 }
 
 impl Table {
-    /// Reads everything and compares it with everything else. Each record is shown to `on_record`,
-    /// in order, before the table as a whole has passed; an error of it ends the check.
-    pub fn verify(
+    /// Reads everything and compares it with everything else, up to the first damage. Each record is
+    /// shown to `on_record`, in order, before the table as a whole has passed; an error of it ends
+    /// the check.
+    pub fn verify(&self, on_record: impl FnMut(&[u8], CellRef<'_>) -> Result<()>) -> Result<()> {
+        self.verify_all(on_record, Err)
+    }
+
+    /// As `verify`, but goes on behind each damage that `on_damage` takes.
+    pub fn verify_all(
         &self,
         mut on_record: impl FnMut(&[u8], CellRef<'_>) -> Result<()>,
+        mut on_damage: impl FnMut(Error) -> Result<()>,
     ) -> Result<()> {
         let digest = self.digest()?;
         let mut seen = Seen {
@@ -56,9 +69,13 @@ impl Table {
                 largest: Vec::new(),
             },
             last_key: Vec::new(),
+            is_complete: true,
         };
         for i in 0..self.top.len() {
-            self.verify_partition(i, &mut seen, &mut on_record)?;
+            self.verify_partition(i, &mut seen, &mut on_record, &mut on_damage)?;
+        }
+        if !seen.is_complete {
+            return Ok(());
         }
         seen.properties.largest = seen.last_key;
         if seen.properties != self.properties {
@@ -66,7 +83,7 @@ impl Table {
                 "the records amount to {:?}, the properties say {:?}",
                 seen.properties, self.properties
             );
-            return Err(self.damaged(self.footer.properties.offset, reason));
+            on_damage(self.damaged(self.footer.properties.offset, reason))?;
         }
         // Last, because a damaged block is the better message when there is one.
         if digest != self.meta.digest {
@@ -74,7 +91,7 @@ impl Table {
                 "the digest of the file is {digest:016x}, the manifest says {:016x}",
                 self.meta.digest
             );
-            return Err(self.damaged(0, reason));
+            on_damage(self.damaged(0, reason))?;
         }
         Ok(())
     }
@@ -84,38 +101,63 @@ impl Table {
         i: usize,
         seen: &mut Seen,
         on_record: &mut impl FnMut(&[u8], CellRef<'_>) -> Result<()>,
+        on_damage: &mut impl FnMut(Error) -> Result<()>,
     ) -> Result<()> {
         let partition = self.top.partition(i);
-        let index = self.read_block(Kind::Index, partition.index, Wait::Block)?;
-        let index = IndexBlock(Arc::new(index));
-        let filter = match partition.filter {
-            Some(handle) => Some(self.read_filter(handle, Wait::Block)?),
-            None => None,
+        let index = match self.read_index(i, Wait::Block) {
+            Ok(index) => index,
+            Err(error) => {
+                seen.skip_to(self.top.key(i));
+                return on_damage(error);
+            }
+        };
+        let filter = partition
+            .filter
+            .map(|handle| self.read_filter(handle, Wait::Block));
+        let filter = match filter.transpose() {
+            Ok(filter) => filter,
+            Err(error) => {
+                seen.is_complete = false;
+                on_damage(error)?;
+                None
+            }
         };
         let data = self.top.data(i);
         let mut offset = data.start;
         let mut version_max = Version::ZERO;
         for entry in 0..index.len() {
-            let in_index = |m| self.malformed(Kind::Index, partition.index, m);
-            let (separator, handle, version) = index.entry(entry).map_err(in_index)?;
+            let (handle, version) = index.block(entry);
+            let separator = index.separator(entry);
             if handle.offset != offset || handle.end() > data.end {
-                return Err(self.damaged(offset, "the index has no block that starts here"));
+                // From here on the index cannot be followed.
+                seen.skip_to(self.top.key(i));
+                return on_damage(self.damaged(offset, "the index has no block that starts here"));
             }
             offset = handle.end();
-            let found = self.verify_block(handle, filter.as_ref(), seen, on_record)?;
-            if found != version {
-                return Err(self.damaged(handle.offset, "the index has another newest version"));
-            }
-            if seen.last_key.as_slice() > separator {
-                return Err(self.damaged(handle.offset, "a key is above the block's separator"));
-            }
             version_max = version_max.max(version);
-            // The next block's keys must be above the separator, not only above the last key.
-            if entry + 1 < index.len() || i + 1 < self.top.len() {
-                separator.clone_into(&mut seen.last_key);
+            let is_last = entry + 1 == index.len() && i + 1 == self.top.len();
+            let block = self.verify_block(handle, filter.as_ref(), seen, on_record);
+            let judged = block.and_then(|found| {
+                if found != version {
+                    return Err(self.damaged(handle.offset, "the index has another newest version"));
+                }
+                if seen.last_key.as_slice() > separator {
+                    return Err(self.damaged(handle.offset, "a key is above the block's separator"));
+                }
+                Ok(())
+            });
+            match judged {
+                Err(error) => {
+                    seen.skip_to(separator);
+                    on_damage(error)?;
+                }
+                // The next block's keys must be above the separator, not only above the last key.
+                Ok(()) if !is_last => separator.clone_into(&mut seen.last_key),
+                Ok(()) => {}
             }
         }
-        self.verify_ends(i, partition, offset, version_max, &index)
+        let ends = self.verify_ends(i, partition, offset, version_max, &index);
+        ends.or_else(on_damage)
     }
 
     fn verify_ends(
@@ -124,9 +166,8 @@ impl Table {
         partition: &Partition,
         offset: u64,
         version_max: Version,
-        index: &IndexBlock,
+        index: &Index,
     ) -> Result<()> {
-        let in_index = |m| self.malformed(Kind::Index, partition.index, m);
         if offset != self.top.data(i).end {
             return Err(self.damaged(offset, "the index has no block that starts here"));
         }
@@ -134,8 +175,7 @@ impl Table {
             let reason = "the top index has another newest version";
             return Err(self.damaged(partition.index.offset, reason));
         }
-        let (last, _, _) = index.entry(index.len() - 1).map_err(in_index)?;
-        if last != self.top.key(i) {
+        if index.separator(index.len() - 1) != self.top.key(i) {
             let reason = "the top index has another last key";
             return Err(self.damaged(partition.index.offset, reason));
         }
@@ -164,12 +204,15 @@ impl Table {
             if key <= seen.last_key.as_slice() {
                 return Err(self.damaged(handle.offset, "the keys of the table do not rise"));
             }
-            if filter.is_some_and(|filter| !filter.may_hold(key_hash(key))) {
+            let hash = key_hash(key);
+            if filter.is_some_and(|filter| !filter.may_hold(hash)) {
                 return Err(self.damaged(handle.offset, "a key does not pass its own filter"));
             }
-            let found = block.find(key).map_err(in_block)?;
-            if found.map(|range| block.slice(range)) != Some(value) {
-                return Err(self.damaged(handle.offset, "a key is not found in its block"));
+            for found in [block.find(key), block.find_tagged(key, hash)] {
+                let found = found.map_err(in_block)?;
+                if found.map(|range| block.slice(range)) != Some(value) {
+                    return Err(self.damaged(handle.offset, "a key is not found in its block"));
+                }
             }
             seen.count(key, cell);
             version_max = version_max.max(cell.version);
@@ -180,12 +223,29 @@ impl Table {
         Ok(version_max)
     }
 
+    /// Where each data block starts, for tests that damage some.
+    #[cfg(test)]
+    pub(crate) fn block_offsets(&self) -> Result<Vec<u64>> {
+        let mut offsets = Vec::new();
+        for i in 0..self.top.len() {
+            let index = self.read_index(i, Wait::Block)?;
+            offsets.extend((0..index.len()).map(|entry| index.block(entry).0.offset));
+        }
+        Ok(offsets)
+    }
+
     fn damaged(&self, offset: u64, reason: impl Into<String>) -> Error {
         Error::damaged(self.name(), offset, reason)
     }
 }
 
 impl Seen {
+    /// What lies in front of the keys above `key` was not read, or not all of it.
+    fn skip_to(&mut self, key: &[u8]) {
+        self.is_complete = false;
+        key.clone_into(&mut self.last_key);
+    }
+
     fn count(&mut self, key: &[u8], cell: CellRef<'_>) {
         let properties = &mut self.properties;
         if properties.records == 0 {

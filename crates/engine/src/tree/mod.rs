@@ -115,6 +115,11 @@ impl Tree {
             .flat_map(|(n, level)| level.tables.iter().map(move |t| (n, t)))
     }
 
+    /// Memory that open tables hold for themselves.
+    pub fn pinned_bytes(&self) -> usize {
+        self.tables().map(|(_, t)| t.pinned_bytes()).sum()
+    }
+
     /// The deepest level that holds anything.
     pub fn deepest(&self) -> usize {
         self.levels

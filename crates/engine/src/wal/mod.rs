@@ -27,7 +27,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use reader::{BatchView, End, Recovery, Segment, Tail, recover};
+pub use reader::{BatchView, End, Recovery, Segment, Tail, damaged_spots, recover};
 pub use writer::{Appended, LogWriter, Unsynced};
 
 use crate::vfs::{File, Vfs};

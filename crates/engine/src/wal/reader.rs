@@ -88,6 +88,34 @@ pub fn recover(
     walk.finish(next_segment, segments.len() as u64)
 }
 
+/// Where the log is damaged, by file: every spot at which a batch should start and none does although
+/// the log says that what stands there was synced. For `dendra check`: [`recover`] refuses at the
+/// first one. A segment that cannot be read is left to `recover`'s error.
+pub fn damaged_spots(
+    vfs: &dyn Vfs,
+    salt: u64,
+    first_needed: u64,
+) -> Result<Vec<(String, Vec<(u64, String)>)>> {
+    let names = vfs.list().map_err(|e| Error::io("list the folder", e))?;
+    let mut ids: Vec<u64> = names.iter().filter_map(|n| parse_segment_name(n)).collect();
+    ids.retain(|&id| id >= first_needed);
+    ids.sort_unstable();
+    let mut walk = Walk::new(salt, first_needed);
+    let mut by_file = Vec::new();
+    for &id in &ids {
+        if let Ok(segment) = Segment::read(vfs, id) {
+            walk.attest_behind(&segment, SEGMENT_HEAD_BYTES);
+        }
+    }
+    for &id in &ids {
+        if let Ok(segment) = Segment::read(vfs, id) {
+            let spots = segment.damaged_spots(salt, walk.attested);
+            by_file.push((segment.name, spots));
+        }
+    }
+    Ok(by_file)
+}
+
 /// Names are durable before a segment is used, so that a missing one was taken away.
 fn check_complete(segments: &[u64], first_needed: u64) -> Result<()> {
     for (expected, &found) in (first_needed..).zip(segments) {
@@ -373,6 +401,44 @@ impl Segment {
                 super::FORMAT
             ),
         }
+    }
+
+    /// Spots in front of `synced` at which neither a batch stands nor this segment has ended.
+    fn damaged_spots(&self, salt: u64, synced: Lsn) -> Vec<(u64, String)> {
+        let mut spots = Vec::new();
+        if let Err(NoHead::Bad { reason }) = self.head() {
+            spots.push((0, reason));
+        }
+        let mut at = SEGMENT_HEAD_BYTES;
+        while Lsn::new(self.id, at) < synced {
+            let reason = match self.spot_at(at, salt) {
+                Spot::Batch(batch) => {
+                    at = usize::try_from(batch.end_lsn.offset()).expect("32 bits fit");
+                    continue;
+                }
+                Spot::EndOfFile => break,
+                Spot::Bad(reason) => reason,
+                Spot::Zeros => format!("no batch starts at byte {at}, there are zeros"),
+            };
+            // Zeros up to the end are room that was never used: the next segment goes on.
+            let Some(next) = self.head_behind(at, salt) else {
+                if self.bytes[at..].iter().any(|&b| b != 0) {
+                    spots.push((at as u64, reason));
+                }
+                break;
+            };
+            spots.push((at as u64, reason));
+            at = next;
+        }
+        spots
+    }
+
+    /// The next place behind `at` where the head of a batch stands.
+    fn head_behind(&self, at: usize, salt: u64) -> Option<usize> {
+        let starts = (at + BATCH_HEAD_BYTES..self.bytes.len()).step_by(BATCH_HEAD_BYTES);
+        starts.into_iter().find(|&start| {
+            BatchHead::decode(&self.bytes[start..], salt, Lsn::new(self.id, start)).is_some()
+        })
     }
 
     /// What stands at `offset`.

@@ -130,6 +130,8 @@ impl LogWriter {
     pub fn append(&mut self, records: &[u8], count: u32, hlc_ceiling: u64) -> Result<Appended> {
         let mut framed = std::mem::take(&mut self.buffer);
         framed.clear();
+        // Exactly: its size is a part of what commits may hold.
+        framed.reserve_exact(BATCH_HEAD_BYTES + records.len());
         framed.resize(BATCH_HEAD_BYTES, 0);
         framed.extend_from_slice(records);
         let appended = self.append_in_place(&mut framed, count, hlc_ceiling);

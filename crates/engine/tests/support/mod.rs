@@ -55,7 +55,6 @@ pub fn draw_options(prng: &mut Prng) -> Options {
     let mut options = Options::for_tests();
     let pick = |prng: &mut Prng, of: &[usize]| of[prng.below(of.len() as u64) as usize];
     options.memtable_bytes = pick(prng, &[2 << 10, 8 << 10, 32 << 10]);
-    options.memory_bytes = (options.memtable_bytes * 4).max(pick(prng, &[64 << 10, 1 << 20]));
     options.block_bytes = pick(prng, &[256, 512, 4096]);
     options.table_bytes = pick(prng, &[2 << 10, 8 << 10, 64 << 10]);
     options.filter_bits_per_key = pick(prng, &[0, 4, 10]);
@@ -69,7 +68,15 @@ pub fn draw_options(prng: &mut Prng) -> Options {
     } else {
         Durability::Sync
     };
+    with_cache(&mut options, pick(prng, &[64 << 10, 1 << 20]));
     options
+}
+
+/// Gives them the memory that leaves about `cache_bytes` for the cache.
+pub fn with_cache(options: &mut Options, cache_bytes: usize) {
+    options.memory_bytes = 0;
+    let parts = options.split().sum();
+    options.memory_bytes = parts + cache_bytes.max(parts / 15 + 1).max(options.memtable_bytes);
 }
 
 pub struct World {

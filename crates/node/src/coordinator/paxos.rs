@@ -346,6 +346,7 @@ impl Op {
             .as_ref()
             .filter(|cell| cell.as_ref().is_live(turn.now.wall_ms));
         let current = live.map(|cell| cell.version);
+        self.good = self.good.or(self.holders);
         // A value may have expired since it was judged: then it is gone, and the condition that
         // wanted it gone failed a moment too early. Both are true at some point of the operation.
         self.tell(turn, Outcome::ConditionFailed { current }, None);

@@ -26,8 +26,23 @@ const HOOKS: [&str; 7] = [
     "__rust",
 ];
 
-/// How many of the innermost frames are a hook and the way into it. Inlined functions have short names, so what
-/// stands in front of the outermost frame that is certainly ours is ours, too, and a `hold` right behind it.
+/// Inlined functions, known by their short names alone, that do nothing but call a hook or what leads to one.
+const WAYS: [&str; 11] = [
+    "hold",
+    "alloc",
+    "alloc_zeroed",
+    "realloc",
+    "alloc_impl",
+    "alloc_impl_runtime",
+    "grow_impl",
+    "grow_impl_runtime",
+    "allocate",
+    "allocate_zeroed",
+    "exchange_malloc",
+];
+
+/// How many of the innermost frames are a hook and the way into it: all up to the outermost one that is certainly
+/// ours, and then the ways.
 fn hook_frames(names: &[&str]) -> usize {
     const FRAMES_MAX: usize = 12;
     let is_hook = |name: &str| {
@@ -37,8 +52,8 @@ fn hook_frames(names: &[&str]) -> usize {
     let near = &names[..names.len().min(FRAMES_MAX)];
     let ours = near.iter().rposition(|name| is_hook(name));
     let ours = ours.map_or(0, |last| last + 1);
-    let is_hold = |name: &&str| *name == "hold" || name.starts_with("hold<");
-    ours + usize::from(names.get(ours).is_some_and(is_hold))
+    let is_way = |name: &&&str| WAYS.contains(&name.split('<').next().unwrap_or_default());
+    ours + names[ours..].iter().take_while(is_way).count()
 }
 
 /// Names stacks as `slots.rs` holds them: kind, program counter, return addresses outwards.
@@ -110,10 +125,12 @@ mod tests {
             "note",
             "realloc<mimalloc::MiMalloc>",
             "__rustc::__rust_realloc",
+            "alloc",
+            "alloc_impl",
             "<alloc::raw_vec::RawVecInner>::finish_grow",
             "dendra_engine::batch::Batch::push",
         ];
-        assert_eq!(hook_frames(&allocated), 4);
+        assert_eq!(hook_frames(&allocated), 6);
         let waited = [
             "dendra_server::profile::lock::watched",
             "dendra_server::profile::lock::Lock<T>::wait",

@@ -51,7 +51,7 @@ fn ask_everything(table: &Arc<Table>, model: &Model) -> Result<(), String> {
         (Direction::Forward, forward),
         (Direction::Backward, backward),
     ] {
-        let mut iter = TableIter::new(Arc::clone(table), Reading::Ahead);
+        let mut iter = TableIter::new(Arc::clone(table), Reading::Ahead(1 << 10));
         let mut seen = 0;
         let mut done = iter.seek(Bound::Unbounded, direction);
         while let (Ok(()), Some((key, cell))) = (&done, iter.current()) {
@@ -133,10 +133,9 @@ fn frames(table: &Table) -> Vec<(Kind, Handle)> {
         let partition = table.top.partition(i);
         out.push((Kind::Index, partition.index));
         out.extend(partition.filter.map(|handle| (Kind::Filter, handle)));
-        let index = table.read_block(Kind::Index, partition.index, Wait::Block);
-        let index = index::IndexBlock(Arc::new(index.expect("whole")));
+        let index = table.read_index(i, Wait::Block).expect("whole");
         for entry in 0..index.len() {
-            out.push((Kind::Data, index.entry(entry).expect("whole").1));
+            out.push((Kind::Data, index.block(entry).0));
         }
     }
     out
@@ -245,7 +244,7 @@ fn survive(folder: &Folder) {
         let _ = table.get(&cache, key, key_hash(key), Version::ZERO, Wait::Block);
         for reading in [
             Reading::Cached(Arc::clone(&cache), FillCache::Yes),
-            Reading::Ahead,
+            Reading::Ahead(1 << 10),
         ] {
             for direction in [Direction::Forward, Direction::Backward] {
                 let mut iter = TableIter::new(Arc::clone(&table), reading.clone());
@@ -326,6 +325,7 @@ proptest! {
         };
         let block = Arc::new(block);
         let _ = block.find(&target);
+        let _ = block.find_tagged(&target, key_hash(&target));
         for i in 0..block.restarts() {
             let _ = block.nth(i);
         }

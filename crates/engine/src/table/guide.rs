@@ -1,0 +1,73 @@
+//! What leads a read to its block: filter and index of one partition, one object in memory.
+//!
+//! ```text
+//! Table ── partition ─► pinned guide              no look-up, no count of references
+//!                  └──► guide in the cache        when the share for pinned ones is used up
+//!                  └──► filter and index on disk  they lie side by side
+//! ```
+//!
+//! Invariants
+//! 1. A pinned guide lives as long as its table, and its bytes are taken from the cache's share
+//!    before and given back after: `PinnedShare` never holds more than its bound.
+//! 2. A guide in memory was complete and its checksums held.
+//!
+//! Not here: eviction of those that are not pinned (`cache.rs`).
+//! See: docs/decisions/0012-guides-and-tags.md, docs/overload.md.
+
+use super::filter::Filter;
+use super::index::Index;
+use crate::cache::Pin;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Filter and index of one partition.
+#[derive(Debug)]
+pub(crate) struct Guide {
+    /// `None` when the table has no filters.
+    pub(super) filter: Option<Filter>,
+    pub(super) index: Index,
+}
+
+impl Guide {
+    /// Memory it holds.
+    pub(crate) fn charge(&self) -> usize {
+        let filter = self.filter.as_ref().map_or(0, Filter::charge);
+        filter + self.index.charge() + size_of::<Guide>()
+    }
+
+    /// A guide of about `bytes` bytes, for tests of what keeps guides.
+    #[cfg(test)]
+    pub(crate) fn of_bytes(bytes: usize) -> Guide {
+        Guide {
+            filter: Some(Filter::of_bytes(bytes)),
+            index: Index::empty(),
+        }
+    }
+}
+
+/// A guide that stays as long as its table.
+#[derive(Debug)]
+pub(super) struct Pinned {
+    pub(super) guide: Guide,
+    /// Gives its bytes back.
+    pub(super) _pin: Pin,
+}
+
+/// A guide, wherever it is kept.
+pub(super) enum GuideRef<'t> {
+    /// In the table.
+    Pinned(&'t Guide),
+    /// In the cache, or in nobody's hands but the caller's.
+    Shared(Arc<Guide>),
+}
+
+impl Deref for GuideRef<'_> {
+    type Target = Guide;
+
+    fn deref(&self) -> &Guide {
+        match self {
+            GuideRef::Pinned(guide) => guide,
+            GuideRef::Shared(guide) => guide,
+        }
+    }
+}
