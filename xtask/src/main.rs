@@ -6,7 +6,7 @@
 //! sim     seeds of the simulator, any of its options behind it      what `make soak` runs
 //! demo    a real tree, a real node, a real kill                    what `make demo` runs
 //! report-look     pages of the lab in a real browser                seconds
-//! bench, lab-check, lab-others, study-pool, study-connections      measurements, `lab.mk`
+//! bench, lab-check, lab-others, study-…       measurements, `lab.mk`
 //! ```
 //!
 //! Invariants
@@ -39,6 +39,7 @@ usage: cargo xtask <task>
   lab-others          nginx and redis behind webdis, by templates; report under docs/lab
   study-pool          workers and queue of the store pool; report under docs/lab
   study-connections   1 to 1024 connections; report under docs/lab
+  study-cluster       what a hop and a quorum cost; report under docs/lab
       [--seconds N] [--binary FILE] [--out FOLDER] [--date YYYY-MM-DD]
 ";
 
@@ -56,7 +57,8 @@ fn main() -> ExitCode {
         ["demo"] => demo::run(&root),
         ["sim", ..] => ci::simulate(&root, &arguments[1..]),
         [
-            name @ ("bench" | "lab-check" | "lab-others" | "study-pool" | "study-connections"),
+            name @ ("bench" | "lab-check" | "lab-others" | "study-pool" | "study-connections"
+            | "study-cluster"),
             ..,
         ] => lab::run(&root, name, &arguments[1..]),
         ["report-look", ..] => look::run(&root, &arguments[1..]),
