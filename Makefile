@@ -5,7 +5,7 @@ CARGO ?= cargo
 DATA  ?= data
 
 .DEFAULT_GOAL := help
-.PHONY: help run test demo clean
+.PHONY: help run test soak demo clean
 
 ## help: show this list
 help:
@@ -26,6 +26,11 @@ run:
 ## test: everything that must hold before a change is merged: style, documents, tests
 test:
 	$(CARGO) xtask ci
+
+## soak: fresh seeds of the simulated cluster, for SOAK_MINUTES or until Ctrl-C
+SOAK_MINUTES ?= 0
+soak:
+	$(CARGO) xtask sim --minutes $(SOAK_MINUTES)
 
 ## demo: load a real file tree, kill the node in the middle, prove that nothing is lost
 demo:

@@ -1,7 +1,7 @@
 # The lab: measurements that need a machine of their own, and the report in a browser. Never a part of `make test`.
 # Options go through LAB: make study-pool LAB="--seconds 1 --out runs"
 
-.PHONY: bench report-look lab-check lab-others lab-others-setup study-pool study-connections
+.PHONY: bench report-look lab-check lab-others lab-others-setup study-pool study-connections study-cluster
 
 ## bench: measure PUT and GET of a fresh node in two minutes; pages in runs/
 bench:
@@ -33,3 +33,7 @@ study-pool:
 ## study-connections: 1 to 1024 connections, where the time goes; report in docs/lab
 study-connections:
 	$(CARGO) xtask study-connections $(LAB)
+
+## study-cluster: two members, three members: what a hop and a quorum cost; report in docs/lab
+study-cluster:
+	$(CARGO) xtask study-cluster $(LAB)

@@ -5,7 +5,8 @@
 //! tidy     the rules in `tidy/`
 //! lints    cargo clippy, warnings are errors
 //! docs     cargo doc, warnings are errors
-//! tests    cargo test of the whole workspace, its output streamed and counted
+//! tests    cargo test of the whole workspace, its output streamed and counted; then the simulator
+//!          with planted bugs, which must find them
 //! build    cargo build --release of the binary; its time is printed
 //! ```
 //!
@@ -102,7 +103,25 @@ const LINTS: [&str; 6] = [
 ];
 const DOCS: [&str; 3] = ["doc", "--workspace", "--no-deps"];
 const TESTS: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
+/// Bugs are planted in a build of its own: its features must not reach the server's.
+const PLANTED: [&str; 9] = [
+    "test",
+    "--package",
+    "dendra-sim",
+    "--features",
+    "planted",
+    "--test",
+    "planted",
+    "--",
+    "--nocapture",
+];
+const SIMULATE: [&str; 5] = ["run", "--release", "--package", "dendra-sim", "--"];
 const BUILD: [&str; 4] = ["build", "--release", "--package", "dendra"];
+
+/// Runs the simulator with the options of its own command line.
+pub(crate) fn simulate(root: &Path, options: &[String]) -> bool {
+    succeeds(cargo(root, &SIMULATE).args(options))
+}
 
 fn ended(held: bool) -> Ended {
     if held { Ended::Held } else { Ended::Failed }
@@ -153,7 +172,16 @@ fn tool(root: &Path, component: &str, arguments: &[&str]) -> Ended {
 
 /// Runs all tests, showing their output as it comes and adding up the results.
 fn tests(root: &Path, count: &mut Count) -> Ended {
-    let outcome = streamed(cargo(root, &TESTS), |line| {
+    let held = [&TESTS[..], &PLANTED[..]].map(|arguments| test(root, arguments, count));
+    match held {
+        [Ended::Held, Ended::Held] => Ended::Held,
+        _ => Ended::Failed,
+    }
+}
+
+fn test(root: &Path, arguments: &[&str], count: &mut Count) -> Ended {
+    let failed_before = count.failed;
+    let outcome = streamed(cargo(root, arguments), |line| {
         if let Some(result) = parse_result(line) {
             count.passed += result.passed;
             count.failed += result.failed;
@@ -167,11 +195,11 @@ fn tests(root: &Path, count: &mut Count) -> Ended {
             false
         }
     };
-    if !held && count.failed == 0 {
+    if !held && count.failed == failed_before {
         // A test binary that aborts or does not compile reports nothing: that is a failure, too.
-        count.failed = 1;
+        count.failed += 1;
     }
-    ended(held && count.failed == 0)
+    ended(held && count.failed == failed_before)
 }
 
 /// Runs `command` with its standard output passed through line by line; true when it succeeded.

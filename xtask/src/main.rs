@@ -3,9 +3,10 @@
 //! ```text
 //! ci      everything that must hold before a change is merged      what `make test` runs
 //! tidy    the rules of the house that no compiler knows            seconds
+//! sim     seeds of the simulator, any of its options behind it      what `make soak` runs
 //! demo    a real tree, a real node, a real kill                    what `make demo` runs
 //! report-look     pages of the lab in a real browser                seconds
-//! bench, lab-check, lab-others, study-pool, study-connections      measurements, `lab.mk`
+//! bench, lab-check, lab-others, study-…       measurements, `lab.mk`
 //! ```
 //!
 //! Invariants
@@ -29,6 +30,7 @@ usage: cargo xtask <task>
 
   ci      format, lints, tidy, documents, tests, release build
   tidy    import table, module headers, file lengths, banned calls, links
+  sim     [--seed N [--trace]] [--seeds N] [--minutes N] [--from N]: the cluster in a made-up world
   demo    load a real file tree, kill the node, prove that nothing is lost
   report-look [PAGE…]   pages of the lab in a headless chromium, and pictures of them
 
@@ -37,6 +39,7 @@ usage: cargo xtask <task>
   lab-others          nginx and redis behind webdis, by templates; report under docs/lab
   study-pool          workers and queue of the store pool; report under docs/lab
   study-connections   1 to 1024 connections; report under docs/lab
+  study-cluster       what a hop and a quorum cost; report under docs/lab
       [--seconds N] [--binary FILE] [--out FOLDER] [--date YYYY-MM-DD]
 ";
 
@@ -52,8 +55,10 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(&root),
         ["tidy"] => tidy::run(&root),
         ["demo"] => demo::run(&root),
+        ["sim", ..] => ci::simulate(&root, &arguments[1..]),
         [
-            name @ ("bench" | "lab-check" | "lab-others" | "study-pool" | "study-connections"),
+            name @ ("bench" | "lab-check" | "lab-others" | "study-pool" | "study-connections"
+            | "study-cluster"),
             ..,
         ] => lab::run(&root, name, &arguments[1..]),
         ["report-look", ..] => look::run(&root, &arguments[1..]),

@@ -1,7 +1,7 @@
 //! The command line, drawn once for parsing, help, completions and the manual page.
 //!
 //! ```text
-//! dendra serve | get | put | delete | scan | load | bench | profile | dev | check | dump | config print | completions | man
+//! dendra serve | get | put | delete | scan | load | bench | profile | dev | ring | check | dump | config print | completions | man
 //! ```
 //!
 //! Invariants
@@ -83,6 +83,8 @@ pub(crate) enum Command {
     Profile(Profile),
     /// Run a cluster on this machine, and hurt it: dev kill 2, dev pause 1, dev cut 1 2, dev heal
     Dev(Dev),
+    /// Show who owns what in a cluster, and what a change of its members would move
+    Ring(Ring),
     /// Verify the data folder of a stopped node, byte by byte
     Check(Check),
     /// Print a table, a log segment or a manifest of a data folder readably
@@ -201,6 +203,53 @@ pub(crate) struct Profile {
     /// Write to a file; one that ends in .svg gets an interactive flame graph, others folded stacks
     #[arg(short, long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// `dendra ring`
+#[derive(Debug, Args)]
+pub(crate) struct Ring {
+    /// All members, with commas between them; an entry may end in ;weight=N;zone=NAME
+    #[arg(long, env = "DENDRA_CLUSTER", value_name = "URL,URL,…")]
+    pub(crate) cluster: String,
+    /// Copies of a record, as many as there are members at most
+    #[arg(
+        long,
+        env = "DENDRA_REPLICATION_FACTOR",
+        value_name = "N",
+        default_value_t = 3
+    )]
+    pub(crate) replication_factor: u64,
+    /// Parts of the key space: 256, 1024, 4096, 16384
+    #[arg(
+        long,
+        env = "DENDRA_PARTITIONS",
+        value_name = "N",
+        default_value = "256"
+    )]
+    pub(crate) partitions: String,
+    /// Name of the cluster; keys go to other partitions in a cluster with another name
+    #[arg(
+        long,
+        env = "DENDRA_CLUSTER_NAME",
+        value_name = "NAME",
+        default_value = "dendra"
+    )]
+    pub(crate) cluster_name: String,
+    /// A member that joins; may be repeated
+    #[arg(long, value_name = "URL")]
+    pub(crate) add: Vec<String>,
+    /// A member that leaves; may be repeated
+    #[arg(long, value_name = "URL")]
+    pub(crate) remove: Vec<String>,
+    /// Which members own this key
+    #[arg(long)]
+    pub(crate) key: Option<OsString>,
+    /// Show every partition, also when there are more than 256
+    #[arg(long)]
+    pub(crate) table: bool,
+    /// Print one JSON object instead
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What to do with options.

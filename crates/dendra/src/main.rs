@@ -31,6 +31,7 @@ mod load;
 mod logs;
 mod ops;
 mod profile;
+mod ring;
 mod scan;
 mod serve;
 
@@ -96,6 +97,7 @@ fn run(cli: &Cli, console: Console) -> Outcome {
         Command::Bench(args) => bench::bench(args, console),
         Command::Profile(args) => client_command(profile::profile(args, console)),
         Command::Dev(args) => dev::dev(args, console),
+        Command::Ring(args) => ring::ring(args),
         Command::Check(args) => check::check(args, console),
         Command::Dump(args) => check::dump(args),
         Command::Config {

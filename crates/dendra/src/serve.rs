@@ -145,6 +145,7 @@ mod tests {
             ("cluster", "h2:1;weight=2,http://h1:1;zone=a"),
             ("self", "http://h2:1"),
             ("replication-factor", "2"),
+            ("partitions", "1024"),
             ("cluster-name", "prod"),
             ("cluster-secret-file", path),
             ("peer-transport", "http"),
@@ -167,6 +168,7 @@ mod tests {
         let members = ["http://h1:1;zone=a", "http://h2:1;weight=2"].map(|text| text.parse());
         let members: Result<Vec<Member>, _> = members.into_iter().collect();
         let topology = Topology::new("prod", members.expect("two members"), 2).expect("a topology");
+        let topology = topology.with_partitions(1024).expect("a number");
         let mut cluster = ClusterSettings::new(topology, "http://h2:1").expect("a member");
         cluster.secret = Secret::new(b"hush");
         cluster.transport = PeerTransport::Http;

@@ -18,7 +18,9 @@
 //!    member that shows a lower one than a peer has seen was rolled back.
 //! 2. A folder has one home for its life: one cluster, one url. Another topology takes another
 //!    epoch, and epochs only rise.
-//! 3. An outdated folder stays outdated, however often it is started.
+//!
+//! What is not noticed: an image that was started, before any peer heard of it, as often as the
+//! member was after the image had been made.
 //!
 //! Not here: reading and writing the records (crate `server`), the handshake (crate `wire`).
 //! See: docs/format/notes.md, docs/consistency.md.
@@ -46,8 +48,6 @@ pub struct Own {
     pub boot: u64,
     /// Where it belongs.
     pub home: Home,
-    /// Why it must not be used any more; empty = it may.
-    pub outdated: String,
 }
 
 /// Where a folder belongs.
@@ -232,25 +232,18 @@ impl Own {
                 node,
                 boot: 1,
                 home,
-                outdated: String::new(),
             });
         };
         own.check(node, &home, topology)?;
         Ok(Own {
             boot: own.boot + 1,
+            node,
             home,
-            ..own.clone()
         })
     }
 
     fn check(&self, node: u128, home: &Home, topology: &Topology) -> Result<(), Stranger> {
         let was = &self.home;
-        if !self.outdated.is_empty() {
-            return Err(Stranger(format!(
-                "the folder must not be used any more: {}",
-                self.outdated
-            )));
-        }
         if self.node != node {
             return Err(Stranger(format!(
                 "the folder is of node {node:032x} and its notes are of node {:032x}: its files were mixed with those of another \
@@ -294,12 +287,7 @@ impl Own {
         out.extend_from_slice(&self.node.to_le_bytes());
         out.extend_from_slice(&self.boot.to_le_bytes());
         out.extend_from_slice(&self.home.fence.to_le_bytes());
-        for text in [
-            &self.home.cluster,
-            &self.home.url,
-            &self.home.topology,
-            &self.outdated,
-        ] {
+        for text in [&self.home.cluster, &self.home.url, &self.home.topology] {
             let len = u32::try_from(text.len()).expect("a topology is a few kilobytes");
             out.extend_from_slice(&len.to_le_bytes());
             out.extend_from_slice(text.as_bytes());
@@ -320,7 +308,6 @@ impl Own {
                 url: text(rest)?,
                 topology: text(rest)?,
             },
-            outdated: text(rest)?,
         };
         rest.is_empty().then_some(own)
     }

@@ -128,6 +128,25 @@ impl Ring {
         self.all().filter(|&p| first(p).contains(&member)).count()
     }
 
+    /// How many copies each member of `topology`, whose table this is, must get that it did not
+    /// have under `before`: what a change of members moves.
+    pub fn arrivals(&self, topology: &Topology, before: (&Topology, &Ring)) -> Vec<usize> {
+        let earlier: Vec<Option<MemberIndex>> = topology
+            .members()
+            .iter()
+            .map(|member| before.0.index_of(&member.url))
+            .collect();
+        let mut arrivals = vec![0; self.width];
+        for partition in self.all() {
+            let had = &before.1.owners(partition)[..usize::from(before.0.copies())];
+            for owner in &self.owners(partition)[..usize::from(topology.copies())] {
+                let is_new = earlier[owner.at()].is_none_or(|member| !had.contains(&member));
+                arrivals[owner.at()] += usize::from(is_new);
+            }
+        }
+        arrivals
+    }
+
     /// How many that should be: the share of the member's weight, as far as zones allow. `None`
     /// beyond the replication factor, where nothing is balanced.
     pub fn share(&self, member: MemberIndex, copies: u8) -> Option<f64> {

@@ -115,8 +115,9 @@ pub const LINK_PAUSE_MIN: Duration = Duration::from_millis(20);
 pub const LINK_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Sweeps without a byte after which a link is probed.
 pub const LINK_PROBE_SWEEPS: u32 = 2;
-/// Sweeps without a byte, probes in between, after which a link is lost: a second.
-pub const LINK_SILENT_SWEEPS_MAX: u32 = 10;
+/// Sweeps without a byte, probes in between, after which a link is lost: three seconds. The node asks
+/// around a slow peer long before; this is for one that is gone without a word.
+pub const LINK_SILENT_SWEEPS_MAX: u32 = 30;
 /// The node ends every operation at its deadline; the seat waits this much longer for it.
 pub const OUTCOME_GRACE: Duration = Duration::from_millis(200);
 /// One page of a scan over the cluster, and what each member sends for it.

@@ -132,6 +132,10 @@ pub struct Op {
     pub promise: Promise,
     /// Values of this key end by themselves: nothing there is never wrong.
     pub is_fleeting: bool,
+    /// When the value that it writes is gone, by wall clocks.
+    pub expiry_ms: Option<u64>,
+    /// What the member's wall clock showed when it began and when it ended.
+    pub wall_ms: (u64, u64),
     /// The member that was asked.
     pub member: usize,
     /// When it began.

@@ -106,6 +106,8 @@ pub(crate) struct Member {
     pub(crate) is_rotten: bool,
     /// Peers to which the links were told to be up.
     pub(crate) links_up: u64,
+    /// When it started last.
+    pub(crate) began_us: u64,
     /// How long frames are under way, by asking member and link.
     pub(crate) ages: BTreeMap<(usize, u64), Age>,
 }

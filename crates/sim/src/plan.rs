@@ -79,6 +79,9 @@ pub struct Shape {
     pub engine_seed: u64,
     /// Bytes of hints that a member keeps.
     pub hint_bytes: u64,
+    /// Questions of a thousand beside which somebody else's comes: of another cluster, or by an older
+    /// topology.
+    pub stranger_permille: u64,
     /// The member whose disk may fail for good.
     pub unlucky: usize,
     /// When the weather gets calm at the latest.
@@ -334,6 +337,7 @@ impl Shape {
             },
             engine_seed: prng.next_u64(),
             hint_bytes: pick(prng, &[0, 2_000, 1 << 20]),
+            stranger_permille: pick(prng, &[0, 0, 0, 5]),
             unlucky: prng.below(members as u64) as usize,
             chaos_us: pick(prng, &[500_000, 2_000_000, 6_000_000]),
         }
@@ -463,8 +467,38 @@ fn draw_faults(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
             })
         })
         .collect();
+    if prng.chance(1, 6) {
+        faults.extend(draw_crash_loop(shape, prng));
+    }
     faults.sort_by_key(|fault| fault.at_us);
     faults
+}
+
+/// One member whose clock is set back and that ends again and again: what a restart must remember.
+fn draw_crash_loop(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
+    let member = prng.below(shape.members as u64) as usize;
+    let begin_us = prng.below(shape.chaos_us / 2);
+    let pause_us = 1_000 + skewed(prng, 200_000);
+    let back = Fault {
+        at_us: begin_us,
+        length_us: 1,
+        kind: FaultKind::Jump {
+            member,
+            by_ms: -8_000,
+        },
+    };
+    let ends = (0..1 + prng.below(6)).map(|round| Fault {
+        at_us: begin_us + (round + 1) * pause_us,
+        length_us: 200 + prng.below(pause_us),
+        kind: match prng.chance(1, 2) {
+            true => FaultKind::Kill { member },
+            false => FaultKind::PowerCut {
+                member,
+                after: prng.below(6),
+            },
+        },
+    });
+    std::iter::once(back).chain(ends).collect()
 }
 
 fn draw_fault(kind: usize, shape: &Shape, prng: &mut Prng) -> FaultKind {

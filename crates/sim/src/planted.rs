@@ -15,8 +15,6 @@ pub enum ShellBug {
     AnswerBeforeSync,
     /// A restart begins at the wall clock, whatever was used before.
     FloorIgnored,
-    /// A ceiling is said to be durable without being written.
-    CeilingNotWritten,
     /// A member that lost its disk comes back under its name, empty.
     SameIdentityAfterWipe,
     /// A member comes back with an older image of its disk.
@@ -25,21 +23,17 @@ pub enum ShellBug {
     DamagedIsAbsent,
     /// Guards of the log are not looked at.
     GuardIgnored,
-    /// An answer to a question of an earlier life is handed to the next one.
-    AnswerOfAnotherLife,
 }
 
 impl ShellBug {
     /// Every one.
-    pub const ALL: [ShellBug; 9] = [
+    pub const ALL: [ShellBug; 7] = [
         ShellBug::DirtyRead,
         ShellBug::AnswerBeforeSync,
         ShellBug::FloorIgnored,
-        ShellBug::CeilingNotWritten,
         ShellBug::SameIdentityAfterWipe,
         ShellBug::OldImage,
         ShellBug::DamagedIsAbsent,
         ShellBug::GuardIgnored,
-        ShellBug::AnswerOfAnotherLife,
     ];
 }

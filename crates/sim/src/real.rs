@@ -13,24 +13,20 @@ use std::sync::Arc;
 /// Operations of clients that a loop takes: more than there are clients.
 const OPERATIONS_MAX: usize = 64;
 
-struct Real {
-    node: Node,
-    hints: Arc<HintRoom>,
-}
+struct Real(Node);
 
 impl Decider for Real {
     fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
-        self.node.step(now, event, effects);
+        self.0.step(now, event, effects);
     }
 
     fn due_us(&self) -> Option<u64> {
-        self.node.due_us()
+        self.0.due_us()
     }
 
     fn leftovers(&self) -> Option<String> {
-        let (operations, hint_bytes) = (self.node.operations(), self.hints.bytes());
-        let is_holding = operations > 0 || hint_bytes > 0;
-        is_holding.then(|| format!("{operations} operations and {hint_bytes} bytes of hints"))
+        let operations = self.0.operations();
+        (operations > 0).then(|| format!("{operations} operations"))
     }
 }
 
@@ -51,12 +47,6 @@ pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
         })
     };
     (0..birth.lanes)
-        .map(|lane| {
-            let real = Real {
-                node: node(lane),
-                hints: Arc::clone(&hints),
-            };
-            Box::new(real) as Box<dyn Decider>
-        })
+        .map(|lane| Box::new(Real(node(lane))) as Box<dyn Decider>)
         .collect()
 }

@@ -28,6 +28,8 @@ fn op(number: u32, wish: Wish, begun_us: u64, ended_us: u64, end: End) -> Op {
         from: 3,
         promise: Promise::Linearizable,
         is_fleeting: false,
+        expiry_ms: None,
+        wall_ms: (0, 0),
         member: 0,
         begun_us,
         ended_us,
@@ -82,7 +84,9 @@ fn written(hlc: u64) -> End {
 
 /// The rule that the black box names, whatever versions say.
 fn linear(ops: &[Op]) -> Option<Rule> {
-    linear::check(ops).first().map(|violation| violation.rule)
+    linear::check(ops, Pending::EndsWhenReplaced)
+        .first()
+        .map(|violation| violation.rule)
 }
 
 fn by_version(ops: &[Op]) -> Option<Rule> {

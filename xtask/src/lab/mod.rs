@@ -9,6 +9,7 @@
 //! others.rs        make lab-others          nginx and redis behind webdis, by templates
 //! pool.rs          make study-pool          workers and queue of the store pool
 //! connections.rs   make study-connections   1 to 1024 connections
+//! cluster.rs       make study-cluster       what a hop and a quorum cost
 //! ```
 //!
 //! Invariants
@@ -20,6 +21,7 @@
 //! See: docs/lab/README.md.
 
 mod check;
+mod cluster;
 mod connections;
 mod cost;
 mod delays;
@@ -45,6 +47,7 @@ pub(crate) fn run(root: &Path, name: &str, arguments: &[String]) -> bool {
         "lab-check" => check::run,
         "lab-others" => others::run,
         "study-pool" => pool::run,
+        "study-cluster" => cluster::run,
         _ => connections::run,
     };
     let held = Options::parse(arguments)

@@ -36,18 +36,22 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// A node on `data`, with more options.
+    /// A node on `data`, with more options, on a port that the system chooses.
     pub(super) fn node(place: &Place, data: &Path, options: &[&str]) -> Result<Server, String> {
+        Server::node_at(place, data, "127.0.0.1:0", options)
+    }
+
+    /// A node that listens on `address`: a member of a cluster, whose address the others know.
+    pub(super) fn node_at(
+        place: &Place,
+        data: &Path,
+        address: &str,
+        options: &[&str],
+    ) -> Result<Server, String> {
         let mut command = Command::new(&place.binary);
         command
-            .args([
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--admin",
-                "127.0.0.1:0",
-                "--data",
-            ])
+            .args(["serve", "--admin", "127.0.0.1:0", "--listen", address])
+            .arg("--data")
             .arg(data)
             .args(options)
             .stdin(Stdio::null())

@@ -17,7 +17,24 @@
 
 use super::Effective;
 use super::table::Value;
-use dendra_server::settings::{ClusterSettings, Member, PeerTransport, Secret, Topology};
+use dendra_server::settings::{
+    BadTopology, ClusterSettings, Member, PeerTransport, Secret, Topology,
+};
+
+/// The topology of a static list.
+///
+/// # Errors
+/// When it is none.
+pub(crate) fn topology(
+    name: &str,
+    members: &[Member],
+    replication_factor: u64,
+    partitions: &str,
+) -> Result<Topology, BadTopology> {
+    let replication_factor = u8::try_from(replication_factor).unwrap_or(u8::MAX);
+    let topology = Topology::new(name, members.to_vec(), replication_factor)?;
+    topology.with_partitions(partitions.parse().unwrap_or(0))
+}
 
 impl Effective {
     /// Which cluster and which member; `None` = a node by itself.
@@ -30,6 +47,20 @@ impl Effective {
             return Ok(None);
         }
         let at = |key: &str| self.setting(key).source.to_string();
+        let members = match me {
+            Some(me) if members.is_empty() => std::slice::from_ref(me),
+            _ => members,
+        };
+        let topology = topology(
+            self.text("cluster-name"),
+            members,
+            self.number("replication-factor"),
+            match self.setting("partitions").value {
+                Value::Choice(word) => word,
+                _ => panic!("the table says that partitions is a choice"),
+            },
+        )
+        .map_err(|bad| format!("cluster ({}): {bad}", at("cluster")))?;
         let me = match (members, me) {
             (_, Some(me)) => me,
             ([only], None) => only,
@@ -41,13 +72,6 @@ impl Effective {
                 ));
             }
         };
-        let alone = std::slice::from_ref(me);
-        let topology = Topology::new(
-            self.text("cluster-name"),
-            if members.is_empty() { alone } else { members }.to_vec(),
-            u8::try_from(self.number("replication-factor")).unwrap_or(u8::MAX),
-        )
-        .map_err(|bad| format!("cluster ({}): {bad}", at("cluster")))?;
         let mut cluster = ClusterSettings::new(topology, &me.url).map_err(|reason| {
             format!(
                 "self ({}) and cluster ({}): {reason}",
@@ -133,7 +157,7 @@ mod tests {
                 "self (flag) and cluster (flag): http://h3:1 is not a member",
             ),
             (
-                &[("cluster", "h1:1,http://H1:1/"), ("self", "h1:1")],
+                &[("cluster", "h1:1,http://H1:1/")],
                 "cluster (flag): http://h1:1 is in the list twice",
             ),
             (

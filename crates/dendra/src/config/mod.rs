@@ -19,7 +19,7 @@
 //! Not here: what the options do (crate `server`); options of client commands (`cli.rs`).
 //! See: docs/cli.md.
 
-mod cluster;
+pub(crate) mod cluster;
 mod file;
 mod print;
 pub(crate) mod table;

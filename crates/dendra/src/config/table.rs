@@ -120,7 +120,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 17] = [
+pub(crate) static OPTIONS: [Spec; 18] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -234,6 +234,13 @@ pub(crate) static OPTIONS: [Spec; 17] = [
         help: "Copies of a record, as many as there are members at most; the same on each",
     },
     Spec {
+        key: "partitions",
+        shape: "N",
+        kind: Kind::Choice(&["256", "1024", "4096", "16384"]),
+        fallback: Fallback::Fixed("256"),
+        help: "Parts of the key space, fixed when a cluster is made: 256 for up to 10 members, 1024 for 20, 4096 for 50, 16384 for 100",
+    },
+    Spec {
         key: "cluster-name",
         shape: "NAME",
         kind: Kind::ClusterName,
@@ -252,7 +259,7 @@ pub(crate) static OPTIONS: [Spec; 17] = [
         shape: "frames|http",
         kind: Kind::Choice(&["frames", "http"]),
         fallback: Fallback::Fixed("frames"),
-        help: "How members talk: frames = binary and batched, http = requests that any tool can read",
+        help: "How members talk: frames = binary and batched, http = one request each, not in this release",
     },
     Spec {
         key: "log",

@@ -39,10 +39,6 @@ fn a_folder_of_another_home_is_not_opened_and_both_sides_are_named() {
         },
         ..own.clone()
     };
-    let outdated = Own {
-        outdated: "an image of its disk was restored".to_owned(),
-        ..own.clone()
-    };
     let same = ["h1:1", "h2:1", "h3:1"];
     for (own, node, topology, me, parts) in [
         (
@@ -84,13 +80,6 @@ fn a_folder_of_another_home_is_not_opened_and_both_sides_are_named() {
             ],
         ),
         (&later, NODE, three(), 1, ["epoch 4", "name epoch 1"]),
-        (
-            &outdated,
-            NODE,
-            three(),
-            1,
-            ["must not be used", "an image of its disk"],
-        ),
     ] {
         let refused = Own::start(
             Some(own),
@@ -201,14 +190,11 @@ fn records_have_the_documented_bytes() {
             fence: 4,
             topology: "t".to_owned(),
         },
-        outdated: String::new(),
     };
     let mut expected = vec![1, 2, 1];
     expected.extend([0; 14]);
     expected.extend([3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
-    expected.extend([
-        1, 0, 0, 0, b'c', 1, 0, 0, 0, b'u', 1, 0, 0, 0, b't', 0, 0, 0, 0,
-    ]);
+    expected.extend([1, 0, 0, 0, b'c', 1, 0, 0, 0, b'u', 1, 0, 0, 0, b't']);
     assert_eq!(own.encode(), expected);
     let peer = Peer {
         node: 0x0102,
@@ -221,10 +207,10 @@ fn records_have_the_documented_bytes() {
 proptest! {
     #[test]
     fn records_read_back_and_nothing_else_is_one(
-        node: u128, boot: u64, fence: u64, texts in proptest::array::uniform4("\\PC{0,20}"), cut in 0usize..200,
+        node: u128, boot: u64, fence: u64, texts in proptest::array::uniform3("\\PC{0,20}"), cut in 0usize..200,
     ) {
-        let [cluster, url, topology, outdated] = texts;
-        let own = Own { node, boot, home: Home { cluster, url, fence, topology }, outdated };
+        let [cluster, url, topology] = texts;
+        let own = Own { node, boot, home: Home { cluster, url, fence, topology } };
         let bytes = own.encode();
         prop_assert_eq!(Own::decode(&bytes[..cut.min(bytes.len() - 1)]), None);
         prop_assert_eq!(Own::decode(&[&bytes[..], &[0]].concat()), None);

@@ -19,30 +19,23 @@ fn topology(seed: u64, members: impl Iterator<Item = usize>, partitions: u16) ->
     topology.with_partitions(partitions).expect("a number")
 }
 
-/// Copies that members must get that they did not have: what a change of members moves.
-fn moved(before: (&Topology, &Ring), after: (&Topology, &Ring), copies: u8) -> usize {
-    let earlier: Vec<Option<MemberIndex>> = after
-        .0
-        .members()
-        .iter()
-        .map(|m| before.0.index_of(&m.url))
-        .collect();
-    let first = |ring: &Ring, p| {
-        ring.owners(p)
-            .iter()
-            .copied()
-            .take(usize::from(copies))
-            .collect::<Vec<_>>()
-    };
-    let gained = |p| {
-        let had = first(before.1, p);
-        let has = first(after.1, p)
-            .into_iter()
-            .map(|member| earlier[member.at()]);
-        has.filter(|member| member.is_none_or(|member| !had.contains(&member)))
-            .count()
-    };
-    before.1.all().map(gained).sum()
+/// Copies that a change of members moves.
+fn moved(before: (&Topology, &Ring), after: (&Topology, &Ring)) -> usize {
+    after.1.arrivals(after.0, before).iter().sum()
+}
+
+#[test]
+fn what_arrives_is_what_was_not_there() {
+    let (two, four) = (topology(1, 0..2, 256), topology(1, 0..4, 256));
+    let (small, large) = (Ring::new(&two), Ring::new(&four));
+    assert_eq!(large.arrivals(&four, (&four, &large)), [0; 4]);
+    let arrivals = large.arrivals(&four, (&two, &small));
+    let kept: usize = (0..2).map(|i| large.load(MemberIndex(i), 3)).sum();
+    // Two members hold everything before; they keep what they still own.
+    assert_eq!(arrivals[..2], [0, 0]);
+    assert_eq!(arrivals[2] + arrivals[3] + kept, 768);
+    // And the other way, two get everything that they did not keep.
+    assert_eq!(moved((&four, &large), (&two, &small)), 512 - kept);
 }
 
 /// How far the worst member is from its share, in units of what is allowed.
@@ -121,8 +114,8 @@ fn extra(n: usize, partitions: u16, seeds: u64) -> (f64, f64) {
         let (large, small) = (Ring::new(&with), Ring::new(&without));
         let it = with.index_of(&url(seed, leaves)).expect("a member");
         let share = large.share(it, 3).expect("it is balanced");
-        let joins = moved((&without, &small), (&with, &large), 3) as f64;
-        let parts = moved((&with, &large), (&without, &small), 3) as f64;
+        let joins = moved((&without, &small), (&with, &large)) as f64;
+        let parts = moved((&with, &large), (&without, &small)) as f64;
         // Copies are counted where they arrive: below three members, one that leaves moves nothing.
         assert!(joins == parts || n < 3, "what came must go");
         let extra = 100.0 * (joins / share - 1.0);

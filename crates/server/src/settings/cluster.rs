@@ -28,7 +28,7 @@ pub enum PeerTransport {
     /// Binary frames over a connection that was upgraded.
     #[default]
     Frames,
-    /// Plain HTTP requests: slower, and readable with any tool.
+    /// Plain HTTP requests, for comparison: a node that is told so does not start yet.
     Http,
 }
 

@@ -37,6 +37,8 @@ pub enum Rule {
     NotAppliedSeen,
     /// A value that nobody wrote under this key.
     WrongValue,
+    /// A value was shown behind its end, or not shown before it.
+    Expiry,
     /// Read and write quorums met, and the read did not see the write.
     QuorumBlind,
     /// An acknowledged write is not there in the end.

@@ -5,6 +5,7 @@
 //! time is order               a ended before b began  =>  version(a) <= version(b), < for a write
 //! successor                   an applied condition stands directly behind the base it names
 //! not-applied                 is never seen
+//! ends                        a value is shown until its end and not behind it
 //! quorums that meet           ack1 + ack2 > max(from1, from2)  =>  the read sees the write
 //! ```
 //!
@@ -31,6 +32,7 @@ pub fn check(history: &[Op]) -> Vec<Violation> {
         }
         successors(&ops, &mut violations);
         quorums(&ops, &mut violations);
+        ends(&ops, &mut violations);
     }
     violations
 }
@@ -181,6 +183,56 @@ fn quorums(ops: &[&Op], violations: &mut Vec<Violation>) {
                 let what = format!("{read:?} does not see {write:?}");
                 violations.push(Violation::new(Rule::QuorumBlind, what));
             }
+        }
+    }
+}
+
+/// A value with an end is shown until then by the clock of the member that was asked, and not behind.
+fn ends(ops: &[&Op], violations: &mut Vec<Violation>) {
+    let reads = ops
+        .iter()
+        .filter(|op| op.is_fleeting && op.wish == Wish::Get);
+    for read in reads {
+        let writers = ops
+            .iter()
+            .filter(|op| op.wish.is_write() && op.end != End::NotApplied);
+        let before: Vec<&&Op> = writers.filter(|op| op.begun_us < read.ended_us).collect();
+        match read.end {
+            End::Found(seen) => {
+                let writer = before
+                    .iter()
+                    .find(|op| op.wish.leaves() == Some(seen.value));
+                let expiry_ms = writer.and_then(|op| op.expiry_ms);
+                if expiry_ms
+                    .is_some_and(|expiry_ms| expiry_ms <= read.wall_ms.0.min(read.wall_ms.1))
+                {
+                    violations.push(Violation::new(
+                        Rule::Expiry,
+                        format!("{read:?} is shown what was over: {writer:?}"),
+                    ));
+                }
+            }
+            End::Missing(_) => {
+                // The last write, if one is the last for certain.
+                let Some(last) = before.iter().max_by_key(|op| op.begun_us) else {
+                    continue;
+                };
+                let is_last = matches!(last.end, End::Written(_))
+                    && last.ended_us < read.begun_us
+                    && before.iter().all(|op| {
+                        op.number == last.number || (op.is_done() && op.ended_us < last.begun_us)
+                    });
+                let is_there = last
+                    .expiry_ms
+                    .is_some_and(|expiry_ms| expiry_ms > read.wall_ms.0.max(read.wall_ms.1));
+                if is_last && is_there && last.wish.leaves().is_some() {
+                    violations.push(Violation::new(
+                        Rule::Expiry,
+                        format!("{read:?} does not see {last:?}"),
+                    ));
+                }
+            }
+            _ => {}
         }
     }
 }

@@ -36,9 +36,10 @@ fn draw_options(shape: &Shape) -> Options {
     let prng = &mut prng;
     let mut options = Options::for_tests();
     options.memtable_bytes = pick(prng, &[2 << 10, 4 << 10, 16 << 10]);
-    options.memory_bytes = (options.memtable_bytes * 4).max(64 << 10);
     options.segment_bytes = 16 << 10;
     options.commit_queue_bytes_max = 12 << 10;
+    // The longest value of a plan, and the hint that carries it.
+    options.value_bytes_max = 4 << 10;
     options.block_bytes = pick(prng, &[256, 512, 4096]);
     options.table_bytes = pick(prng, &[2 << 10, 8 << 10]);
     options.filter_bits_per_key = pick(prng, &[0, 10]);

@@ -14,7 +14,7 @@ use super::{Happening, World};
 use crate::check::Rule;
 use crate::history::{Base, End, Op, Promise, Seen, Wish};
 use crate::member::Open;
-use crate::plan::{KeyClass, Planned, PlannedBase, PlannedKind};
+use crate::plan::{KeyClass, Planned, PlannedBase, PlannedKind, StoreKind};
 use bytes::Bytes;
 use dendra_base::peer::{Condition, Operation, Range};
 use dendra_base::{Cell, Kind};
@@ -119,6 +119,15 @@ impl World<'_> {
             from,
             promise,
             is_fleeting: self.plan.shape.keys[planned.key] == KeyClass::Fleeting,
+            // Flushes of the engine forget what is over by the clock of any owner, not of the member
+            // that is asked: only a map can be held to the millisecond.
+            expiry_ms: match &operation {
+                Operation::Put { expiry_ms, .. } if self.plan.shape.store == StoreKind::Map => {
+                    *expiry_ms
+                }
+                _ => None,
+            },
+            wall_ms: (now.wall_ms, u64::MAX),
             member,
             begun_us: self.now_us(),
             ended_us: u64::MAX,
@@ -152,6 +161,7 @@ impl World<'_> {
     pub(super) fn client_learns(&mut self, number: u32, end: End) {
         let now_us = self.now_us();
         let op = &mut self.history[number as usize - 1];
+        op.wall_ms.1 = self.members[op.member].clock.now(now_us).wall_ms;
         op.ended_us = now_us;
         op.end = end;
         let (client, key) = (op.client, op.key);

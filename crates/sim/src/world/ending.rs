@@ -15,16 +15,17 @@
 
 use super::clients::{Client, key_name, value_number};
 use super::{Happening, World};
+use crate::check::linear::Pending;
 use crate::check::store::Copy;
 use crate::check::{self, Rule};
 use crate::history::{End, Op, Promise};
 use crate::member::{Clock, Member};
 use crate::plan::{KeyClass, Plan, Planned, PlannedBase, PlannedKind};
 use crate::schedule::Schedule;
-use crate::store::Disk;
+use crate::store::{Disk, PageRange};
 use crate::trace::Trace;
 use crate::world::Setup;
-use dendra_base::{Key, Kind, Prng};
+use dendra_base::{Key, Kind, Prng, Space};
 use dendra_node::ring::Ring;
 use dendra_node::step::StoreFailure;
 use dendra_node::topology::{Member as Listed, Topology};
@@ -35,13 +36,19 @@ use std::sync::Arc;
 const CALM_US: u64 = 4_000_000;
 /// Longer than an operation lingers behind its outcome.
 const SETTLE_US: u64 = 4_000_000;
+/// Longer than the deadline of an operation, the pause between two walks through hints, and a walk.
+const HINTED_US: u64 = 16_000_000;
+/// Longer than two walks through the hints of a member.
+const REST_US: u64 = 25_000_000;
 /// What a probe may take.
 const PROBE_TIMEOUT_US: u64 = 3_000_000;
 /// How often it is looked whether the clients are done.
 const LOOK_US: u64 = 50_000;
 /// Is an owner brought up that a read saw to be behind?
 const IS_REPAIRED_BY_READS: bool = false;
-/// Keys that are probed; all are read.
+/// Room that no run fills.
+const HINT_BYTES_PLENTY: u64 = 1 << 20;
+/// Keys that are probed, every other one; all are read.
 const PROBED_KEYS: usize = 6;
 /// Rounds of last reads: a read finds a difference, repairs it behind its answer, and the next one
 /// finds none.
@@ -86,6 +93,7 @@ impl<'a> World<'a> {
                 is_rotten: false,
                 links_up: 0,
                 ages: BTreeMap::new(),
+                began_us: 0,
             })
             .collect();
         World {
@@ -150,15 +158,18 @@ impl<'a> World<'a> {
                 self.probe();
                 (Phase::Settle, LOOK_US)
             }
-            Phase::Settle => (Phase::Reads(0), SETTLE_US),
+            Phase::Settle => (Phase::Reads(0), HINTED_US),
             Phase::Reads(round) => {
+                if round == 0 {
+                    self.judge_hinted();
+                }
                 self.read_everything();
                 match round + 1 < READ_ROUNDS {
                     true => (Phase::Reads(round + 1), SETTLE_US),
                     false => (Phase::Rest, SETTLE_US),
                 }
             }
-            Phase::Rest => (Phase::Over, SETTLE_US),
+            Phase::Rest => (Phase::Over, REST_US),
             Phase::Over => return,
         };
         self.schedule.after(after_us, Happening::Phase(next));
@@ -190,7 +201,7 @@ impl<'a> World<'a> {
 
     fn probe(&mut self) {
         let keys = self.plan.shape.keys.clone();
-        for (key, class) in keys.iter().enumerate().take(PROBED_KEYS) {
+        for (key, class) in keys.iter().enumerate().step_by(2).take(PROBED_KEYS) {
             for member in 0..self.members.len() {
                 if !self.members[member].is_running() {
                     continue;
@@ -253,7 +264,8 @@ impl<'a> World<'a> {
                 .extend(check::versions::check(&self.history));
         }
         if self.violations.is_empty() {
-            self.violations.extend(check::linear::check(&self.history));
+            self.violations
+                .extend(check::linear::check(&self.history, self.pending()));
         }
         if self.phase == Phase::Over && self.violations.is_empty() {
             self.judge_availability();
@@ -263,6 +275,14 @@ impl<'a> World<'a> {
         for violation in &self.violations {
             self.trace
                 .line(self.schedule.now_us(), || format!("VIOLATION {violation}"));
+        }
+    }
+
+    /// One log is one order: what it did not take before the next write it never takes.
+    fn pending(&self) -> Pending {
+        match self.plan.shape.members {
+            1 => Pending::EndsWhenReplaced,
+            _ => Pending::StaysOpen,
         }
     }
 
@@ -349,9 +369,67 @@ impl<'a> World<'a> {
         self.plan.shape.store == crate::plan::StoreKind::Engine
     }
 
+    /// Before anybody reads: the last write of a calm time is on all of its owners, by itself or by
+    /// hint, since its member kept running and had room.
+    fn judge_hinted(&mut self) {
+        let shape = &self.plan.shape;
+        let is_spoilt = self
+            .members
+            .iter()
+            .any(|member| member.is_lost || member.is_rotten);
+        if is_spoilt || shape.hint_bytes < HINT_BYTES_PLENTY {
+            return;
+        }
+        for key in 0..shape.keys.len() {
+            let ops: Vec<&Op> = self.history.iter().filter(|op| op.key == key).collect();
+            let writes = ops.iter().filter(|op| op.wish.is_write());
+            let Some(last) = writes.max_by_key(|op| op.begun_us) else {
+                continue;
+            };
+            let is_alone = ops.iter().all(|op| op.is_done() || !op.wish.is_write());
+            let began_life_us = self.members[last.member].began_us;
+            let is_settled =
+                matches!(last.end, End::Written(_)) && is_alone && last.begun_us > began_life_us;
+            if !is_settled || shape.keys[key] != KeyClass::Strong {
+                continue;
+            }
+            let owners = self.owners(key);
+            let copies: Vec<Copy> = owners[..shape.copies]
+                .iter()
+                .map(|&owner| self.copy(owner, key))
+                .collect();
+            self.violations
+                .extend(check::store::check_convergence(key, &copies));
+        }
+    }
+
+    /// Hints that a member still keeps.
+    fn hints(&self, member: usize) -> usize {
+        let range = PageRange {
+            start: Key::new(Space::Hint, b""),
+            end: None,
+            is_reverse: false,
+            bytes: 1 << 20,
+        };
+        let page = self.members[member]
+            .store
+            .as_ref()
+            .map(|store| store.page(&range));
+        let Some(Ok((records, _))) = page else {
+            return 0;
+        };
+        let kept = records.iter().filter(|(_, cell)| cell.kind == Kind::Value);
+        kept.count()
+    }
+
     fn judge_leftovers(&mut self) {
+        // What is kept for a member that never comes back stays.
         let is_whole = !self.members.iter().any(|member| member.is_lost);
         for member in 0..self.members.len() {
+            let hints = self.hints(member);
+            if is_whole && hints > 0 {
+                self.violate(Rule::Leak, format!("{hints} hints are left at m{member}"));
+            }
             for lane in 0..self.members[member].lanes.len() {
                 let it = &self.members[member].lanes[lane];
                 let open = it.open.values().filter(|open| !open.is_gone).count();

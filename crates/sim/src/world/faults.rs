@@ -120,9 +120,11 @@ impl World<'_> {
         let it = &mut self.members[self.plan.shape.unlucky];
         if self.plan.shape.copies >= 3
             && let Some(store) = &mut it.store
-            && store.rot(&mut Prng::new(draw))
         {
-            it.is_rotten = true;
+            let mut prng = Prng::new(draw);
+            for _ in 0..1 + prng.below(6) {
+                it.is_rotten |= store.rot(&mut prng);
+            }
         }
     }
 
@@ -228,6 +230,7 @@ impl World<'_> {
         let deciders = (self.setup.midwife)(&birth);
         let it = &mut self.members[member];
         it.incarnation += 1;
+        it.began_us = now_us;
         it.store = Some(store);
         it.lanes = deciders
             .into_iter()

@@ -12,12 +12,13 @@
 //!
 //! Not here: what links carry in the real world (crates `wire`, `server`).
 
+use super::clients::{key_name, value_bytes};
 use super::{Happening, World};
 use crate::check::Rule;
 use crate::plan::link_bit;
-use crate::planted::ShellBug;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Stamp};
+use dendra_base::{CellRef, Key, Version};
 use dendra_node::MemberIndex;
 use dendra_node::step::{AskId, Asker, Event};
 use dendra_wire::peer::{self, Message, Question};
@@ -51,6 +52,9 @@ impl fmt::Debug for Envelope {
 
 const LANE_BITS: u32 = 8;
 
+/// The number in a value that no operation wrote.
+const STRANGE_VALUE: u32 = u32::MAX;
+
 impl World<'_> {
     pub(super) fn ask(
         &mut self,
@@ -65,15 +69,56 @@ impl World<'_> {
         let sent_ms = (it.clock.now(self.now_us()).mono_us / 1_000) as u32;
         let incarnation = it.incarnation;
         let mut frame = Vec::new();
-        peer::encode_ask(
-            &mut frame,
-            &Question {
-                id,
-                sent_ms,
-                stamp,
-                ask,
-            },
-        );
+        let question = Question {
+            id,
+            sent_ms,
+            stamp,
+            ask,
+        };
+        if !self.is_calm() && self.prng.chance(self.plan.shape.stranger_permille, 1_000) {
+            self.send_strange(from, to, lane, incarnation, &question);
+        }
+        peer::encode_ask(&mut frame, &question);
+        self.send(Envelope {
+            from,
+            to,
+            lane,
+            incarnation,
+            frame: frame.into(),
+        });
+    }
+
+    /// A write that must not be taken: of an older topology, or of another cluster. Its value is
+    /// nobody's, so that a read which sees it is a broken promise.
+    fn send_strange(
+        &mut self,
+        from: usize,
+        to: usize,
+        lane: usize,
+        incarnation: u64,
+        like: &Question,
+    ) {
+        let key = key_name(self.prng.below(self.plan.shape.keys.len() as u64) as usize);
+        let version = Version {
+            hlc: (self.members[to].clock.now(self.now_us()).wall_ms + 1) << 16,
+            origin: u32::MAX,
+            rmw: 0,
+        };
+        let value = value_bytes(STRANGE_VALUE, 8);
+        let stored = Key::user(&key);
+        let mut cell = CellRef::value(stored.as_stored(), version, &value).to_owned();
+        cell.copies = self.plan.shape.copies as u8;
+        let mut question = Question {
+            id: u64::MAX - self.schedule.count(),
+            ask: Ask::Write { key, cell },
+            ..like.clone()
+        };
+        match self.prng.chance(1, 2) {
+            true => question.stamp.epoch -= 1,
+            false => question.stamp.cluster ^= 1,
+        }
+        let mut frame = Vec::new();
+        peer::encode_ask(&mut frame, &question);
         self.send(Envelope {
             from,
             to,
@@ -150,8 +195,7 @@ impl World<'_> {
                 self.question_arrives(to, asker, question);
             }
             Message::Answer { id, answer } => {
-                let is_same_life = self.members[to].incarnation == incarnation;
-                if is_same_life || self.has_bug(ShellBug::AnswerOfAnotherLife) {
+                if self.members[to].incarnation == incarnation {
                     self.give(to, lane, Event::Answered { member, id, answer });
                 }
             }
