@@ -164,15 +164,22 @@ impl Op {
         if self.good.len() >= self.majority() {
             self.mend(desk, turn);
         }
-        if !self.is_strict() {
-            // Below the default level nobody waits, but what was seen to be older is brought up.
-            self.bring_up(desk, turn, self.older);
+        if is_planted(Bug::SkipWriteBack) {
             return self.show(turn);
         }
-        if self.is_held() || is_planted(Bug::SkipWriteBack) {
+        // Below the default level nobody waits, and at it only until a majority holds the cell; but
+        // whoever was seen to be behind is brought up.
+        if !self.is_strict() || self.is_held() {
+            self.bring_up(desk, turn, self.behind());
             return self.show(turn);
         }
         self.write_back(desk, turn)
+    }
+
+    /// Owners that showed an older cell, or nothing where they should hold the newest.
+    fn behind(&self) -> Places {
+        let empty = self.good.and(Places::first(self.span()));
+        empty.without(self.holders).or(self.older)
     }
 
     /// Writes the newest cell over damaged copies; nobody waits for it.
