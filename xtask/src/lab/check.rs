@@ -90,6 +90,7 @@ pub(super) fn run(place: &Place) -> Held {
         "\n**Everything held: {}.**",
         if held { "yes" } else { "no" }
     ));
+    drop((node, slow));
     report.write(place, "lab-check")?;
     Ok(held)
 }
@@ -267,10 +268,10 @@ fn frozen(
 
 /// Waits until the node works, lets it go on for two seconds, and stops it for [`FREEZE`].
 fn freeze_in_traffic(node: &Server) -> Result<(), String> {
-    let before = node.cpu_s();
+    let before = node.clock();
     let until = Instant::now() + Duration::from_secs(20);
     // An idle node uses well below a hundredth of a core; at 1,000 requests a second it uses more.
-    while node.cpu_s() < before + 0.02 {
+    while node.cpu_s(&before) < 0.02 {
         if Instant::now() > until {
             return Err("the node saw no traffic within 20 s".to_owned());
         }

@@ -14,7 +14,7 @@
 //! See: docs/consistency.md, docs/lab/README.md.
 
 use super::Held;
-use super::node::{Server, free_port};
+use super::node::{Clock, Server, free_port};
 use super::place::Place;
 use super::report::{Report, time};
 use super::run::Bench;
@@ -151,12 +151,12 @@ fn rows(
     let mut rows = Vec::new();
     for copies in replicas {
         for operation in ["get", "put"] {
-            let before: Vec<f64> = nodes.iter().map(Server::cpu_s).collect();
+            let before: Vec<Clock> = nodes.iter().map(Server::clock).collect();
             let figures = bench(&format!(
                 "--workload {operation} --closed --warmup 0s --duration {seconds}s --keys {KEYS} --query replicas={copies}"
             ))?;
             let answered = figures.answered.max(1.0);
-            let spent = |(node, before): (&Server, &f64)| (node.cpu_s() - before) * 1e6 / answered;
+            let spent = |(node, before): (&Server, &Clock)| node.cpu_s(before) * 1e6 / answered;
             let row = Row {
                 rate: figures.answered / figures.length_s,
                 cpu_us: nodes.iter().zip(&before).map(spent).collect(),

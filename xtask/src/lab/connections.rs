@@ -84,6 +84,7 @@ pub(super) fn run(place: &Place) -> Held {
             last.rests
         ));
     }
+    drop(node);
     report.write(place, "study-connections")?;
     Ok(true)
 }
@@ -116,12 +117,12 @@ fn closed(
                 "--workload {operation} --closed --warmup 0s --duration {seconds}s --keys {KEYS} --connections {connections}"
             )
         };
-        let (cpu, rests) = (node.cpu_by_thread(), node.rests());
+        let (clock, rests) = (node.clock(), node.rests());
         let figures = Bench::new(place, &node.url, &place.folder.join("run"))
             .with(&flags(seconds))
             .run()?;
         // Before the profile, whose names are looked up by a thread of the server.
-        let (used, rests) = (spent(&cpu, &node.cpu_by_thread()), node.rests() - rests);
+        let (used, rests) = (node.spent(&clock), node.rests() - rests);
         let profiled = (seconds * 0.7).max(1.5);
         let (_, own) = Bench::new(place, &node.url, &place.folder.join("run"))
             .with(&flags(profiled))
@@ -157,12 +158,6 @@ fn closed(
         rows.push(row);
     }
     Ok(rows)
-}
-
-fn spent(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
-    let of =
-        |(name, s): (&String, &f64)| (name.clone(), s - before.get(name).copied().unwrap_or(0.0));
-    after.iter().map(of).collect()
 }
 
 /// Own share of CPU time, without callees, by function.
@@ -240,11 +235,11 @@ fn light(place: &Place, report: &mut Report, node: &Server, operation: &str) -> 
         let flags = format!(
             "--workload {operation} --rate {LIGHT} --warmup 0s --duration {seconds}s --keys {KEYS} --connections {connections}"
         );
-        let before = node.cpu_s();
+        let before = node.clock();
         let figures = Bench::new(place, &node.url, &place.folder.join("run"))
             .with(&flags)
             .run()?;
-        let cpu_us = (node.cpu_s() - before) * 1e6 / figures.answered.max(1.0);
+        let cpu_us = node.cpu_s(&before) * 1e6 / figures.answered.max(1.0);
         report.row(&[
             format!("{connections}{}", figures.mark()),
             time(figures.p50_us),

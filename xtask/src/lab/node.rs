@@ -3,7 +3,7 @@
 //! ```text
 //! Server::node     reads "listening on URL admin on URL"; ports are the system's choice
 //! Server::other    waits until the port answers
-//! ─► freeze, thaw (SIGSTOP, SIGCONT)   cpu_s, switches (/proc/PID/task)   gone when dropped
+//! ─► freeze, thaw (SIGSTOP, SIGCONT)   clock, spent, rests (/proc/PID/task)   gone when dropped
 //! ```
 //!
 //! Invariants
@@ -25,6 +25,12 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the threads of a server had spent at some moment. Threads come and go: a sum would go back.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Clock {
+    threads: BTreeMap<PathBuf, (String, f64)>,
+}
 
 /// A running server.
 pub(super) struct Server {
@@ -133,31 +139,35 @@ impl Server {
         signal(&self.child, Signal::CONT)
     }
 
-    /// CPU seconds of all its threads so far.
-    pub(super) fn cpu_s(&self) -> f64 {
-        sum_of_threads(self.id(), "schedstat", |text| {
-            text.split_ascii_whitespace().next()?.parse::<f64>().ok()
-        }) / 1e9
+    /// CPU seconds of each of its threads so far.
+    pub(super) fn clock(&self) -> Clock {
+        let of = |thread: PathBuf| {
+            // A thread that ended meanwhile has no files.
+            let name = fs::read_to_string(thread.join("comm")).ok()?;
+            let spent = fs::read_to_string(thread.join("schedstat")).ok()?;
+            let ns: f64 = spent.split_ascii_whitespace().next()?.parse().ok()?;
+            let is_number = |c: char| c.is_ascii_digit() || c == '-';
+            let name = name.trim().trim_end_matches(is_number).to_owned();
+            Some((thread, (name, ns / 1e9)))
+        };
+        Clock {
+            threads: threads(self.id()).into_iter().filter_map(of).collect(),
+        }
     }
 
-    /// The same by the name of the thread, numbers at its end left out.
-    pub(super) fn cpu_by_thread(&self) -> BTreeMap<String, f64> {
+    /// CPU seconds since then of the threads that there are now, by name, numbers at its end left out.
+    pub(super) fn spent(&self, since: &Clock) -> BTreeMap<String, f64> {
         let mut by_name = BTreeMap::new();
-        for thread in threads(self.id()) {
-            // A thread that ended meanwhile has no files.
-            let read = |file| fs::read_to_string(thread.join(file)).unwrap_or_default();
-            let name = read("comm");
-            let name = name
-                .trim()
-                .trim_end_matches(|c: char| c.is_ascii_digit() || c == '-');
-            let spent = read("schedstat");
-            let spent = spent
-                .split_ascii_whitespace()
-                .next()
-                .and_then(|ns| ns.parse::<f64>().ok());
-            *by_name.entry(name.to_owned()).or_default() += spent.unwrap_or(0.0) / 1e9;
+        for (thread, (name, now_s)) in self.clock().threads {
+            let before_s = since.threads.get(&thread).map_or(0.0, |(_, s)| *s);
+            *by_name.entry(name).or_default() += now_s - before_s;
         }
         by_name
+    }
+
+    /// The same of all of them.
+    pub(super) fn cpu_s(&self, since: &Clock) -> f64 {
+        self.spent(since).values().sum()
     }
 
     /// How often its threads gave up a core because they had nothing to do.

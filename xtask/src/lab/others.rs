@@ -14,7 +14,7 @@
 //! See: docs/lab/README.md.
 
 use super::Held;
-use super::node::{Server, free_port};
+use super::node::{Clock, Server, free_port};
 use super::place::{Place, find, version};
 use super::report::{Report, percent, time};
 use super::run::Bench;
@@ -109,12 +109,17 @@ fn rows(place: &Place, report: &mut Report, store: &Store) -> Result<bool, Strin
             ))
             .run()?;
         let common = common.replace("--preload ", "");
-        let before: f64 = store.servers.iter().map(Server::cpu_s).sum();
+        let before: Vec<Clock> = store.servers.iter().map(Server::clock).collect();
         let figures = Bench::new(place, url, &folder)
             .with(&common)
             .with(&format!("--rate {RATE} --duration {seconds}s --warmup 0s"))
             .run()?;
-        let cpu_s = store.servers.iter().map(Server::cpu_s).sum::<f64>() - before;
+        let spent = store
+            .servers
+            .iter()
+            .zip(&before)
+            .map(|(server, before)| server.cpu_s(before));
+        let cpu_s: f64 = spent.sum();
         is_valid &= figures.invalid.is_none();
         report.row(&[
             format!("{}, {operation}{}", store.name, figures.mark()),

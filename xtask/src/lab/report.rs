@@ -11,13 +11,59 @@ use std::fmt::{Display, Write};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Instant;
 
 /// Stands for the row that is known when the first run has named it.
 const COMMIT: &str = "| commit | as the runs say |";
 
+/// Stands for the row that is known at the end.
+const OTHERS: &str = "| other programs | at the end |";
+
 /// A report that grows, and is shown on stdout while it does.
 pub(super) struct Report {
     text: String,
+    begun: Use,
+}
+
+/// What the machine had used at some moment, in ticks.
+struct Use {
+    busy: f64,
+    ours: f64,
+    at: Instant,
+}
+
+impl Use {
+    fn now() -> Use {
+        // user nice system idle iowait irq softirq steal
+        let text = file("/proc/stat");
+        let all = text
+            .lines()
+            .next()
+            .unwrap_or("")
+            .split_ascii_whitespace()
+            .skip(1);
+        let all: Vec<f64> = all.filter_map(|ticks| ticks.parse().ok()).take(8).collect();
+        let idle = all.get(3).unwrap_or(&0.0) + all.get(4).unwrap_or(&0.0);
+        Use {
+            busy: all.iter().sum::<f64>() - idle,
+            ours: own_ticks(&file("/proc/self/stat")).unwrap_or(0.0),
+            at: Instant::now(),
+        }
+    }
+
+    /// Cores that neither this process nor its children used since then. Children that still run count as others.
+    fn cores_of_others(&self) -> f64 {
+        let now = Use::now();
+        let ticks = (now.busy - self.busy) - (now.ours - self.ours);
+        (ticks / 100.0 / (now.at - self.at).as_secs_f64().max(0.1)).max(0.0)
+    }
+}
+
+/// Ticks of a process and of its children that ended: fields 14 to 17.
+fn own_ticks(stat: &str) -> Option<f64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields = rest.split_ascii_whitespace().skip(11).take(4);
+    Some(fields.filter_map(|field| field.parse::<f64>().ok()).sum())
 }
 
 impl Report {
@@ -30,6 +76,7 @@ impl Report {
     ) -> Report {
         let mut report = Report {
             text: String::new(),
+            begun: Use::now(),
         };
         report.line(format_args!("# {title}, {}\n", date(place)));
         report.line(format_args!("{question}\n"));
@@ -41,6 +88,7 @@ impl Report {
         ));
         report.line(format_args!("| cores | {} |", place.sharing()));
         report.line(COMMIT);
+        report.line(OTHERS);
         for (name, fact) in facts {
             report.line(format_args!("| {name} | {fact} |"));
         }
@@ -81,7 +129,12 @@ impl Report {
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let path = folder.join(format!("{}-{name}.md", date(place)));
         let commit = format!("| commit | {} |", place.commit());
-        let text = format!("{}\n", self.text.trim_end().replacen(COMMIT, &commit, 1));
+        let cores = self.begun.cores_of_others();
+        let others = format!(
+            "| other programs | used {cores:.2} cores on average: below 0.1 the machine was quiet |"
+        );
+        let text = self.text.trim_end().replacen(COMMIT, &commit, 1);
+        let text = format!("{}\n", text.replacen(OTHERS, &others, 1));
         fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
         println!("\nThe report is {}.", path.display());
         Ok(path)
@@ -142,5 +195,17 @@ pub(super) fn percent(share: f64) -> String {
         p if p <= 0.0 => "0".to_owned(),
         p if p < 0.1 => format!("{p:.3} %"),
         p => format!("{p:.1} %"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_time_and_that_of_children_are_four_fields() {
+        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 1000 200 30 4 20 0";
+        assert_eq!(own_ticks(stat), Some(1234.0));
+        assert_eq!(own_ticks(""), None);
     }
 }
