@@ -122,6 +122,12 @@ fn a_read_modify_write_is_one_request_in_two_halves() {
 
 #[test]
 fn the_search_finds_the_rate_that_connections_and_delay_allow() {
+    // On a machine that is busy elsewhere the generator is late and says so: it gets six attempts.
+    let errors: Vec<String> = (0..6).map_while(|_| searched().err()).collect();
+    assert!(errors.len() < 6, "{errors:?}");
+}
+
+fn searched() -> Result<(), String> {
     // Two connections at 10 ms: 200 a second, and not more.
     let server = FakeServer::start(|_| Reply::After(Duration::from_millis(10), 200));
     let mut setup = setup(server.url(), 60.0, 0.25);
@@ -129,16 +135,9 @@ fn the_search_finds_the_rate_that_connections_and_delay_allow() {
     setup.find_max = Some("p99<60ms,errors<1%".parse().expect("it is an objective"));
     let run = run(&setup);
     let search = run.search.as_ref().expect("it was searched");
-    assert!(
-        (60.0..260.0).contains(&search.knee_low),
-        "{}",
-        search.sentence
-    );
-    assert!(
-        search.knee_high.is_some_and(|high| high <= 420.0),
-        "{}",
-        search.sentence
-    );
+    let is_near = (60.0..260.0).contains(&search.knee_low)
+        && search.knee_high.is_some_and(|high| high <= 420.0);
+    is_near.then_some(()).ok_or_else(|| search.sentence.clone())
 }
 
 #[test]
