@@ -324,7 +324,7 @@ fn captures_begin_and_end_under_allocating_threads_without_harm() {
 }
 
 #[inline(never)]
-fn queue_up_on_purpose(lock: &Lock<u64>) -> std::sync::MutexGuard<'_, u64> {
+fn queue_up_on_purpose(lock: &Lock<u64>) -> MutexGuard<'_, u64> {
     let guard = lock.hold();
     black_box(&guard);
     guard
