@@ -26,11 +26,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Records of 1,000 bytes: 200 MB, six times the engine's memory.
+/// Records of 1,000 bytes: 200 MB, four times the engine's memory.
 const KEYS: u32 = 200_000;
 
-/// The engine's memory.
-const MEMORY: &str = "32MiB";
+/// The engine's memory: a little more than the least with values of up to 1 MiB.
+const MEMORY: &str = "48MiB";
 
 /// More than the longest queue and all workers, so that the queue can be full.
 const CONNECTIONS: u32 = 2048;
