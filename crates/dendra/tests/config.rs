@@ -36,7 +36,7 @@ fn an_unknown_key_ends_with_2_and_its_line() {
 fn config_print_refuses_what_serve_refuses_in_the_same_words() {
     for flags in [
         &["--memory", "8MiB"][..],
-        &["--peer-transport", "http", "--cluster", "h1:1"],
+        &["--memory", "64MiB", "--value-bytes-max", "8MiB"],
         &["--memory", "64MiB", "--memtable", "32MiB"],
     ] {
         let said = [&["config", "print"][..], &["serve"]].map(|verb| {

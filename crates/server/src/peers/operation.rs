@@ -17,12 +17,11 @@ use crate::connection::{Connection, End};
 use crate::limits;
 use crate::metrics::{Op, Refused};
 use crate::requests::answer_read;
-use crate::seat::Due;
 use crate::stages::{Stage, Watch};
 use crate::status::{self, Terms};
 use bytes::Bytes;
 use dendra_base::Cell;
-use dendra_base::peer::{Condition, Operation, Range};
+use dendra_base::peer::{Answer, Condition, Operation, Range};
 use dendra_node::step::Event;
 use dendra_node::{Known, Outcome, Quorum};
 use dendra_wire::Refusal;
@@ -50,6 +49,8 @@ pub(crate) enum Finished {
         /// Did enough members answer?
         is_complete: bool,
     },
+    /// The answer to a peer that asked over plain HTTP.
+    Reply(Answer),
 }
 
 /// An operation whose outcome is not there yet.
@@ -160,7 +161,7 @@ impl Connection {
                     terms.receipt.acks = acks;
                     answer(lane, out, &waiting, &terms, &outcome, cell.as_ref())
                 }
-                Some(Finished::Page { .. }) | None => {
+                Some(Finished::Page { .. } | Finished::Reply(_)) | None => {
                     let known = match waiting.op {
                         Op::Get => Known::NotApplied,
                         _ => Known::Unknown,
@@ -174,10 +175,7 @@ impl Connection {
             let took_ns = now_ns.saturating_sub(waiting.began_ns);
             lane.metrics().note(waiting.op, status, took_ns);
         }
-        seat.next_round();
-        if waited == Err(Due::Poisoned) {
-            self.is_closing = true;
-        }
+        self.end_wait(waited);
         Ok(())
     }
 }
