@@ -81,6 +81,11 @@ fn exit_of(run: &Run, was_interrupted: bool) -> Outcome {
             "the run was cut; what it saw until then is there",
         ));
     }
+    // Before anything that blames the target: a generator without a processor hears no answers either.
+    let is_limited = |search: &Search| search.generator_limit.is_some();
+    if run.search.as_ref().is_some_and(is_limited) {
+        return Err(Failure::new(Exit::INVALID, run.verdict.to_string()));
+    }
     if !verdict::has_answers(run) {
         let trouble = run.notes.last().map_or("", String::as_str);
         return Err(Failure::new(
@@ -96,10 +101,6 @@ fn exit_of(run: &Run, was_interrupted: bool) -> Outcome {
             Exit::UNAVAILABLE,
             format!("the run was cut ({trouble}); what it saw until then is there"),
         ));
-    }
-    let is_limited = |search: &Search| search.generator_limit.is_some();
-    if run.search.as_ref().is_some_and(is_limited) {
-        return Err(Failure::new(Exit::INVALID, run.verdict.to_string()));
     }
     if !run.verdict.is_valid() {
         return Err(Failure::new(
