@@ -4,8 +4,9 @@
 //! dendra-bench rows --dendra target/release/dendra [--rows get,put-os,put-sync,tail,big] [--out docs/lab]
 //!   main.rs      options            server.rs    child processes        window.rs    one measurement
 //!   rows/        the questions      load.rs      the generator          procfs.rs    CPU time, memory
-//!   keys.rs      keys and values    protocol.rs  HTTP and RESP bytes    stats.rs     median, ratios
+//!   keys.rs      keys and values    protocol.rs  HTTP and RESP bytes    counters.rs  instructions, cycles
 //!   report.rs    markdown, CSV      echo.rs      the floor              hyper_map.rs hyper and a map
+//!   stats.rs     median, ratios
 //! ```
 //!
 //! Invariants
@@ -16,6 +17,7 @@
 //! Not here: the product. Nothing in the default members depends on this package.
 //! See: docs/lab/README.md.
 
+mod counters;
 mod echo;
 mod hyper_map;
 mod keys;

@@ -231,8 +231,8 @@ fn write_row(out: &mut String, row: &Row) -> Result<()> {
     if !row.series.is_empty() {
         writeln!(
             out,
-            "| | CPU µs a request | requests/s | p50 µs | p99 µs | p99.9 µs | generator | quiet windows |\n\
-             |---|---|---|---|---|---|---|---|"
+            "| | CPU µs a request | 1000 instructions | 1000 cycles | requests/s | p50 µs | p99 µs | p99.9 µs | generator | quiet windows |\n\
+             |---|---|---|---|---|---|---|---|---|---|"
         )?;
         for series in &row.series {
             write_series(out, series)?;
@@ -260,6 +260,11 @@ fn write_row(out: &mut String, row: &Row) -> Result<()> {
 fn write_series(out: &mut String, series: &Series) -> Result<()> {
     let spread = |figure: &dyn Fn(&Window) -> f64| {
         Spread::of(series.windows.iter().map(figure)).map_or_else(|| "nothing".to_owned(), show)
+    };
+    let counted = |figure: &dyn Fn(&Window) -> Option<f64>| {
+        let values: Option<Vec<f64>> = series.windows.iter().map(figure).collect();
+        let spread = values.and_then(|values| Spread::of(values.into_iter()));
+        spread.map_or_else(|| "not counted".to_owned(), show)
     };
     let quiet = series
         .windows
@@ -289,9 +294,11 @@ fn write_series(out: &mut String, series: &Series) -> Result<()> {
     };
     writeln!(
         out,
-        "| {} | {} | {} | {} | {} | {} | {generator} | {quiet} of {} |",
+        "| {} | {} | {} | {} | {} | {} | {} | {} | {generator} | {quiet} of {} |",
         series.name,
         spread(&|window| window.cpu_us),
+        counted(&|window| window.kinstructions),
+        counted(&|window| window.kcycles),
         spread(&|window| window.rate),
         spread(&|window| window.latency_us[0]),
         spread(&|window| window.latency_us[1]),
@@ -331,21 +338,24 @@ fn write_threads(out: &mut String, row: &Row) -> Result<()> {
 /// Every window of every row.
 pub(crate) fn csv(rows: &[Row]) -> Result<String> {
     let mut out = String::from(
-        "row,variant,round,requests_per_s,cpu_us,p50_us,p99_us,p99.9_us,generator_lag_us,\
+        "row,variant,round,requests_per_s,cpu_us,kinstructions,kcycles,p50_us,p99_us,p99.9_us,generator_lag_us,\
          generator_share,other_share,steal_share\n",
     );
+    let counted = |figure: Option<f64>| figure.map_or_else(String::new, |k| format!("{k:.3}"));
     for row in rows {
         for series in &row.series {
             for (round, window) in series.windows.iter().enumerate() {
                 let [p50, p99, p999] = window.latency_us;
                 writeln!(
                     out,
-                    "{},{},{},{:.0},{:.3},{p50:.1},{p99:.1},{p999:.1},{:.1},{:.3},{:.3},{:.3}",
+                    "{},{},{},{:.0},{:.3},{},{},{p50:.1},{p99:.1},{p999:.1},{:.1},{:.3},{:.3},{:.3}",
                     row.name,
                     series.name,
                     round + 1,
                     window.rate,
                     window.cpu_us,
+                    counted(window.kinstructions),
+                    counted(window.kcycles),
                     window.lag_us,
                     window.generator_share,
                     window.other_share,

@@ -7,13 +7,15 @@
 //! Invariants
 //! 1. Cost = CPU time of all threads of the server, user and system, flush and compaction included,
 //!    divided by the answers of the same stretch.
-//! 2. A window says how quiet the machine was: time stolen by the hypervisor, and CPU that neither
+//! 2. Instructions and cycles are of the same threads and the same stretch, where the machine counts.
+//! 3. A window says how quiet the machine was: time stolen by the hypervisor, and CPU that neither
 //!    the server nor the generator used.
 //!
 //! Not here: pairing and rounds (`rows/`).
 //! See: docs/lab/README.md.
 
 use crate::Result;
+use crate::counters::Counters;
 use crate::load::{Load, Tally, Workload};
 use crate::procfs::{self, CpuSnapshot};
 use crate::server::Server;
@@ -46,6 +48,9 @@ pub(crate) struct Window {
     pub(crate) cpu_us: f64,
     /// The same by kind of thread.
     pub(crate) cpu_us_by_name: BTreeMap<String, f64>,
+    /// Thousands of instructions and of cycles for each answer, user and kernel mode.
+    pub(crate) kinstructions: Option<f64>,
+    pub(crate) kcycles: Option<f64>,
     /// Latency in µs: median, 99 %, 99.9 %.
     pub(crate) latency_us: [f64; 3],
     /// Open loop: 99.9 % of the generator's own lateness in µs.
@@ -94,9 +99,11 @@ fn measure_load(
     run(WARM_UP)?;
     let generator = procfs::own_thread_ns()?;
     let machine = procfs::machine_ticks()?;
+    let mut counters = Counters::of(server.pid());
     let cpu = CpuSnapshot::of(server.pid())?;
     let tally = run(length)?;
     let cpu = procfs::cpu_between(&cpu, &CpuSnapshot::of(server.pid())?);
+    let counted = counters.as_mut().and_then(Counters::read);
     let machine_after = procfs::machine_ticks()?;
     let generator_ns = procfs::own_thread_ns()? - generator;
     load.drain()?;
@@ -107,6 +114,7 @@ fn measure_load(
     let other_ns = busy_ns.saturating_sub(cpu.total_ns + generator_ns);
     let steal_ns = (machine_after.steal - machine.steal) * ns_per_tick;
     let by_answer = |ns: u64| ns as f64 / 1000.0 / tally.answers as f64;
+    let thousands = |count: f64| count / 1000.0 / tally.answers as f64;
     Ok(Window {
         rate: tally.answers as f64 / tally.elapsed.as_secs_f64(),
         cpu_us: by_answer(cpu.total_ns),
@@ -115,6 +123,8 @@ fn measure_load(
             .iter()
             .map(|(name, ns)| (name.clone(), by_answer(*ns)))
             .collect(),
+        kinstructions: counted.map(|counted| thousands(counted.instructions)),
+        kcycles: counted.map(|counted| thousands(counted.cycles)),
         latency_us: latencies(&tally),
         lag_us: tally.lag_ns.value_at_quantile(0.999) as f64 / 1000.0,
         generator_share: 1.0 - tally.idle.as_nanos() as f64 / window_ns,

@@ -98,6 +98,8 @@ pub(crate) fn big(plan: &Plan) -> Result<Row> {
     row.run_after(plan, &variants, plan.length, || into_page_cache(&data))?;
     row.ratio(COLD, HOT, "CPU a GET", |w| w.cpu_us, Bound::AtMost(3.0));
     row.ratio(ABSENT, HOT, "CPU a GET", |w| w.cpu_us, Bound::AtMost(1.3));
+    row.counted(COLD, HOT);
+    row.counted(ABSENT, HOT);
     let resident = procfs::resident(server.pid())?;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     row.goals.push(Goal {

@@ -211,9 +211,9 @@ impl Row {
         self.notes.push(note);
     }
 
-    fn values(&self, name: &str, figure: impl Fn(&Window) -> f64) -> Option<Vec<f64>> {
+    fn values(&self, name: &str, figure: impl Fn(&Window) -> Option<f64>) -> Option<Vec<f64>> {
         let series = self.series.iter().find(|series| series.name == name)?;
-        Some(series.windows.iter().map(figure).collect())
+        series.windows.iter().map(figure).collect()
     }
 
     /// Adds the ratio of a figure of two variants, round by round, if both were measured.
@@ -223,6 +223,24 @@ impl Row {
         to: &str,
         what: &str,
         figure: impl Fn(&Window) -> f64,
+        bound: Bound,
+    ) {
+        self.ratio_if_measured(of, to, what, |window| Some(figure(window)), bound);
+    }
+
+    /// The instructions and cycles of two variants, where the machine counts them. No goal is set
+    /// in them; they say how much of a ratio of times was weather.
+    fn counted(&mut self, of: &str, to: &str) {
+        self.ratio_if_measured(of, to, "instructions", |w| w.kinstructions, Bound::Shown);
+        self.ratio_if_measured(of, to, "cycles", |w| w.kcycles, Bound::Shown);
+    }
+
+    fn ratio_if_measured(
+        &mut self,
+        of: &str,
+        to: &str,
+        what: &str,
+        figure: impl Fn(&Window) -> Option<f64>,
         bound: Bound,
     ) {
         if let (Some(a), Some(b)) = (self.values(of, &figure), self.values(to, &figure)) {

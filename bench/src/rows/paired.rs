@@ -79,6 +79,8 @@ pub(crate) fn get(plan: &Plan) -> Result<Row> {
         row.ratio(own, NGINX, "CPU a GET", |w| w.cpu_us, Bound::AtMost(1.1));
         row.ratio(own, HYPER, "CPU a GET", |w| w.cpu_us, Bound::Below(1.0));
         row.ratio(own, ECHO, "CPU a GET", |w| w.cpu_us, Bound::Shown);
+        row.counted(own, NGINX);
+        row.counted(own, HYPER);
     }
     Ok(row)
 }
@@ -107,6 +109,7 @@ pub(crate) fn put_os(plan: &Plan) -> Result<Row> {
     row.ratio(OS, NGINX, "CPU a PUT", |w| w.cpu_us, Bound::AtMost(1.4));
     row.ratio(OS, HYPER, "CPU a PUT", |w| w.cpu_us, Bound::Shown);
     row.ratio(OS, ECHO, "CPU a PUT", |w| w.cpu_us, Bound::Shown);
+    row.counted(OS, NGINX);
     Ok(row)
 }
 
@@ -132,6 +135,7 @@ pub(crate) fn put_sync(plan: &Plan) -> Result<Row> {
         Bound::Above(1.0),
     );
     row.ratio(SYNC, REDIS, "CPU a write", |w| w.cpu_us, Bound::Below(1.0));
+    row.counted(SYNC, REDIS);
     Ok(row)
 }
 

@@ -416,9 +416,19 @@ fn under_load(
     assert!(*longest < 2_000_000, "an operation took {longest} us");
 }
 
+const HTTP: [&str; 2] = ["--peer-transport", "http"];
+
 #[test]
 fn any_of_three_nodes_answers_for_any_key() {
-    let cluster = Cluster::start(&[]);
+    every_kind_of_request_is_answered_by_any(&Cluster::start(&[]));
+}
+
+#[test]
+fn any_of_three_nodes_answers_for_any_key_over_plain_http() {
+    every_kind_of_request_is_answered_by_any(&Cluster::start(&HTTP));
+}
+
+fn every_kind_of_request_is_answered_by_any(cluster: &Cluster) {
     let mut clients: Vec<Client> = cluster
         .listen
         .iter()
@@ -478,7 +488,16 @@ fn any_of_three_nodes_answers_for_any_key() {
 
 #[test]
 fn one_of_three_may_crash_or_freeze_without_a_failed_operation() {
-    let mut cluster = Cluster::start(&["--durability", "os"]);
+    one_crashes_and_freezes(&[]);
+}
+
+#[test]
+fn one_of_three_may_crash_or_freeze_without_a_failed_operation_over_plain_http() {
+    one_crashes_and_freezes(&HTTP);
+}
+
+fn one_crashes_and_freezes(transport: &[&str]) {
+    let mut cluster = Cluster::start(&[&["--durability", "os"], transport].concat());
     under_load(&mut cluster, "crash", [0, 1], |cluster, load| {
         cluster.kill(2);
         load.run_on(300);
@@ -496,7 +515,16 @@ fn one_of_three_may_crash_or_freeze_without_a_failed_operation() {
 
 #[test]
 fn two_that_do_not_hear_each_other_have_the_third_between_them() {
-    let mut cluster = Cluster::start(&["--durability", "os"]);
+    two_do_not_hear_each_other(&[]);
+}
+
+#[test]
+fn two_that_do_not_hear_each_other_have_the_third_between_them_over_plain_http() {
+    two_do_not_hear_each_other(&HTTP);
+}
+
+fn two_do_not_hear_each_other(transport: &[&str]) {
+    let mut cluster = Cluster::start(&[&["--durability", "os"], transport].concat());
     let delay = Fault::Delay(Duration::from_millis(30));
     for (name, fault) in [
         ("cut", Fault::Cut),

@@ -94,15 +94,31 @@ impl BodyReader {
     }
 }
 
+/// A body that is collected.
+pub(crate) struct Inflow {
+    reader: BodyReader,
+    value: Vec<u8>,
+    /// Room in the bytes gate for `value`.
+    pub(crate) room: Vec<RoomPermit>,
+}
+
+impl Inflow {
+    /// Nothing has arrived yet; `room` is taken for what will.
+    pub(crate) fn new(reader: BodyReader, room: Vec<RoomPermit>) -> Inflow {
+        Inflow {
+            reader,
+            value: Vec::new(),
+            room,
+        }
+    }
+}
+
 /// A PUT whose body is still arriving.
 pub(crate) struct PendingBody {
     pub(crate) entity: Entity,
     pub(crate) terms: Terms,
     pub(crate) key: Key,
-    pub(crate) reader: BodyReader,
-    pub(crate) value: Vec<u8>,
-    /// Room in the bytes gate for `value`.
-    pub(crate) room: Vec<RoomPermit>,
+    pub(crate) body: Inflow,
     pub(crate) expects_continue: bool,
     pub(crate) watch: Watch,
 }
@@ -142,7 +158,7 @@ impl Connection {
             response::proceed(&mut self.out);
         }
         self.flush().await?;
-        let value = match self.collect(&mut body).await {
+        let value = match self.collect(&mut body.body).await {
             Ok(value) => value,
             Err(Ok(refusal)) => {
                 let style = body.terms.style.closing();
@@ -174,7 +190,11 @@ impl Connection {
         Ok(())
     }
 
-    async fn collect(&mut self, body: &mut PendingBody) -> Result<Vec<u8>, Result<Refusal, End>> {
+    /// Reads the rest of a body.
+    pub(crate) async fn collect(
+        &mut self,
+        body: &mut Inflow,
+    ) -> Result<Vec<u8>, Result<Refusal, End>> {
         let mut pace = Pace {
             began_us: self.lane.now_us(),
             received: 0,

@@ -24,7 +24,7 @@ use crate::body::PendingBody;
 use crate::input::Input;
 use crate::lane::{Lane, RoomPermit};
 use crate::limits;
-use crate::peers::{PendingLink, PendingOperation};
+use crate::peers::{PendingAsk, PendingLink, PendingOperation};
 use crate::requests::{PendingRead, PendingWrite};
 use crate::scan::PendingScan;
 use crate::seat::Seat;
@@ -61,6 +61,8 @@ pub(crate) enum Next {
     Operations,
     /// A peer's link begins behind the answer that is formed.
     Link(Box<PendingLink>),
+    /// The loop's node, for a peer that asks over plain HTTP.
+    PeerAsk(Box<PendingAsk>),
     /// Nothing: the last answer is formed.
     Close,
 }
@@ -177,6 +179,7 @@ impl Connection {
                 }
                 Next::Scan(scan) => Box::pin(self.stream(*scan)).await,
                 Next::Operations => self.wait_for_operations().await,
+                Next::PeerAsk(ask) => Box::pin(self.answer_peer(*ask)).await,
                 Next::Link(link) => match self.flush().await {
                     Ok(()) => {
                         self.link = Some(link);

@@ -171,8 +171,9 @@ async fn sweep(lane: Rc<Lane>) {
             seat.check_deadline(now_us);
         }
         if let Some(agent) = &lane.agent {
-            agent.sweep();
+            agent.sweep(now_us);
             lane.metrics().operations.set(agent.operations() as u64);
+            agent.show(lane.metrics());
             if let Some(hlc) = lane.uncovered.take() {
                 peers::cover(&lane, hlc);
             }

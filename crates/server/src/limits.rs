@@ -109,15 +109,26 @@ pub const LINK_OUT_BYTES_MAX: usize = 32 << 20;
 pub const LINK_OUT_BYTES_PAUSE: usize = 1 << 20;
 /// From the first packet of a link to the end of its handshake.
 pub const LINK_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
-/// The first pause before a lost link is opened again, and the longest one.
+/// The first pause before a lost link is opened again, and the longest one; each is stretched or cut by
+/// up to a half. A member that comes back is asked again within 400 ms, and one that stays away costs
+/// each loop of the others four packets a second.
 pub const LINK_PAUSE_MIN: Duration = Duration::from_millis(20);
 /// See `LINK_PAUSE_MIN`.
-pub const LINK_PAUSE_MAX: Duration = Duration::from_secs(1);
+pub const LINK_PAUSE_MAX: Duration = Duration::from_millis(250);
 /// Sweeps without a byte after which a link is probed.
 pub const LINK_PROBE_SWEEPS: u32 = 2;
 /// Sweeps without a byte, probes in between, after which a link is lost: three seconds. The node asks
 /// around a slow peer long before; this is for one that is gone without a word.
 pub const LINK_SILENT_SWEEPS_MAX: u32 = 30;
+/// Connections of one loop to one peer over plain HTTP. Each carries one question at a time: at a
+/// millisecond for each these are 32,000 a second.
+pub const HTTP_CONNECTIONS_MAX: usize = 32;
+/// Sweeps after which one of them that nobody used is closed: ten seconds, well before servers and
+/// intermediaries close it from their side.
+pub const HTTP_IDLE_SWEEPS_MAX: u32 = 100;
+/// Hellos over plain HTTP whose token did not come back yet: it does within milliseconds, and
+/// strangers can say a thousand of them before they get in anybody's way.
+pub const SESSIONS_GREETED_MAX: usize = 1_024;
 /// The node ends every operation at its deadline; the seat waits this much longer for it.
 pub const OUTCOME_GRACE: Duration = Duration::from_millis(200);
 /// One page of a scan over the cluster, and what each member sends for it.

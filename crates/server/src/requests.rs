@@ -16,7 +16,7 @@
 //! Not here: reading and writing the socket (`connection.rs`), bodies that are not whole (`body.rs`).
 //! See: docs/api.md, crate `wire`.
 
-use crate::body::{BodyReader, PendingBody};
+use crate::body::{BodyReader, Inflow, PendingBody};
 use crate::connection::{Connection, End, Next};
 use crate::lane::Lane;
 use crate::limits;
@@ -126,7 +126,7 @@ impl Connection {
                 }
                 match entity.op {
                     EntityOp::Get | EntityOp::Head if lane.is_member() => {
-                        match self.begin(&entity, terms, stored_key, Operation::Get) {
+                        match self.begin(&entity, terms, stored_key, Operation::Get, watch) {
                             Ok(()) => {
                                 self.end_if(style);
                                 (head.consumed, None)
@@ -161,6 +161,20 @@ impl Connection {
                 };
                 self.refuse(head, &refusal)
             }
+            Ok(Route::PeerHello) => match self.greet(head, style) {
+                Ok(()) => {
+                    self.end_if(style);
+                    (head.consumed, None)
+                }
+                Err(refusal) => self.refuse(head, &refusal),
+            },
+            Ok(Route::PeerAsk) => match self.hear(head, rest, style) {
+                Ok((taken, ask)) => {
+                    let next = Next::PeerAsk(Box::new(ask));
+                    (head.consumed + taken, Some(next))
+                }
+                Err(refusal) => self.refuse(head, &refusal),
+            },
             Err(refusal) => self.refuse(head, &refusal),
         }
     }
@@ -393,9 +407,7 @@ impl Connection {
             entity: *entity,
             terms,
             key: Key::user(&stored_key[1..]),
-            reader,
-            value: Vec::new(),
-            room,
+            body: Inflow::new(reader, room),
             expects_continue: head.expects_continue(),
             watch,
         };
@@ -441,7 +453,8 @@ impl Connection {
         mut watch: Watch,
     ) -> Result<(), Refused> {
         if self.lane.is_member() {
-            return self.begin(entity, terms, stored_key, self.operation(entity, value));
+            let operation = self.operation(entity, value);
+            return self.begin(entity, terms, stored_key, operation, watch);
         }
         let lane = &self.lane;
         let version = lane
@@ -488,7 +501,7 @@ impl Connection {
         let _held = self.hold_input();
         let latest = self.pending.iter().map(|write| write.deadline_us).max();
         self.seat.arm(latest.unwrap_or(u64::MAX));
-        let waited = self.seat.outcomes().await;
+        let waited = self.seat.all_outcomes().await;
         self.lane.refresh();
         let now_ns = self.lane.now_ns();
         let Connection {
@@ -502,17 +515,21 @@ impl Connection {
         let stages = &lane.metrics().stages;
         for (place, mut write) in pending.drain(..).enumerate() {
             write.watch.lap(stages, write.op, Stage::WalWait);
-            let status = answer_write(out, &write, seat.outcome(place));
+            let status = answer_write(out, &write, seat.take_outcome(place));
             write.watch.lap(stages, write.op, Stage::Form);
             unsent.add(write.op, write.watch);
             let took_ns = now_ns.saturating_sub(write.began_ns);
             lane.metrics().note(write.op, status, took_ns);
         }
-        seat.next_round();
-        if waited == Err(Due::Poisoned) {
-            self.is_closing = true;
-        }
+        self.end_wait(waited);
         Ok(())
+    }
+
+    /// Behind the answers to everything that was waited for.
+    pub(crate) fn end_wait(&mut self, waited: Result<(), Due>) {
+        self.seat.next_round();
+        // The log failed: what comes next would hear the same.
+        self.is_closing |= waited == Err(Due::Poisoned);
     }
 }
 

@@ -31,6 +31,50 @@ pub(crate) enum Due {
     Poisoned,
 }
 
+/// Results that are waited for together, in the order in which they were expected.
+#[derive(Debug)]
+struct Awaited<T> {
+    results: RefCell<Vec<Option<T>>>,
+    missing: Cell<u32>,
+}
+
+impl<T> Default for Awaited<T> {
+    fn default() -> Awaited<T> {
+        Awaited {
+            results: RefCell::default(),
+            missing: Cell::new(0),
+        }
+    }
+}
+
+impl<T> Awaited<T> {
+    /// One more is expected; its place.
+    fn expect(&self) -> u32 {
+        let mut results = self.results.borrow_mut();
+        results.push(None);
+        self.missing.set(self.missing.get() + 1);
+        u32::try_from(results.len() - 1).expect("bounded by PIPELINED_WRITES_MAX")
+    }
+
+    /// One came; was it the last?
+    fn put(&self, place: u32, result: T) -> bool {
+        let before = self.results.borrow_mut()[place as usize].replace(result);
+        assert!(before.is_none(), "a result came twice");
+        self.missing.set(self.missing.get() - 1);
+        self.missing.get() == 0
+    }
+
+    /// What came for a place.
+    fn take(&self, place: usize) -> Option<T> {
+        self.results.borrow_mut()[place].take()
+    }
+
+    fn clear(&self) {
+        self.results.borrow_mut().clear();
+        self.missing.set(0);
+    }
+}
+
 /// The seat of one connection.
 #[derive(Debug)]
 pub(crate) struct Seat {
@@ -39,12 +83,11 @@ pub(crate) struct Seat {
     is_late: Cell<bool>,
     told: Cell<Option<Due>>,
     round: Cell<u32>,
-    outcomes: RefCell<Vec<Option<Outcome>>>,
-    outcomes_missing: Cell<u32>,
+    /// Of writes to the own store.
+    outcomes: Awaited<Outcome>,
     answer: RefCell<Option<Answer>>,
     /// What the loop's node came to, in a cluster.
-    finished: RefCell<Vec<Option<Finished>>>,
-    finished_missing: Cell<u32>,
+    finished: Awaited<Finished>,
 }
 
 impl Default for Seat {
@@ -55,11 +98,9 @@ impl Default for Seat {
             is_late: Cell::new(false),
             told: Cell::new(None),
             round: Cell::new(0),
-            outcomes: RefCell::default(),
-            outcomes_missing: Cell::new(0),
+            outcomes: Awaited::default(),
             answer: RefCell::new(None),
-            finished: RefCell::default(),
-            finished_missing: Cell::new(0),
+            finished: Awaited::default(),
         }
     }
 }
@@ -121,28 +162,19 @@ impl Seat {
     /// Ends the round: what was expected is not waited for any more.
     pub(crate) fn next_round(&self) {
         self.round.set(self.round.get().wrapping_add(1));
-        self.outcomes.borrow_mut().clear();
-        self.outcomes_missing.set(0);
+        self.outcomes.clear();
         *self.answer.borrow_mut() = None;
-        self.finished.borrow_mut().clear();
-        self.finished_missing.set(0);
+        self.finished.clear();
     }
 
     /// Expects one more outcome; returns its place.
     pub(crate) fn expect_outcome(&self) -> u32 {
-        let mut outcomes = self.outcomes.borrow_mut();
-        outcomes.push(None);
-        self.outcomes_missing.set(self.outcomes_missing.get() + 1);
-        u32::try_from(outcomes.len() - 1).expect("bounded by PIPELINED_WRITES_MAX")
+        self.outcomes.expect()
     }
 
     /// Delivers one outcome; the last one wakes.
     pub(crate) fn put_outcome(&self, place: u32, outcome: Outcome) {
-        let before = self.outcomes.borrow_mut()[place as usize].replace(outcome);
-        assert!(before.is_none(), "an outcome came twice");
-        let missing = self.outcomes_missing.get() - 1;
-        self.outcomes_missing.set(missing);
-        if missing == 0 {
+        if self.outcomes.put(place, outcome) {
             self.wake();
         }
     }
@@ -154,14 +186,18 @@ impl Seat {
     }
 
     /// The outcome at `place`, if it came.
-    pub(crate) fn outcome(&self, place: usize) -> Option<Outcome> {
-        self.outcomes.borrow()[place]
+    pub(crate) fn take_outcome(&self, place: usize) -> Option<Outcome> {
+        self.outcomes.take(place)
     }
 
     /// Waits for all expected outcomes; an early end says why.
-    pub(crate) async fn outcomes(&self) -> Result<(), Due> {
+    pub(crate) async fn all_outcomes(&self) -> Result<(), Due> {
+        self.all(&self.outcomes).await
+    }
+
+    async fn all<T>(&self, awaited: &Awaited<T>) -> Result<(), Due> {
         poll_fn(|cx| {
-            if self.outcomes_missing.get() == 0 {
+            if awaited.missing.get() == 0 {
                 return Poll::Ready(Ok(()));
             }
             if let Some(due @ (Due::Deadline | Due::Poisoned)) = self.due() {
@@ -190,41 +226,24 @@ impl Seat {
 
     /// Expects one more answer of the node; returns its place.
     pub(crate) fn expect_finished(&self) -> u32 {
-        let mut finished = self.finished.borrow_mut();
-        finished.push(None);
-        self.finished_missing.set(self.finished_missing.get() + 1);
-        u32::try_from(finished.len() - 1).expect("bounded by PIPELINED_WRITES_MAX")
+        self.finished.expect()
     }
 
     /// Delivers one answer of the node; the last one wakes.
     pub(crate) fn put_finished(&self, place: u32, finished: Finished) {
-        let before = self.finished.borrow_mut()[place as usize].replace(finished);
-        assert!(before.is_none(), "the node answered twice");
-        let missing = self.finished_missing.get() - 1;
-        self.finished_missing.set(missing);
-        if missing == 0 {
+        if self.finished.put(place, finished) {
             self.wake();
         }
     }
 
     /// The node's answer at `place`, if it came.
     pub(crate) fn take_finished(&self, place: usize) -> Option<Finished> {
-        self.finished.borrow_mut()[place].take()
+        self.finished.take(place)
     }
 
     /// Waits for all expected answers of the node; an early end says why.
     pub(crate) async fn all_finished(&self) -> Result<(), Due> {
-        poll_fn(|cx| {
-            if self.finished_missing.get() == 0 {
-                return Poll::Ready(Ok(()));
-            }
-            if let Some(due @ (Due::Deadline | Due::Poisoned)) = self.due() {
-                return Poll::Ready(Err(due));
-            }
-            self.register(cx);
-            Poll::Pending
-        })
-        .await
+        self.all(&self.finished).await
     }
 
     /// Waits for the deadline.
@@ -280,13 +299,13 @@ mod tests {
         let seat = Seat::default();
         assert_eq!((seat.expect_outcome(), seat.expect_outcome()), (0, 1));
         seat.put_outcome(1, Outcome::NotApplied);
-        assert_eq!(seat.outcomes_missing.get(), 1);
+        assert_eq!(seat.outcomes.missing.get(), 1);
         let applied = Outcome::Applied {
             version: Version::ZERO,
         };
         seat.put_outcome(0, applied);
-        assert_eq!(seat.outcomes_missing.get(), 0);
-        assert_eq!(seat.outcome(0), Some(applied));
+        assert_eq!(seat.outcomes.missing.get(), 0);
+        assert_eq!(seat.take_outcome(0), Some(applied));
     }
 
     #[test]

@@ -154,10 +154,6 @@ impl Settings {
                 self.body_bytes_inflight_max, self.value_bytes_max
             ));
         }
-        let transport = self.cluster.as_ref().map(|cluster| cluster.transport);
-        if transport == Some(PeerTransport::Http) {
-            return Err("peer-transport = http is not in this release: leave it away".to_owned());
-        }
         Ok(())
     }
 }
@@ -177,20 +173,6 @@ mod tests {
         settings.workers = 0;
         let reason = settings.check().expect_err("no workers");
         assert!(reason.starts_with("workers = 0"), "{reason}");
-    }
-
-    #[test]
-    fn a_transport_that_is_not_there_is_refused() {
-        let member = Member::new("h1:1").expect("an address");
-        let topology = Topology::new("dendra", vec![member], 3).expect("a topology");
-        let mut cluster = ClusterSettings::new(topology, "h1:1").expect("a member");
-        let mut settings = Settings::new("data");
-        settings.cluster = Some(cluster.clone());
-        assert_eq!(settings.check(), Ok(()));
-        cluster.transport = PeerTransport::Http;
-        settings.cluster = Some(cluster);
-        let reason = settings.check().expect_err("not there");
-        assert!(reason.starts_with("peer-transport"), "{reason}");
     }
 
     #[test]

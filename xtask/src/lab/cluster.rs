@@ -1,25 +1,32 @@
-//! `make study-cluster`: what a hop costs, and what a quorum costs.
+//! `make study-cluster`: what a hop costs, what a quorum costs, and whether the goals of the cluster hold.
 //!
 //! ```text
-//! alone     one node, no cluster                                 the measure for the others
-//! two       one copy of each record, all requests to one member  half of them need a hop
-//! three     1/1, 1/3, 2/3, 3/3, requests to all members          what each copy and each answer costs
+//! two      all records on the second member: asked there a request is local, asked at the first it
+//!          needs the hop; over frames and over plain HTTP, all four in turn
+//! three    1/1, 1/3, 2/3, 3/3, both durabilities, requests to all members
+//! phases   three members and three of a build that leaves the clocks' round out, in turn
+//! alone    one node without a cluster and three members, in turn
 //! ```
 //!
 //! Invariants
 //! 1. All members share the cores that one node has for itself: rates compare as rates for a core.
-//! 2. Closed loops, 64 connections: the rate is what the servers' core can do, not a plan.
+//! 2. Closed loops, 64 connections: the rate is what the servers' cores can do, not a plan. Latencies
+//!    without a queue come from open loops at half of that rate.
+//! 3. What is compared was measured in turn, so that a machine that changes its speed changes both:
+//!    a ratio is the middle one of the ratios of neighbours.
+//! 4. That a request needs the hop is counted: questions between members for a request.
 //!
 //! Not here: what happens when a member is lost (tests of the binary).
 //! See: docs/consistency.md, docs/lab/README.md.
 
 use super::Held;
 use super::node::{Clock, Server, free_port};
-use super::place::Place;
+use super::place::{Place, build_in};
 use super::report::{Report, time};
-use super::run::Bench;
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use super::run::{Bench, Figures};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Records of 100 bytes.
@@ -28,20 +35,37 @@ const KEYS: u32 = 20_000;
 /// How long members may take to find each other.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What one row found.
+/// Connections that are held while members find each other: some for each event loop.
+const DOORS: usize = 16;
+
+/// Pairs of what is compared.
+const PAIRS: usize = 3;
+
+/// What one run found.
 struct Row {
-    rate: f64,
+    figures: Figures,
     /// CPU microseconds of each member for a request.
     cpu_us: Vec<f64>,
+    /// Questions between members for a request.
+    asks: f64,
 }
 
 impl Row {
+    fn rate(&self) -> f64 {
+        self.figures.answered / self.figures.length_s
+    }
+
     fn cpu_us(&self) -> f64 {
         self.cpu_us.iter().sum()
     }
 }
 
-/// Measures one, two and three nodes.
+/// A cluster that runs, or one node by itself.
+struct Members {
+    nodes: Vec<Server>,
+}
+
+/// Measures all parts.
 pub(super) fn run(place: &Place) -> Held {
     let question = "What does a request cost when another member has the record, and what does each further copy and answer cost?";
     let facts = [
@@ -49,197 +73,476 @@ pub(super) fn run(place: &Place) -> Held {
             "data",
             format!("{KEYS} records of 100 bytes, found in memory"),
         ),
-        ("load", "closed loop, 64 connections".to_owned()),
+        ("load", "64 connections".to_owned()),
     ];
+    let one_phase = build_in(
+        &place.root,
+        &place.root.join("target/one-phase"),
+        &["--features", "one-phase"],
+    )?;
     let mut report = Report::new(place, "A hop and a quorum", question, &facts);
-    let mut ends = Vec::new();
+    let mut goals = Goals::default();
+    two(place, &mut report, &mut goals)?;
     for durability in ["os", "sync"] {
-        let alone = rows(
-            place,
-            &mut report,
-            "One node alone",
-            1,
-            1,
-            durability,
-            &["1/1"],
-        )?;
-        let two = rows(
-            place,
-            &mut report,
-            "Two members, one copy, all requests to the first",
-            2,
-            1,
-            durability,
-            &["1/1"],
-        )?;
-        let three = rows(
-            place,
-            &mut report,
-            "Three members, three copies, requests to all",
-            3,
-            3,
-            durability,
-            &["1/1", "1/3", "2/3", "3/3"],
-        )?;
-        for (i, operation) in ["GET", "PUT"].iter().enumerate() {
-            let (alone, two, quorum) = (&alone[i], &two[i], &three[2 * 2 + i]);
-            let forwarded = 2.0 * two.cpu_us() - alone.cpu_us();
-            ends.push(format!(
-                "* {operation}, `{durability}`: {:.1} µs of CPU alone; with a second member {:.1} on the average, so that a request that needs the hop costs about {forwarded:.1} µs on both together, {:.2} times a local one. Three members at 2/3 do {:.0} a second on the core where one alone does {:.0}: {:.2} of it, {:.1} µs a request.",
-                alone.cpu_us(),
-                two.cpu_us(),
-                forwarded / alone.cpu_us(),
-                quorum.rate,
-                alone.rate,
-                quorum.rate / alone.rate,
-                quorum.cpu_us(),
-            ));
-        }
+        three(place, &mut report, durability)?;
     }
-    report.line("\n## In figures\n");
-    for end in &ends {
-        report.line(end);
+    for durability in ["os", "sync"] {
+        phases(place, &mut report, &mut goals, &one_phase, durability)?;
     }
-    report.line("\nWith two members half of the records are the first one's own: the cost of a hop is twice the average less the cost alone. The cost alone is that of a node without a cluster, whose path is shorter.");
+    alone(place, &mut report, &mut goals)?;
+    let all_held = goals.show(&mut report);
     report.write(place, "study-cluster")?;
-    Ok(true)
+    Ok(all_held)
 }
 
-/// GET and PUT for each of `replicas`, in turn, on a fresh cluster.
-fn rows(
-    place: &Place,
-    report: &mut Report,
-    title: &str,
-    members: usize,
-    factor: u8,
-    durability: &str,
-    replicas: &[&str],
-) -> Result<Vec<Row>, String> {
-    report.line(format_args!("\n## {title}, `{durability}`"));
-    report.table(&[
-        "operation",
-        "replicas",
-        "requests/s",
-        "p50",
-        "p99",
-        "p99.9",
-        "CPU µs a request, each member",
-        "together",
-        "lost or refused",
+const HEADS: [&str; 9] = [
+    "operation",
+    "what",
+    "requests/s",
+    "p50",
+    "p99",
+    "CPU µs a request, each member",
+    "together",
+    "questions a request",
+    "lost or refused",
+];
+
+fn show(report: &mut Report, operation: &str, what: &str, row: &Row) {
+    let each: Vec<String> = row.cpu_us.iter().map(|us| format!("{us:.1}")).collect();
+    let figures = &row.figures;
+    report.row(&[
+        operation.to_uppercase(),
+        what.to_owned(),
+        format!("{:.0}{}", row.rate(), figures.mark()),
+        time(figures.p50_us),
+        time(figures.p99_us),
+        each.join(" + "),
+        format!("{:.1}", row.cpu_us()),
+        format!("{:.2}", row.asks),
+        format!("{:.4} %", (figures.lost + figures.refused) * 100.0),
     ]);
-    let nodes = start(place, members, factor, durability)?;
-    let all = format!("{factor}/{factor}");
-    for node in &nodes {
-        wait_for_answer(&node.url, &all)?;
-    }
-    let seconds = place.options.seconds.unwrap_or(4.0).max(1.0);
-    let targets = if members == 2 {
-        &nodes[..1]
-    } else {
-        &nodes[..]
+}
+
+/// One copy, all of them on the second member.
+fn two(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), String> {
+    report.line("\n## Two members, one copy, `os`\n\nThe second member has all records. Requests to it are local, requests to the first one need the hop. Closed loops in turn, the rows of one run below each other; then open loops at half of the rate.");
+    let start = |transport: &str| {
+        let options = ["--durability", "os", "--peer-transport", transport];
+        let binary = &place.binary;
+        let members = Members::start(place, binary, transport, &[1, u16::MAX], 1, &options)?;
+        members.load(place, 1)?;
+        Ok::<_, String>((transport.to_owned(), members))
     };
-    let bench = |flags: &str| {
-        let mut bench = Bench::new(place, &targets[0].url, &place.folder.join("run"));
-        for target in &targets[1..] {
-            bench = bench.word(&target.url);
+    let clusters = [start("frames")?, start("http")?];
+    let mut kinds: Vec<(&str, &str, usize, Vec<Row>)> = Vec::new();
+    for operation in ["get", "put"] {
+        for (transport, _) in &clusters {
+            kinds.push((operation, transport, 1, Vec::new()));
+            kinds.push((operation, transport, 0, Vec::new()));
         }
-        bench.with(flags).run()
-    };
-    bench(&format!(
-        "--workload put --preload --rate 1000 --duration 0.2s --warmup 0s --keys {KEYS}"
-    ))?;
-    let mut rows = Vec::new();
-    for copies in replicas {
-        for operation in ["get", "put"] {
-            let before: Vec<Clock> = nodes.iter().map(Server::clock).collect();
-            let figures = bench(&format!(
-                "--workload {operation} --closed --warmup 0s --duration {seconds}s --keys {KEYS} --query replicas={copies}"
-            ))?;
-            let answered = figures.answered.max(1.0);
-            let spent = |(node, before): (&Server, &Clock)| node.cpu_s(before) * 1e6 / answered;
-            let row = Row {
-                rate: figures.answered / figures.length_s,
-                cpu_us: nodes.iter().zip(&before).map(spent).collect(),
-            };
-            let each: Vec<String> = row.cpu_us.iter().map(|us| format!("{us:.1}")).collect();
-            report.row(&[
-                operation.to_uppercase(),
-                (*copies).to_owned(),
-                format!("{:.0}{}", row.rate, figures.mark()),
-                time(figures.p50_us),
-                time(figures.p99_us),
-                time(figures.p999_us),
-                each.join(" + "),
-                format!("{:.1}", row.cpu_us()),
-                format!("{:.4} %", (figures.lost + figures.refused) * 100.0),
-            ]);
+    }
+    report.table(&HEADS);
+    let of = |transport: &str| &clusters[usize::from(transport == "http")].1;
+    for _ in 0..PAIRS {
+        for (operation, transport, at, rows) in &mut kinds {
+            let row = of(transport).closed(place, *at..*at + 1, operation, "1/1")?;
+            show(report, operation, &what(transport, *at), &row);
             rows.push(row);
         }
     }
-    Ok(rows)
-}
-
-fn start(
-    place: &Place,
-    members: usize,
-    factor: u8,
-    durability: &str,
-) -> Result<Vec<Server>, String> {
-    let folder = |i: usize| place.folder.join(format!("{members}-{durability}-{i}"));
-    if members == 1 {
-        return Ok(vec![Server::node(
-            place,
-            &folder(0),
-            &["--durability", durability],
-        )?]);
+    report.line("\nAt half of the rate:");
+    report.table(&HEADS);
+    for (operation, transport, at, rows) in &kinds {
+        let half = middle(rows.iter().map(Row::rate)) / 2.0;
+        let load = format!("--rate {half:.0}");
+        let row = of(transport).row(place, *at..*at + 1, operation, "1/1", &load)?;
+        show(report, operation, &what(transport, *at), &row);
     }
-    let addresses = (0..members)
-        .map(|_| free_port())
-        .collect::<Result<Vec<_>, _>>()?;
-    let urls: Vec<String> = addresses.iter().map(|a| format!("http://{a}")).collect();
-    let (list, factor) = (urls.join(","), factor.to_string());
-    let one = |(i, url): (usize, &String)| {
-        let options = [
-            "--durability",
-            durability,
-            "--cluster",
-            &list,
-            "--self",
-            url,
-            "--replication-factor",
-            &factor,
-        ];
-        Server::node_at(place, &folder(i), &addresses[i].to_string(), &options)
-    };
-    urls.iter().enumerate().map(one).collect()
+    let cost = |row: &Row| row.cpu_us();
+    for (i, operation) in ["GET", "PUT"].iter().enumerate() {
+        let [local, hop, http_local, http_hop] = [0, 1, 2, 3].map(|k| &kinds[4 * i + k].3);
+        let to_local = ratio(hop, local, cost);
+        let to_http = ratio(hop, http_hop, cost);
+        let middle = |rows: &[Row]| middle(rows.iter().map(cost));
+        let (way, http_way) = (
+            middle(hop) - middle(local),
+            middle(http_hop) - middle(http_local),
+        );
+        goals.fact(format!(
+            "{operation}: a local one costs {:.1} µs of CPU, a forwarded one over frames {:.1} and over plain HTTP {:.1}; the hop alone {way:.1} and {http_way:.1} µs, {:.2} of it.",
+            middle(local),
+            middle(hop),
+            middle(http_hop),
+            way / http_way
+        ));
+        if *operation == "GET" {
+            goals.at_most(
+                "CPU of a forwarded GET over frames, for that of a local one",
+                to_local,
+                1.5,
+            );
+            goals.at_most(
+                "CPU of a forwarded GET over frames, for that of one over plain HTTP",
+                to_http,
+                0.5,
+            );
+        }
+    }
+    Ok(())
 }
 
-/// Waits until a node gets an answer from as many members as `replicas` says.
-fn wait_for_answer(url: &str, replicas: &str) -> Result<(), String> {
-    let address = url.trim_start_matches("http://");
-    let until = Instant::now() + PATIENCE;
+fn what(transport: &str, at: usize) -> String {
+    match at {
+        0 => format!("{transport}, forwarded"),
+        _ => format!("{transport}, local"),
+    }
+}
+
+/// What each copy and each answer costs.
+fn three(place: &Place, report: &mut Report, durability: &str) -> Result<(), String> {
+    report.line(format_args!(
+        "\n## Three members, three copies, `{durability}`\n\nRequests to all members."
+    ));
+    let options = ["--durability", durability];
+    let name = format!("three-{durability}");
+    let members = Members::start(place, &place.binary, &name, &[1, 1, 1], 3, &options)?;
+    members.load(place, 3)?;
+    report.table(&HEADS);
+    for copies in ["1/1", "1/3", "2/3", "3/3"] {
+        // A copy more or less: the records must be there at this number of copies.
+        members.closed(place, 0..3, "put", copies)?;
+        for operation in ["get", "put"] {
+            let row = members.closed(place, 0..3, operation, copies)?;
+            show(report, operation, copies, &row);
+        }
+    }
+    Ok(())
+}
+
+/// The default level beside a build that leaves the clocks' round out.
+fn phases(
+    place: &Place,
+    report: &mut Report,
+    goals: &mut Goals,
+    one_phase: &Path,
+    durability: &str,
+) -> Result<(), String> {
+    report.line(format_args!(
+        "\n## What the clocks' round costs, `{durability}`\n\nPUT at the default level of three members, in turn with a test build whose writes take the coordinator's own clock and are sent at once: the last writer wins, and nothing is linearizable."
+    ));
+    let options = ["--durability", durability];
+    let start = |name: &str, binary: &Path| {
+        let name = format!("{name}-{durability}");
+        let members = Members::start(place, binary, &name, &[1, 1, 1], 3, &options)?;
+        members.load(place, 3)?;
+        Ok::<_, String>(members)
+    };
+    let (both, one) = (start("two", &place.binary)?, start("one", one_phase)?);
+    report.table(&HEADS);
+    let (mut twos, mut ones) = (Vec::new(), Vec::new());
+    for _ in 0..PAIRS {
+        for (members, name, rows) in [
+            (&both, "two phases", &mut twos),
+            (&one, "one phase", &mut ones),
+        ] {
+            let row = members.closed(place, 0..3, "put", "2/3")?;
+            show(report, "put", name, &row);
+            rows.push(row);
+        }
+    }
+    goals.at_least(
+        &format!("rate of quorum PUT, for that of one phase, `{durability}`"),
+        ratio(&twos, &ones, Row::rate),
+        0.9,
+    );
+    Ok(())
+}
+
+/// Quorum reads beside one node that has the core for itself.
+fn alone(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), String> {
+    report.line("\n## One node and three members on the same core, `os`\n\nGET, by a quorum of two where there are three.");
+    let options = ["--durability", "os"];
+    let start = |name: &str, weights: &[u16]| {
+        let factor = weights.len();
+        let members = Members::start(place, &place.binary, name, weights, factor, &options)?;
+        members.load(place, factor)?;
+        Ok::<_, String>(members)
+    };
+    let (one, three) = (start("alone", &[1])?, start("beside-alone", &[1, 1, 1])?);
+    report.table(&HEADS);
+    let (mut ones, mut threes) = (Vec::new(), Vec::new());
+    for _ in 0..PAIRS {
+        for (members, copies, name, rows) in [
+            (&one, "1/1", "one node", &mut ones),
+            (&three, "2/3", "three members, 2/3", &mut threes),
+        ] {
+            let row = members.closed(place, 0..members.nodes.len(), "get", copies)?;
+            show(report, "get", name, &row);
+            rows.push(row);
+        }
+    }
+    goals.at_least(
+        "rate of quorum GET of three members, for that of one node on the same core",
+        ratio(&threes, &ones, Row::rate),
+        1.0 / 3.0,
+    );
+    Ok(())
+}
+
+impl Members {
+    /// Starts members of these weights; one weight is a node by itself.
+    fn start(
+        place: &Place,
+        binary: &Path,
+        name: &str,
+        weights: &[u16],
+        factor: usize,
+        options: &[&str],
+    ) -> Result<Members, String> {
+        let folder = |i: usize| place.folder.join(format!("{name}-{i}"));
+        let ports: Vec<SocketAddr> = weights
+            .iter()
+            .map(|_| free_port())
+            .collect::<Result<_, _>>()?;
+        let list: Vec<String> = ports
+            .iter()
+            .zip(weights)
+            .map(|(port, weight)| format!("http://{port};weight={weight}"))
+            .collect();
+        let (list, factor) = (list.join(","), factor.to_string());
+        let one = |(i, port): (usize, &SocketAddr)| {
+            let own = format!("http://{port}");
+            let mut words = options.to_vec();
+            if ports.len() > 1 {
+                words.extend(["--cluster", &list, "--self", &own]);
+                words.extend(["--replication-factor", &factor]);
+            }
+            Server::node_of(place, binary, &folder(i), &port.to_string(), &words)
+        };
+        let nodes = ports.iter().enumerate().map(one);
+        Ok(Members {
+            nodes: nodes.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Waits until all reach all, then writes the records.
+    fn load(&self, place: &Place, factor: usize) -> Result<(), String> {
+        for node in &self.nodes {
+            wait_for_answers(&node.url, &format!("{factor}/{factor}"))?;
+        }
+        let flags = format!(
+            "--workload put --preload --rate 1000 --duration 0.2s --warmup 0s --keys {KEYS}"
+        );
+        let last = self.nodes.last().expect("there is a node");
+        Bench::new(place, &last.url, &folder(place))
+            .with(&flags)
+            .run()
+            .map(drop)
+    }
+
+    fn closed(
+        &self,
+        place: &Place,
+        targets: std::ops::Range<usize>,
+        operation: &str,
+        copies: &str,
+    ) -> Result<Row, String> {
+        self.row(place, targets, operation, copies, "--closed")
+    }
+
+    /// One run against the nodes `targets`.
+    fn row(
+        &self,
+        place: &Place,
+        targets: std::ops::Range<usize>,
+        operation: &str,
+        copies: &str,
+        load: &str,
+    ) -> Result<Row, String> {
+        let seconds = place.options.seconds.unwrap_or(3.0).max(0.5);
+        let (first, others) = self.nodes[targets]
+            .split_first()
+            .expect("a run has a target");
+        let mut bench = Bench::new(place, &first.url, &folder(place));
+        for target in others {
+            bench = bench.word(&target.url);
+        }
+        let asks = self.asks()?;
+        let before: Vec<Clock> = self.nodes.iter().map(Server::clock).collect();
+        let figures = bench
+            .with(&format!(
+                "--workload {operation} {load} --warmup 0s --duration {seconds}s --keys {KEYS} --query replicas={copies}"
+            ))
+            .run()?;
+        let answered = figures.answered.max(1.0);
+        let spent = |(node, before): (&Server, &Clock)| node.cpu_s(before) * 1e6 / answered;
+        Ok(Row {
+            cpu_us: self.nodes.iter().zip(&before).map(spent).collect(),
+            asks: (self.asks()? - asks) / answered,
+            figures,
+        })
+    }
+
+    /// Questions that the members have sent to each other.
+    fn asks(&self) -> Result<f64, String> {
+        self.nodes.iter().map(asks_of).sum()
+    }
+}
+
+fn folder(place: &Place) -> PathBuf {
+    place.folder.join("run")
+}
+
+/// Questions that a node has sent, by its own count.
+fn asks_of(node: &Server) -> Result<f64, String> {
+    let address = node.admin.trim_start_matches("http://");
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let request = format!(
-            "GET /v0/entity?id=nothing&replicas={replicas} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-        );
+        let request =
+            format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        let mut page = String::new();
+        stream.read_to_string(&mut page)?;
+        Ok(page)
     };
-    loop {
-        let said = match ask() {
-            Ok(answer) if answer.starts_with("HTTP/1.1 404") => return Ok(()),
-            Ok(answer) => answer.lines().next().unwrap_or_default().to_owned(),
-            Err(error) => error.to_string(),
-        };
-        if Instant::now() > until {
-            return Err(format!(
-                "{url} does not reach the other members: the last answer was {said:?}"
-            ));
+    let page = ask().map_err(|e| format!("the metrics of {}: {e}", node.admin))?;
+    Ok(sum_of(&page, "dendra_peer_asks_total"))
+}
+
+/// Sum of all rows of a metric.
+fn sum_of(page: &str, name: &str) -> f64 {
+    page.lines()
+        .filter_map(|line| {
+            line.strip_prefix(name)?
+                .rsplit_once(' ')?
+                .1
+                .parse::<f64>()
+                .ok()
+        })
+        .sum()
+}
+
+/// Waits until a node gets an answer from as many members as `replicas` says, on each of its loops: a
+/// connection goes to the loop with the fewest.
+fn wait_for_answers(url: &str, replicas: &str) -> Result<(), String> {
+    let address = url.trim_start_matches("http://");
+    let until = Instant::now() + PATIENCE;
+    let open = || TcpStream::connect(address).map_err(|e| format!("{url}: {e}"));
+    let doors = (0..DOORS).map(|_| open()).collect::<Result<Vec<_>, _>>()?;
+    let request = format!(
+        "GET /v0/entity?id=nothing&replicas={replicas} HTTP/1.1\r\nHost: {address}\r\n\r\n"
+    );
+    for door in doors {
+        let failed = |e: std::io::Error| format!("{url}: {e}");
+        door.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        let mut door = BufReader::new(door);
+        loop {
+            door.get_mut()
+                .write_all(request.as_bytes())
+                .map_err(failed)?;
+            let said = answer(&mut door).map_err(failed)?;
+            if said.starts_with("HTTP/1.1 404") {
+                break;
+            }
+            if Instant::now() > until {
+                return Err(format!(
+                    "{url} does not reach the other members: the last answer was {said:?}"
+                ));
+            }
         }
-        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// The status line of one answer, whose body is read and dropped.
+fn answer(door: &mut BufReader<TcpStream>) -> std::io::Result<String> {
+    let (mut first, mut line, mut length) = (String::new(), String::new(), 0);
+    door.read_line(&mut first)?;
+    loop {
+        line.clear();
+        if door.read_line(&mut line)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        match line.trim_end().split_once(": ") {
+            Some(("Content-Length", n)) => length = n.parse().unwrap_or(0),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    std::io::copy(&mut door.take(length), &mut std::io::sink())?;
+    Ok(first.trim_end().to_owned())
+}
+
+/// The middle one.
+fn middle(numbers: impl Iterator<Item = f64>) -> f64 {
+    let mut numbers: Vec<f64> = numbers.collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// The middle one of the ratios of runs that followed each other.
+fn ratio(these: &[Row], those: &[Row], of: impl Fn(&Row) -> f64) -> f64 {
+    middle(these.iter().zip(those).map(|(a, b)| of(a) / of(b)))
+}
+
+/// What was to be shown, and whether it was.
+#[derive(Default)]
+struct Goals {
+    facts: Vec<String>,
+    rows: Vec<(String, String, f64, bool)>,
+}
+
+impl Goals {
+    fn fact(&mut self, sentence: String) {
+        self.facts.push(sentence);
+    }
+
+    fn at_most(&mut self, what: &str, found: f64, most: f64) {
+        let goal = format!("at most {most:.2}");
+        self.rows
+            .push((what.to_owned(), goal, found, found <= most));
+    }
+
+    fn at_least(&mut self, what: &str, found: f64, least: f64) {
+        let goal = format!("at least {least:.2}");
+        self.rows
+            .push((what.to_owned(), goal, found, found >= least));
+    }
+
+    /// Writes them; did all hold?
+    fn show(&self, report: &mut Report) -> bool {
+        report.line("\n## In figures\n");
+        for fact in &self.facts {
+            report.line(format_args!("* {fact}"));
+        }
+        report.table(&["goal", "bound", "found", "held?"]);
+        for (what, goal, found, held) in &self.rows {
+            let verdict = if *held { "held" } else { "**missed**" };
+            report.row(&[
+                what.clone(),
+                goal.clone(),
+                format!("{found:.2}"),
+                verdict.to_owned(),
+            ]);
+        }
+        self.rows.iter().all(|(.., held)| *held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_summed_over_its_rows() {
+        let page = "# HELP a b\nasks_total{peer=\"x\"} 3\nasks_total{peer=\"y\"} 4\nother 9\n";
+        assert_eq!(sum_of(page, "asks_total"), 7.0);
+    }
+
+    #[test]
+    fn the_middle_one_of_three_is_no_mean() {
+        assert_eq!(middle([9.0, 1.0, 2.0].into_iter()), 2.0);
+        assert_eq!(middle([].into_iter()), 0.0);
     }
 }

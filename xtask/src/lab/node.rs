@@ -54,7 +54,18 @@ impl Server {
         address: &str,
         options: &[&str],
     ) -> Result<Server, String> {
-        let mut command = Command::new(&place.binary);
+        Server::node_of(place, &place.binary, data, address, options)
+    }
+
+    /// The same of another build.
+    pub(super) fn node_of(
+        place: &Place,
+        binary: &Path,
+        data: &Path,
+        address: &str,
+        options: &[&str],
+    ) -> Result<Server, String> {
+        let mut command = Command::new(binary);
         command
             .args(["serve", "--admin", "127.0.0.1:0", "--listen", address])
             .arg("--data")

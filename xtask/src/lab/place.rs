@@ -175,15 +175,22 @@ impl Place {
 }
 
 fn build(root: &Path) -> Result<PathBuf, String> {
+    build_in(root, &root.join("target"), &[])
+}
+
+/// Builds the binary into `target`, with more words for cargo.
+pub(super) fn build_in(root: &Path, target: &Path, words: &[&str]) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        .args(["build", "--release", "--package", "dendra"])
+        .args(["build", "--release", "--package", "dendra", "--target-dir"])
+        .arg(target)
+        .args(words)
         .current_dir(root)
         .status();
     if !built.is_ok_and(|status| status.success()) {
         return Err("the binary does not build".to_owned());
     }
-    Ok(root.join("target/release/dendra"))
+    Ok(target.join("release/dendra"))
 }
 
 /// Where a program is, if it is installed: in `more`, or on the path.

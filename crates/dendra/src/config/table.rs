@@ -259,7 +259,7 @@ pub(crate) static OPTIONS: [Spec; 18] = [
         shape: "frames|http",
         kind: Kind::Choice(&["frames", "http"]),
         fallback: Fallback::Fixed("frames"),
-        help: "How members talk: frames = binary and batched, http = one request each, not in this release",
+        help: "How this member asks the others: frames = one upgraded connection, batched; http = a plain request for each question",
     },
     Spec {
         key: "log",

@@ -3,6 +3,7 @@
 //! ```text
 //! member i ─► advertised address of j ─► proxy ─► address that j listens on
 //!              GET /v0/peer … url=<i>  └─ so this is the link from i to j: open, late, stalled, cut
+//!              POST /v0/peer … (<i>)
 //! ```
 //!
 //! Invariants
@@ -209,15 +210,17 @@ fn carry(
     Ok(())
 }
 
-/// Which member opened this connection, by the url in its hello.
+/// Which member opened this connection, by the url in its hello, or by the name under which it asks.
 fn asker(head: &[u8], urls: &[String]) -> Option<usize> {
     let text = String::from_utf8_lossy(head);
-    let (_, rest) = text.split_once("; url=")?;
-    let url = rest
-        .split(';')
-        .next()?
-        .replace("%3A", ":")
-        .replace("%2F", "/");
+    let url = match text.split_once("User-Agent: dendra-peer/1 (") {
+        Some((_, rest)) => rest.split(')').next()?.to_owned(),
+        None => {
+            let (_, rest) = text.split_once("; url=")?;
+            let url = rest.split(';').next()?;
+            url.replace("%3A", ":").replace("%2F", "/")
+        }
+    };
     urls.iter().position(|known| *known == url)
 }
 

@@ -131,7 +131,8 @@ fn is_believed(desk: &Desk, turn: &Turn<'_>, hlc: u64) -> bool {
 impl Op {
     pub(crate) fn begin_clock(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         self.begin_round(Stage::Clock);
-        if is_planted(Bug::SkipClockRound) {
+        // Unsafe, and no build of ours but one that is measured beside the others: see Cargo.toml.
+        if cfg!(feature = "one-phase") || is_planted(Bug::SkipClockRound) {
             return self.set_version(desk, turn);
         }
         desk.unclocked.push(self.id);

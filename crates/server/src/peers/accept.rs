@@ -11,7 +11,7 @@
 //! 3. Links are none of the clients' connections: they hold no permit and no place in their gate.
 //! 4. The age of a question is taken off the time it has left; one without time left is late.
 //!
-//! Not here: links that this node opens (`link.rs`).
+//! Not here: links that this node opens (`link.rs`), questions over plain HTTP (`hop.rs`).
 //! See: docs/peer.md.
 
 use super::agent::Agent;
@@ -33,51 +33,68 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use tokio::net::TcpStream;
 
+/// A hello that was read and judged, and what is said to it.
+#[derive(Debug)]
+pub(super) struct Met {
+    pub(super) member: MemberIndex,
+    pub(super) claim: Peer,
+    pub(super) lane: u16,
+    /// Both hellos, as they were and will be sent.
+    pub(super) asker: String,
+    pub(super) acceptor: String,
+}
+
+/// A node by itself has no peers.
+pub(super) fn no_peers() -> Refusal {
+    Refusal::new(
+        501,
+        "no-peers",
+        "this node runs by itself and talks to no peers",
+    )
+}
+
+/// What of a hello is missing or wrong.
+pub(super) fn unreadable(what: &str) -> Refusal {
+    let sentence = format!("Dendra-Peer cannot be read: {what} is missing or wrong");
+    Refusal::new(400, "peer-hello", sentence)
+}
+
+/// Reads and judges a peer's hello.
+pub(super) fn read_hello(agent: &Agent, head: &Head<'_>) -> Result<Met, Refusal> {
+    let Field::Once(line) = head.peer_hello else {
+        return Err(unreadable("the line itself"));
+    };
+    let theirs = Hello::parse(line).map_err(unreadable)?;
+    let asker = std::str::from_utf8(line).map_err(|_| unreadable("ASCII"))?;
+    let nonce = random().map_err(|error| {
+        tracing::error!(%error, "no randomness for a handshake");
+        Refusal::not_serving("no randomness from the system", limits::RETRY_AFTER_S)
+    })?;
+    let own = agent.cluster.hello(agent.lane, nonce);
+    let (member, claim) = agent.cluster.welcome(&own, &theirs)?;
+    Ok(Met {
+        member,
+        claim,
+        lane: theirs.lane,
+        asker: asker.to_owned(),
+        acceptor: own.to_string(),
+    })
+}
+
 /// A link whose `101` is formed.
 #[derive(Debug)]
-pub(crate) struct PendingLink {
-    member: MemberIndex,
-    claim: Peer,
-    lane: u16,
-    asker: String,
-    acceptor: String,
-}
+pub(crate) struct PendingLink(Met);
 
 impl Connection {
     /// Judges a peer's hello and forms the answer: the link, or the refusal.
     pub(crate) fn meet(&mut self, head: &Head<'_>) -> Result<PendingLink, Refusal> {
-        let Some(agent) = self.lane.agent() else {
-            return Err(Refusal::new(
-                501,
-                "no-peers",
-                "this node runs by itself and talks to no peers",
-            ));
-        };
-        let unreadable = |what: &str| {
-            let sentence = format!("Dendra-Peer cannot be read: {what} is missing or wrong");
-            Refusal::new(400, "peer-hello", sentence)
-        };
-        let Field::Once(line) = head.peer_hello else {
-            return Err(unreadable("the line itself"));
-        };
-        let theirs = Hello::parse(line).map_err(unreadable)?;
-        let asker = std::str::from_utf8(line).map_err(|_| unreadable("ASCII"))?;
-        let nonce = random().map_err(|error| {
-            tracing::error!(%error, "no randomness for a handshake");
-            Refusal::not_serving("no randomness from the system", limits::RETRY_AFTER_S)
-        })?;
-        let own = agent.cluster.hello(agent.lane, nonce);
-        let (member, claim) = agent.cluster.welcome(&own, &theirs)?;
-        let acceptor = own.to_string();
-        let proof = agent.cluster.prove(Role::Acceptor, asker, &acceptor);
-        peer::hello::accept(&mut self.out, &acceptor, &proof);
-        Ok(PendingLink {
-            member,
-            claim,
-            lane: theirs.lane,
-            asker: asker.to_owned(),
-            acceptor,
-        })
+        let agent = self.lane.agent().ok_or_else(no_peers)?;
+        let met = read_hello(&agent, head)?;
+        let proof = agent
+            .cluster
+            .prove(Role::Acceptor, &met.asker, &met.acceptor);
+        peer::hello::accept(&mut self.out, &met.acceptor, &proof);
+        Ok(PendingLink(met))
     }
 }
 
@@ -98,6 +115,7 @@ pub(crate) async fn serve(lane: Rc<Lane>, link: PendingLink, stream: TcpStream, 
     let Some(agent) = lane.agent() else {
         return;
     };
+    let PendingLink(link) = link;
     let conduit = Rc::new(Conduit::new(stream, &rest));
     let peer = agent.cluster.url(link.member).to_owned();
     let first = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, conduit.next_frame()).await;

@@ -12,7 +12,8 @@
 //! 1. The node is stepped in one place (`turn`), never inside of another step.
 //! 2. All frames of a turn to one link are one write.
 //! 3. A question for which there is no link, or no room, is answered here at once: `Busy`.
-//! 4. A link's number is never used again: an answer cannot go to a link that came later.
+//! 4. The number of a link, or of a request that asks, is never used again: an answer cannot go to
+//!    one that came later.
 //!
 //! Not here: what the events mean (crate `node`).
 //! See: docs/overload.md.
@@ -20,8 +21,10 @@
 use super::cluster::{Cluster, count};
 use super::conduit::Conduit;
 use super::operation::Finished;
+use super::pool::Pool;
 use crate::lane::{Lane, RoomPermit};
 use crate::limits;
+use crate::metrics::LaneMetrics;
 use crate::seat::{LocalBell, Seat};
 use dendra_base::peer::{Answer, Ask, Refused, Stamp};
 use dendra_node::step::{Asker, ClientTicket, Effect, Event, Now};
@@ -42,6 +45,77 @@ struct Client {
     _permit: RoomPermit,
 }
 
+/// The own link to a peer, by how it carries questions.
+#[derive(Clone)]
+pub(crate) enum Link {
+    /// One connection, frames both ways.
+    Frames(Rc<Conduit>),
+    /// A request for each question.
+    Http(Rc<Pool>),
+}
+
+impl Link {
+    /// Bytes that wait to leave.
+    fn waiting(&self) -> usize {
+        match self {
+            Link::Frames(conduit) => conduit.waiting(),
+            Link::Http(pool) => pool.waiting(),
+        }
+    }
+
+    fn close(&self) {
+        match self {
+            Link::Frames(conduit) => conduit.close(),
+            Link::Http(pool) => pool.end("it was closed here"),
+        }
+    }
+}
+
+/// A request of a peer that waits for the node's answer.
+struct Visitor {
+    seat: Rc<Seat>,
+    round: u32,
+    place: u32,
+}
+
+/// A visitor in the agent's list, however its request ends.
+pub(crate) struct Visit {
+    agent: Rc<Agent>,
+    number: u64,
+}
+
+impl Visit {
+    /// A place for the answer to the question of the request that waits in `seat`.
+    pub(crate) fn begin(agent: &Rc<Agent>, seat: &Rc<Seat>) -> Visit {
+        let number = agent.next_asker();
+        let visitor = Visitor {
+            seat: Rc::clone(seat),
+            round: seat.round(),
+            place: seat.expect_finished(),
+        };
+        agent.visitors.borrow_mut().insert(number, visitor);
+        Visit {
+            agent: Rc::clone(agent),
+            number,
+        }
+    }
+
+    /// How the node names it.
+    pub(crate) fn asker(&self, member: MemberIndex, id: u64) -> Asker {
+        Asker {
+            member,
+            link: self.number,
+            id,
+        }
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.agent.visitors.borrow_mut().remove(&self.number);
+    }
+}
+
 /// A link that a peer opened.
 struct Accepted {
     member: MemberIndex,
@@ -58,8 +132,9 @@ pub(crate) struct Agent {
     /// Rung when there are events.
     bell: LocalBell,
     /// Own links, by member.
-    links: RefCell<Vec<Option<Rc<Conduit>>>>,
+    links: RefCell<Vec<Option<Link>>>,
     askers: RefCell<HashMap<u64, Accepted>>,
+    visitors: RefCell<HashMap<u64, Visitor>>,
     askers_so_far: Cell<u64>,
     clients: RefCell<Slab<Client>>,
     dirty: RefCell<Vec<Rc<Conduit>>>,
@@ -89,6 +164,7 @@ impl Agent {
             bell: LocalBell::default(),
             links: RefCell::new(vec![None; members]),
             askers: RefCell::default(),
+            visitors: RefCell::default(),
             askers_so_far: Cell::new(0),
             clients: RefCell::default(),
             dirty: RefCell::default(),
@@ -132,8 +208,8 @@ impl Agent {
     // Links.
 
     /// The own link to `member` is up.
-    pub(crate) fn put_link(&self, member: MemberIndex, conduit: &Rc<Conduit>) {
-        self.links.borrow_mut()[member.at()] = Some(Rc::clone(conduit));
+    pub(crate) fn put_link(&self, member: MemberIndex, link: Link) {
+        self.links.borrow_mut()[member.at()] = Some(link);
         self.post(Event::Link {
             member,
             is_up: true,
@@ -142,8 +218,9 @@ impl Agent {
 
     /// The own link to `member` is lost.
     pub(crate) fn drop_link(&self, member: MemberIndex) {
-        if let Some(conduit) = self.links.borrow_mut()[member.at()].take() {
-            conduit.close();
+        let link = self.links.borrow_mut()[member.at()].take();
+        if let Some(link) = link {
+            link.close();
         }
         self.post(Event::Link {
             member,
@@ -153,8 +230,7 @@ impl Agent {
 
     /// A peer's loop `lane` opened a link: its number. Replaces the one it had.
     pub(crate) fn put_asker(&self, member: MemberIndex, lane: u16, conduit: &Rc<Conduit>) -> u64 {
-        let number = self.askers_so_far.get() + 1;
-        self.askers_so_far.set(number);
+        let number = self.next_asker();
         let mut askers = self.askers.borrow_mut();
         let is_same = |asker: &Accepted| (asker.member, asker.lane) == (member, lane);
         if let Some(before) = askers.values().find(|asker| is_same(asker)) {
@@ -172,6 +248,12 @@ impl Agent {
         number
     }
 
+    fn next_asker(&self) -> u64 {
+        let number = self.askers_so_far.get() + 1;
+        self.askers_so_far.set(number);
+        number
+    }
+
     /// A link that a peer opened has ended.
     pub(crate) fn drop_asker(&self, number: u64) {
         if let Some(asker) = self.askers.borrow_mut().remove(&number) {
@@ -180,17 +262,27 @@ impl Agent {
     }
 
     /// Looks after the own links: a quiet one is probed, a dead one closed.
-    pub(crate) fn sweep(&self) {
-        let links: Vec<Rc<Conduit>> = self.links.borrow().iter().flatten().cloned().collect();
-        for conduit in links {
-            match conduit.sweep() {
-                sweeps if sweeps > limits::LINK_SILENT_SWEEPS_MAX => conduit.close(),
-                sweeps if sweeps > limits::LINK_PROBE_SWEEPS => {
-                    let id = self.probes_so_far.get();
-                    self.probes_so_far.set(id + 1);
-                    self.send(&conduit, |out| peer::encode_probe(out, id));
+    pub(crate) fn sweep(&self, now_us: u64) {
+        let links: Vec<Link> = self.links.borrow().iter().flatten().cloned().collect();
+        for link in links {
+            let sweeps = match &link {
+                Link::Frames(conduit) => conduit.sweep(),
+                Link::Http(pool) => pool.sweep(now_us),
+            };
+            if sweeps > limits::LINK_SILENT_SWEEPS_MAX {
+                match &link {
+                    Link::Frames(conduit) => conduit.close(),
+                    Link::Http(pool) => pool.end("nothing came from it, although it was probed"),
                 }
-                _ => {}
+            } else if sweeps > limits::LINK_PROBE_SWEEPS {
+                let id = self.probes_so_far.get();
+                self.probes_so_far.set(id + 1);
+                match &link {
+                    Link::Frames(conduit) => {
+                        self.send(conduit, |out| peer::encode_probe(out, id));
+                    }
+                    Link::Http(pool) => pool.probe(id, now_us),
+                }
             }
         }
     }
@@ -218,6 +310,15 @@ impl Agent {
     /// Operations and scans of clients that the node works on.
     pub(crate) fn operations(&self) -> usize {
         self.clients.borrow().len()
+    }
+
+    /// How long the node's rounds took, and how it sees the other members: once per sweep.
+    pub(crate) fn show(&self, metrics: &LaneMetrics) {
+        let node = self.node.borrow();
+        metrics.rounds.set(node.rounds());
+        for member in self.others() {
+            metrics.peers.set(member, node.health(member));
+        }
     }
 
     // The turn.
@@ -278,7 +379,7 @@ impl Agent {
                     is_complete,
                 },
             ),
-            Effect::Reply { asker, answer } => self.reply(asker, &answer),
+            Effect::Reply { asker, answer } => self.reply(asker, answer),
             Effect::Ask {
                 member,
                 id,
@@ -293,28 +394,36 @@ impl Agent {
         }
     }
 
-    fn reply(&self, asker: Asker, answer: &Answer) {
+    fn reply(&self, asker: Asker, answer: Answer) {
         let askers = self.askers.borrow();
-        // A link that is gone has nobody behind it who waits.
+        // A link or a request that is gone has nobody behind it who waits.
         if let Some(accepted) = askers.get(&asker.link) {
             self.send(&accepted.conduit, |out| {
-                peer::encode_answer(out, asker.id, answer);
+                peer::encode_answer(out, asker.id, &answer);
             });
+            return;
+        }
+        let visitor = self.visitors.borrow_mut().remove(&asker.link);
+        if let Some(visitor) = visitor
+            && visitor.round == visitor.seat.round()
+        {
+            let reply = Finished::Reply(answer);
+            visitor.seat.put_finished(visitor.place, reply);
         }
     }
 
     fn ask(&self, now: Now, member: MemberIndex, id: u64, stamp: Stamp, ask: Ask) {
         let gauges = &self.cluster.peers[member.at()];
         let links = self.links.borrow();
-        let has_room = |conduit: &&Rc<Conduit>| {
+        let has_room = |link: &&Link| {
             // Small questions may still pass where values have no room any more.
             let room = match ask {
                 Ask::Write { .. } | Ask::Accept { .. } => limits::LINK_OUT_BYTES_MAX / 2,
                 _ => limits::LINK_OUT_BYTES_MAX,
             };
-            conduit.waiting() < room
+            link.waiting() < room
         };
-        let Some(conduit) = links[member.at()].as_ref().filter(has_room) else {
+        let Some(link) = links[member.at()].as_ref().filter(has_room) else {
             count(&gauges.refused);
             let answer = Answer::Refused(Refused::Busy);
             self.events
@@ -329,7 +438,10 @@ impl Agent {
             stamp,
             ask,
         };
-        self.send(conduit, |out| peer::encode_ask(out, &question));
+        match link {
+            Link::Frames(conduit) => self.send(conduit, |out| peer::encode_ask(out, &question)),
+            Link::Http(pool) => pool.ask(&question, now.mono_us),
+        }
     }
 }
 

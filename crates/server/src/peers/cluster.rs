@@ -13,7 +13,8 @@
 //! Not here: the order of the handshake (`link.rs`, `accept.rs`), its bytes (crate `wire`).
 //! See: docs/peer.md, section "Handshake".
 
-use crate::settings::ClusterSettings;
+use super::session::Sessions;
+use crate::settings::{ClusterSettings, PeerTransport};
 use dendra_base::{Key, Space};
 use dendra_engine::Engine;
 use dendra_engine::Lookup;
@@ -64,6 +65,10 @@ pub(crate) struct Cluster {
     boot: u64,
     origin: u32,
     pub(crate) hints: Arc<HintRoom>,
+    /// How the own questions travel.
+    pub(crate) transport: PeerTransport,
+    /// Of peers whose questions come over plain HTTP.
+    pub(crate) sessions: Sessions,
     /// Who the members were when they were met last, by member.
     known: Mutex<Vec<Option<Peer>>>,
 }
@@ -109,6 +114,11 @@ impl Cluster {
         starts: u64,
         wall_ms: u64,
     ) -> Result<Cluster, String> {
+        if cfg!(feature = "one-phase") {
+            tracing::error!(
+                "a test build: plain writes are not linearizable, and nothing is promised"
+            );
+        }
         let identity = engine.identity();
         let topology = Arc::new(settings.topology.clone());
         let known = topology
@@ -133,6 +143,8 @@ impl Cluster {
             boot: starts,
             origin: identity.origin,
             hints: Arc::new(HintRoom::new(HINT_BYTES_MAX_DEFAULT)),
+            transport: settings.transport,
+            sessions: Sessions::default(),
             known: Mutex::new(known),
             topology,
         })
@@ -157,6 +169,14 @@ impl Cluster {
             .enumerate()
             .filter(move |(index, _)| *index != me)
             .map(|(_, (member, gauges))| (member.url.as_str(), gauges))
+    }
+
+    /// The other members with their urls.
+    pub(crate) fn other_members(&self) -> impl Iterator<Item = (MemberIndex, &str)> {
+        (0..self.topology.len())
+            .map(MemberIndex)
+            .filter(|member| *member != self.me)
+            .map(|member| (member, self.url(member)))
     }
 
     /// What this member says about itself on a link of `lane`.

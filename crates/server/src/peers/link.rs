@@ -3,7 +3,7 @@
 //! ```text
 //! resolve, connect ─► request, hello ─► 101, hello, proof ─► Proof frame ─► up ─► answers …
 //!      ▲                     │ refused: the sentence goes to the log, once per sentence     │
-//!      └──── pause, 20 ms doubling to 1 s, with jitter ◄────────────────────────────── lost ┘
+//!      └──── pause, 20 ms doubling to 250 ms, with jitter ◄─────────────────────────── lost ┘
 //! ```
 //!
 //! Invariants
@@ -13,15 +13,17 @@
 //!    lost. Sweeps and not time, so that a node that was stopped itself does not blame the others.
 //! 3. Whoever waits while there is no link was refused, not queued.
 //!
-//! Not here: links that others opened (`accept.rs`).
+//! Not here: links that others opened (`accept.rs`), the link over plain HTTP while it is up (`pool.rs`).
 //! See: docs/peer.md.
 
-use super::agent::Agent;
-use super::cluster::{count, note_key, random};
+use super::agent::{Agent, Link};
+use super::cluster::{Cluster, count, note_key, random};
 use super::conduit::{Broken, Conduit};
+use super::pool::{self, Pool};
 use crate::lane::Lane;
 use crate::limits;
 use crate::seat::Seat;
+use crate::settings::PeerTransport;
 use dendra_base::{CellRef, Prng, Version};
 use dendra_engine::{Guard, Outcome};
 use dendra_node::MemberIndex;
@@ -43,14 +45,14 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
     let mut prng = Prng::named(lane.now_us() ^ u64::from(member.0), "link");
     let mut last_reason = String::new();
     loop {
-        let opened =
-            tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, open(&lane, &agent, member)).await;
+        let opening = open(&lane, &agent, member);
+        let opened = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, opening).await;
         let reason = match opened {
-            Ok(Ok(conduit)) => {
+            Ok(Ok(opened)) => {
                 pause = limits::LINK_PAUSE_MIN;
                 last_reason.clear();
                 tracing::info!(peer = agent.cluster.url(member), "the link to a peer is up");
-                let broken = answers(&lane, &agent, member, Rc::new(conduit)).await;
+                let broken = run(&lane, &agent, member, opened).await;
                 format!("the link was lost: {broken}")
             }
             Ok(Err(reason)) => reason,
@@ -70,16 +72,87 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
     }
 }
 
-async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Conduit, String> {
-    let cluster = &agent.cluster;
-    let url = cluster.url(member);
-    let host = url.trim_start_matches("http://").trim_end_matches('/');
-    let mut stream = TcpStream::connect(host)
-        .await
-        .map_err(|error| error.to_string())?;
+/// A link whose handshake is over.
+enum Opened {
+    Frames(Conduit),
+    Http(Pool, TcpStream),
+}
+
+async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Opened, String> {
+    match agent.cluster.transport {
+        PeerTransport::Frames => upgrade(lane, agent, member).await.map(Opened::Frames),
+        PeerTransport::Http => {
+            let (pool, first) = pool::open(lane, agent, member).await?;
+            Ok(Opened::Http(pool, first))
+        }
+    }
+}
+
+/// Serves a link to its end: why it ended.
+async fn run(lane: &Rc<Lane>, agent: &Rc<Agent>, member: MemberIndex, opened: Opened) -> String {
+    match opened {
+        Opened::Frames(conduit) => {
+            let conduit = Rc::new(conduit);
+            let _up = Up::new(agent, member, Link::Frames(Rc::clone(&conduit)));
+            answers(lane, agent, member, &conduit).await.to_string()
+        }
+        Opened::Http(pool, first) => {
+            let pool = Rc::new(pool);
+            let _up = Up::new(agent, member, Link::Http(Rc::clone(&pool)));
+            pool::run(lane, agent, member, &pool, first).await
+        }
+    }
+}
+
+/// Host and port of a member's url.
+pub(super) fn host_of(url: &str) -> &str {
+    url.trim_start_matches("http://").trim_end_matches('/')
+}
+
+/// A connection to a member.
+pub(super) async fn connect(host: &str) -> Result<TcpStream, String> {
+    let stream = TcpStream::connect(host).await;
+    let stream = stream.map_err(|error| error.to_string())?;
     stream
         .set_nodelay(true)
         .map_err(|error| error.to_string())?;
+    Ok(stream)
+}
+
+/// Is the hello `line`, with its proof, that of the member which is meant? Then what it says about
+/// itself, and our proof.
+pub(super) fn recognise(
+    cluster: &Cluster,
+    member: MemberIndex,
+    own: &Hello,
+    own_line: &str,
+    line: &str,
+    proof: Option<Proof>,
+) -> Result<(Peer, Proof), String> {
+    let url = cluster.url(member);
+    let theirs = Hello::parse(line.as_bytes())
+        .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
+    let (met, claim) = cluster
+        .welcome(own, &theirs)
+        .map_err(|refusal| refusal.to_string())?;
+    if met != member {
+        return Err(format!("{} answers at {url}", theirs.url));
+    }
+    let is_proven =
+        proof.is_some_and(|proof| cluster.check(&proof, Role::Acceptor, own_line, line));
+    if !is_proven {
+        return Err(format!(
+            "cluster-secret: {url} does not know the secret that {} knows",
+            own.url
+        ));
+    }
+    Ok((claim, cluster.prove(Role::Asker, own_line, line)))
+}
+
+async fn upgrade(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Conduit, String> {
+    let cluster = &agent.cluster;
+    let host = host_of(cluster.url(member));
+    let mut stream = connect(host).await?;
     let nonce = random().map_err(|error| format!("no randomness: {error}"))?;
     let own = cluster.hello(agent.lane, nonce);
     let own_line = own.to_string();
@@ -114,25 +187,9 @@ async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Conduit
             return Err(format!("it answered {}: {sentence}", answer.status));
         }
         let line = answer.peer_hello.ok_or("its answer has no hello")?;
-        let theirs = Hello::parse(line)
-            .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
-        let (met, claim) = cluster
-            .welcome(&own, &theirs)
-            .map_err(|refusal| refusal.to_string())?;
-        if met != member {
-            return Err(format!("{} answers at {url}", theirs.url));
-        }
         let line = std::str::from_utf8(line).map_err(|_| "its hello is not ASCII")?;
         let proof = answer.peer_proof.and_then(Proof::from_hex);
-        let is_proven =
-            proof.is_some_and(|proof| cluster.check(&proof, Role::Acceptor, &own_line, line));
-        if !is_proven {
-            return Err(format!(
-                "cluster-secret: {url} does not know the secret that {} knows",
-                own.url
-            ));
-        }
-        let proof = cluster.prove(Role::Asker, &own_line, line);
+        let (claim, proof) = recognise(cluster, member, &own, &own_line, line, proof)?;
         learn(lane, agent, member, claim).await?;
         let conduit = Conduit::new(stream, &head[answer.consumed..]);
         conduit.put(|out| peer::encode_proof(out, &proof));
@@ -168,8 +225,8 @@ pub(super) async fn learn(
     lane.push_write(&seat, key.as_stored(), &cell, Guard::None)
         .map_err(|_| "the log has no room for a note about it".to_owned())?;
     // The handshake has a deadline of its own.
-    let waited = seat.outcomes().await;
-    match (waited, seat.outcome(0)) {
+    let waited = seat.all_outcomes().await;
+    match (waited, seat.take_outcome(0)) {
         (Ok(()), Some(Outcome::Applied { .. })) => {
             cluster.remember(member, news);
             Ok(())
@@ -184,6 +241,15 @@ struct Up<'a> {
     member: MemberIndex,
 }
 
+impl<'a> Up<'a> {
+    fn new(agent: &'a Agent, member: MemberIndex, link: Link) -> Up<'a> {
+        let gauges = &agent.cluster.peers[member.at()];
+        gauges.links.fetch_add(1, Ordering::Relaxed);
+        agent.put_link(member, link);
+        Up { agent, member }
+    }
+}
+
 impl Drop for Up<'_> {
     fn drop(&mut self) {
         let gauges = &self.agent.cluster.peers[self.member.at()];
@@ -193,11 +259,8 @@ impl Drop for Up<'_> {
     }
 }
 
-async fn answers(lane: &Lane, agent: &Agent, member: MemberIndex, conduit: Rc<Conduit>) -> Broken {
+async fn answers(lane: &Lane, agent: &Agent, member: MemberIndex, conduit: &Conduit) -> Broken {
     let gauges = &agent.cluster.peers[member.at()];
-    gauges.links.fetch_add(1, Ordering::Relaxed);
-    agent.put_link(member, &conduit);
-    let _up = Up { agent, member };
     poll_fn(|cx| {
         conduit
             .poll(cx, |frame| match peer::decode(&frame)? {

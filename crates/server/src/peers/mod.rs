@@ -1,11 +1,13 @@
 //! The server's use of the node: what a member of a cluster is to its event loops, and its links.
 //!
 //! ```text
-//! client's request ─► operation.rs ─► Begin ─┐             ┌─► Outcome ─► the connection's seat
-//! accepted link    ─► accept.rs    ─► Asked ─┤  agent.rs   ├─► Reply   ─► conduit of that link
-//! link to a peer   ─► link.rs   ─► Answered ─┼─► Node ─────┼─► Ask     ─► conduit of the own link
-//! store, log       ─► lane.rs  ─► Read, Wrote┘   per loop  └─► Read, Write, Page, Cover ─► store.rs
+//! client's request  ─► operation.rs ─► Begin ─┐             ┌─► Outcome ─► the connection's seat
+//! accepted link     ─► accept.rs    ─► Asked ─┤  agent.rs   ├─► Reply   ─► conduit of that link, seat
+//! request of a peer ─► hop.rs       ─► Asked ─┼─► Node ─────┤
+//! link to a peer    ─► link.rs   ─► Answered ─┤   per loop  ├─► Ask     ─► conduit or pool of the own link
+//! store, log        ─► lane.rs  ─► Read, Wrote┘             └─► Read, Write, Page, Cover ─► store.rs
 //! conduit.rs   frames out, one write a turn            cluster.rs   what all loops share
+//! pool.rs, carrier.rs   the same over plain HTTP       session.rs   who asks over plain HTTP
 //! scan.rs      scans over the whole cluster            limits of all this: `limits.rs` of the crate
 //! ```
 //!
@@ -20,16 +22,21 @@
 
 mod accept;
 mod agent;
+mod carrier;
 mod cluster;
 mod conduit;
+mod hop;
 mod link;
 mod operation;
+mod pool;
 mod scan;
+mod session;
 mod store;
 
 pub(crate) use accept::{PendingLink, serve};
 pub(crate) use agent::{Agent, run};
 pub(crate) use cluster::{Cluster, PeerGauges, random};
+pub(crate) use hop::PendingAsk;
 pub(crate) use link::keep;
 pub(crate) use operation::{Finished, PendingOperation, check_condition};
 pub(crate) use store::{Page, Paged, answered, cover, wrote};

@@ -17,11 +17,11 @@ use crate::connection::{Connection, End};
 use crate::limits;
 use crate::metrics::{Op, Refused};
 use crate::requests::answer_read;
-use crate::seat::Due;
+use crate::stages::{Stage, Watch};
 use crate::status::{self, Terms};
 use bytes::Bytes;
 use dendra_base::Cell;
-use dendra_base::peer::{Condition, Operation, Range};
+use dendra_base::peer::{Answer, Condition, Operation, Range};
 use dendra_node::step::Event;
 use dendra_node::{Known, Outcome, Quorum};
 use dendra_wire::Refusal;
@@ -49,6 +49,8 @@ pub(crate) enum Finished {
         /// Did enough members answer?
         is_complete: bool,
     },
+    /// The answer to a peer that asked over plain HTTP.
+    Reply(Answer),
 }
 
 /// An operation whose outcome is not there yet.
@@ -60,6 +62,7 @@ pub(crate) struct PendingOperation {
     key: Bytes,
     began_ns: u64,
     deadline_us: u64,
+    watch: Watch,
 }
 
 /// A condition is judged by a majority of all copies, or not at all.
@@ -90,6 +93,7 @@ impl Connection {
         terms: Terms,
         stored_key: &[u8],
         operation: Operation,
+        watch: Watch,
     ) -> Result<(), Refused> {
         let agent = self
             .lane
@@ -121,6 +125,7 @@ impl Connection {
             key,
             began_ns: self.lane.now_ns(),
             deadline_us,
+            watch,
         });
         Ok(())
     }
@@ -140,9 +145,12 @@ impl Connection {
             seat,
             out,
             operations,
+            unsent,
             ..
         } = self;
-        for (place, waiting) in operations.drain(..).enumerate() {
+        let stages = &lane.metrics().stages;
+        for (place, mut waiting) in operations.drain(..).enumerate() {
+            waiting.watch.lap(stages, waiting.op, Stage::ReplicaWait);
             let status = match seat.take_finished(place) {
                 Some(Finished::Operation {
                     outcome,
@@ -153,7 +161,7 @@ impl Connection {
                     terms.receipt.acks = acks;
                     answer(lane, out, &waiting, &terms, &outcome, cell.as_ref())
                 }
-                Some(Finished::Page { .. }) | None => {
+                Some(Finished::Page { .. } | Finished::Reply(_)) | None => {
                     let known = match waiting.op {
                         Op::Get => Known::NotApplied,
                         _ => Known::Unknown,
@@ -162,13 +170,12 @@ impl Connection {
                     status::write(out, &waiting.terms, &outcome, b"")
                 }
             };
+            waiting.watch.lap(stages, waiting.op, Stage::Form);
+            unsent.add(waiting.op, waiting.watch);
             let took_ns = now_ns.saturating_sub(waiting.began_ns);
             lane.metrics().note(waiting.op, status, took_ns);
         }
-        seat.next_round();
-        if waited == Err(Due::Poisoned) {
-            self.is_closing = true;
-        }
+        self.end_wait(waited);
         Ok(())
     }
 }

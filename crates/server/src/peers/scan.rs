@@ -178,7 +178,7 @@ impl Connection {
                 rest,
                 is_complete,
             },
-            Some(Finished::Operation { .. }) | None => Page {
+            Some(Finished::Operation { .. } | Finished::Reply(_)) | None => Page {
                 records: Vec::new(),
                 rest: Some(range),
                 is_complete: false,

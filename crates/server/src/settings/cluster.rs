@@ -22,13 +22,13 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// How members carry their messages to each other.
+/// How a member carries its questions to the others. It answers both kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PeerTransport {
     /// Binary frames over a connection that was upgraded.
     #[default]
     Frames,
-    /// Plain HTTP requests, for comparison: a node that is told so does not start yet.
+    /// A plain HTTP request for each question, for networks that pass nothing else.
     Http,
 }
 
@@ -41,7 +41,7 @@ pub struct ClusterSettings {
     pub me: MemberIndex,
     /// What members prove to each other that they know; `None` = anybody may say that it is one.
     pub secret: Option<Secret>,
-    /// How they talk.
+    /// How this one asks.
     pub transport: PeerTransport,
 }
 

@@ -64,6 +64,8 @@ pub enum Method {
     Put,
     /// DELETE
     Delete,
+    /// POST
+    Post,
     /// Any other token: 405 wherever it goes.
     Other,
 }
@@ -154,8 +156,10 @@ pub struct Head<'a> {
     pub has_content_range: bool,
     /// `Upgrade: dendra-peer/1` together with `Connection: upgrade`. Other upgrades are ignored.
     pub wants_peer_upgrade: bool,
-    /// `Dendra-Peer`: the hello of whoever wants to upgrade.
+    /// `Dendra-Peer`: the hello of a member.
     pub peer_hello: Field<'a>,
+    /// `Dendra-Peer-Proof`: the token of a peer that asks over plain HTTP.
+    pub peer_proof: Field<'a>,
 }
 
 impl Head<'_> {
@@ -285,6 +289,7 @@ fn read_head<'a>(
             Some("HEAD") => Method::Head,
             Some("PUT") => Method::Put,
             Some("DELETE") => Method::Delete,
+            Some("POST") => Method::Post,
             _ => Method::Other,
         },
         path,
@@ -306,6 +311,7 @@ fn read_head<'a>(
         has_content_range: fields.has_content_range,
         wants_peer_upgrade: fields.names_peer_protocol && fields.says_upgrade && !is_http_1_0,
         peer_hello: fields.peer_hello,
+        peer_proof: fields.peer_proof,
     })
 }
 
@@ -396,6 +402,7 @@ struct Fields<'a> {
     if_none_match: Field<'a>,
     timeout_ms: Field<'a>,
     peer_hello: Field<'a>,
+    peer_proof: Field<'a>,
     accepted: Accepted,
     expect: Expect,
     says_close: bool,
@@ -416,6 +423,7 @@ impl Default for Fields<'_> {
             if_none_match: Field::Absent,
             timeout_ms: Field::Absent,
             peer_hello: Field::Absent,
+            peer_proof: Field::Absent,
             accepted: Accepted::default(),
             expect: Expect::Nothing,
             says_close: false,
@@ -452,6 +460,7 @@ impl<'a> Fields<'a> {
             }
             17 if is("transfer-encoding") => self.transfer_encoding.note(value),
             17 if is("dendra-timeout-ms") => self.timeout_ms.note(value),
+            17 if is("dendra-peer-proof") => self.peer_proof.note(value),
             _ => {}
         }
     }

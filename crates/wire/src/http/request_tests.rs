@@ -57,7 +57,7 @@ fn methods_are_case_sensitive_tokens() {
         ("HEAD", Method::Head),
         ("PUT", Method::Put),
         ("DELETE", Method::Delete),
-        ("POST", Method::Other),
+        ("POST", Method::Post),
         ("get", Method::Other),
         ("PATCH", Method::Other),
         ("GETX", Method::Other),

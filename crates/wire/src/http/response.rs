@@ -159,6 +159,20 @@ pub fn condition_failed(out: &mut Vec<u8>, style: Style, current: Option<Version
     finish_with(out, style, body);
 }
 
+/// 200 to a peer that asks over plain HTTP: one frame.
+pub(crate) fn frame(out: &mut Vec<u8>, style: Style, frame: &[u8]) {
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n");
+    finish_with(out, style, frame);
+}
+
+/// 200 to a peer's hello: the own hello and the own proof.
+pub(crate) fn hello(out: &mut Vec<u8>, style: Style, hello: &str, proof: &str) {
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    text_line(out, b"Dendra-Peer: ", hello.as_bytes());
+    text_line(out, b"Dendra-Peer-Proof: ", proof.as_bytes());
+    finish(out, style, 0);
+}
+
 /// Any refusal: `code: sentence`.
 pub fn refusal(out: &mut Vec<u8>, style: Style, refusal: &Refusal) {
     let style = if refusal.close {
@@ -250,9 +264,11 @@ fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
         400 => "Bad Request",
+        403 => "Forbidden",
         405 => "Method Not Allowed",
         406 => "Not Acceptable",
         408 => "Request Timeout",
+        409 => "Conflict",
         413 => "Content Too Large",
         414 => "URI Too Long",
         415 => "Unsupported Media Type",

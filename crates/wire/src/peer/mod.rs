@@ -8,7 +8,7 @@
 //!   ◄──────────────────────────────────────────── | Answer | Answer | …
 //! frame.rs   lengths, checksums, ids            hello.rs   who speaks, and may they
 //! body.rs    questions and answers              proof.rs   the secret of the cluster
-//! age.rs     how long a frame was on its way
+//! age.rs     how long a frame was on its way   hop.rs     the same as plain HTTP
 //! ```
 //!
 //! Invariants
@@ -25,6 +25,7 @@ pub mod age;
 mod body;
 pub mod frame;
 pub mod hello;
+pub mod hop;
 pub mod proof;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,8 @@
 //! /v0/entities    GET                     start, end, prefix, limit, reverse, keys-only, scope
 //! /v0/status      GET, HEAD               none
 //! /v0/peer        GET with Upgrade: dendra-peer/1
+//! /v0/peer/hello  POST without a body     none
+//! /v0/peer/ask    POST with one frame     none
 //! anything else   400
 //! ```
 //!
@@ -97,6 +99,10 @@ pub enum Route {
     Status,
     /// A peer that wants to speak frames.
     Peer,
+    /// A peer that wants to ask over plain HTTP.
+    PeerHello,
+    /// A question of such a peer.
+    PeerAsk,
 }
 
 /// What to do with one key.
@@ -146,6 +152,18 @@ pub fn route(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<R
             parameters::<0>(head.query, &[])?;
             Ok(Route::Peer)
         }
+        b"/v0/peer/hello" => {
+            allow(head, &[Method::Post], "POST")?;
+            check_message(head)?;
+            parameters::<0>(head.query, &[])?;
+            Ok(Route::PeerHello)
+        }
+        b"/v0/peer/ask" => {
+            allow(head, &[Method::Post], "POST")?;
+            check_coding(head)?;
+            parameters::<0>(head.query, &[])?;
+            Ok(Route::PeerAsk)
+        }
         path => Err(Refusal::bad(
             "unknown-path",
             format!(
@@ -166,6 +184,15 @@ fn allow(head: &Head<'_>, methods: &[Method], names: &'static str) -> Result<(),
 
 /// What must hold of every message, whatever it asks for.
 fn check_message(head: &Head<'_>) -> Result<(), Refusal> {
+    check_coding(head)?;
+    if head.method != Method::Put && head.body != Body::None {
+        return Err(Refusal::bad("unexpected-body", "only PUT has a body here"));
+    }
+    Ok(())
+}
+
+/// What must hold of every body.
+fn check_coding(head: &Head<'_>) -> Result<(), Refusal> {
     if head.expect == Expect::Unknown {
         return Err(Refusal::new(
             417,
@@ -180,9 +207,6 @@ fn check_message(head: &Head<'_>) -> Result<(), Refusal> {
             "Content-Encoding must be identity: values are stored as they come",
         ));
     }
-    if head.method != Method::Put && head.body != Body::None {
-        return Err(Refusal::bad("unexpected-body", "only PUT has a body here"));
-    }
     Ok(())
 }
 
@@ -194,7 +218,9 @@ fn entity(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<Enti
         Method::Head => EntityOp::Head,
         Method::Put => EntityOp::Put,
         Method::Delete => EntityOp::Delete,
-        Method::Other => return Err(Refusal::method_not_allowed("GET, HEAD, PUT, DELETE")),
+        Method::Post | Method::Other => {
+            return Err(Refusal::method_not_allowed("GET, HEAD, PUT, DELETE"));
+        }
     };
     check_message(head)?;
     let [id, ack, from, replicas, ttl] = parameters(head.query, &ENTITY_PARAMETERS)?;

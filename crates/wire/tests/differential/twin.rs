@@ -211,6 +211,7 @@ fn method_name(head: &[u8], method: Method) -> String {
         "HEAD" => Method::Head,
         "PUT" => Method::Put,
         "DELETE" => Method::Delete,
+        "POST" => Method::Post,
         _ => Method::Other,
     };
     assert_eq!(method, known, "{name}");

@@ -1,0 +1,168 @@
+//! One connection to a peer over plain HTTP: a request out, its response in.
+//!
+//! ```text
+//! out ─► request ─► … ─► response: interim ones skipped, body by length or in chunks ─► Response
+//! ```
+//!
+//! Invariants
+//! 1. A response whose end is not certain is an error: its connection is of no use any more.
+//! 2. Room for a body grows with its bytes, not with its announced length, and no body is longer than
+//!    a frame.
+//!
+//! Not here: which question goes over which connection (`pool.rs`).
+//! See: docs/peer.md, section "Over plain HTTP"; RFC 9112.
+
+use crate::limits;
+use bytes::{Buf, Bytes, BytesMut};
+use dendra_wire::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
+use dendra_wire::http::{ChunkDecoder, Step};
+use dendra_wire::limits::{HEAD_BYTES_MAX, PEER_FRAME_BYTES_MAX};
+use dendra_wire::peer::Proof;
+use dendra_wire::peer::hop::AskHead;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A response of the other side.
+pub(super) struct Response {
+    pub(super) status: u16,
+    /// Is the connection of further use?
+    pub(super) keeps_alive: bool,
+    pub(super) hello: Option<String>,
+    pub(super) proof: Option<Proof>,
+    pub(super) body: Bytes,
+}
+
+impl Response {
+    /// For a sentence: the status, and what the body says.
+    pub(super) fn words(&self) -> String {
+        let said = &self.body[..self.body.len().min(1024)];
+        let said = String::from_utf8_lossy(said);
+        format!("it answered {}: {}", self.status, said.trim())
+    }
+}
+
+/// A connection, and what was read from it and not yet understood.
+pub(super) struct Carrier {
+    pub(super) stream: TcpStream,
+    input: BytesMut,
+    /// The next request.
+    pub(super) out: Vec<u8>,
+    /// Did anything come since the last request was begun?
+    pub(super) has_begun: bool,
+}
+
+impl Carrier {
+    /// Over a connected socket.
+    pub(super) fn new(stream: TcpStream) -> Carrier {
+        Carrier {
+            stream,
+            input: BytesMut::new(),
+            out: Vec::new(),
+            has_begun: false,
+        }
+    }
+
+    /// Sends what is in `out` and reads the response to it.
+    pub(super) async fn exchange(&mut self) -> Result<Response, String> {
+        self.has_begun = false;
+        let sent = self.stream.write_all(&self.out).await;
+        if self.out.capacity() > 4 * limits::LINK_READ_BYTES {
+            self.out = Vec::new();
+        }
+        self.out.clear();
+        sent.map_err(|error| error.to_string())?;
+        self.response().await
+    }
+
+    /// Sends one frame.
+    pub(super) async fn carry(&mut self, head: &AskHead, frame: &[u8]) -> Result<Response, String> {
+        head.put(&mut self.out, frame.len());
+        self.out.extend_from_slice(frame);
+        self.exchange().await
+    }
+
+    /// Is there nothing behind the last response?
+    pub(super) fn is_clean(&self) -> bool {
+        self.input.is_empty()
+    }
+
+    /// Room for what arrives grows with its bytes, not with its announced length.
+    async fn more(&mut self) -> Result<(), String> {
+        let room = self.input.len().max(limits::LINK_READ_BYTES / 4);
+        if self.input.capacity() - self.input.len() < limits::LINK_READ_BYTES / 16 {
+            self.input.reserve(room);
+        }
+        match self.stream.read_buf(&mut self.input).await {
+            Ok(0) => Err("the other side closed it".to_owned()),
+            Ok(_) => {
+                self.has_begun = true;
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    async fn response(&mut self) -> Result<Response, String> {
+        let (mut response, framing) = loop {
+            let (consumed, head) = match parse_answer(&self.input, Asked::WithBody) {
+                ParsedAnswer::Incomplete if self.input.len() < HEAD_BYTES_MAX => {
+                    self.more().await?;
+                    continue;
+                }
+                ParsedAnswer::Incomplete => return Err("its answer has no end".to_owned()),
+                ParsedAnswer::Bad(sentence) => return Err(sentence.to_owned()),
+                // An interim answer: the one that counts follows.
+                ParsedAnswer::Head(answer) if answer.status < 200 => (answer.consumed, None),
+                ParsedAnswer::Head(answer) => {
+                    let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
+                    let response = Response {
+                        status: answer.status,
+                        keeps_alive: answer.keep_alive,
+                        hello: answer.peer_hello.map(text),
+                        proof: answer.peer_proof.and_then(Proof::from_hex),
+                        body: Bytes::new(),
+                    };
+                    (answer.consumed, Some((response, answer.body)))
+                }
+            };
+            self.input.advance(consumed);
+            if let Some(head) = head {
+                break head;
+            }
+        };
+        response.body = match framing {
+            AnswerBody::None => Bytes::new(),
+            AnswerBody::Length(length) if length > PEER_FRAME_BYTES_MAX as u64 => {
+                return Err(format!("its answer has {length} bytes"));
+            }
+            AnswerBody::Length(length) => {
+                while (self.input.len() as u64) < length {
+                    self.more().await?;
+                }
+                self.input.split_to(length as usize).freeze()
+            }
+            AnswerBody::Chunked => {
+                let mut decoder = ChunkDecoder::new(PEER_FRAME_BYTES_MAX as u64);
+                let mut body = BytesMut::new();
+                loop {
+                    match decoder.decode(&self.input).map_err(|bad| bad.to_string())? {
+                        Step::More { consumed } => {
+                            self.input.advance(consumed);
+                            self.more().await?;
+                        }
+                        Step::Data { start, end } => {
+                            body.extend_from_slice(&self.input[start..end]);
+                            self.input.advance(end);
+                        }
+                        Step::End { consumed } => {
+                            self.input.advance(consumed);
+                            break body.freeze();
+                        }
+                    }
+                }
+            }
+            AnswerBody::UntilClose => return Err("its answer has no length".to_owned()),
+        };
+        Ok(response)
+    }
+}

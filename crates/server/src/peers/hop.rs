@@ -1,0 +1,281 @@
+//! Questions of peers that come as plain HTTP requests, one each.
+//!
+//! ```text
+//! POST /v0/peer/hello ─► judged ─► 200, own hello, own proof; the session waits for its token
+//! POST /v0/peer/ask   ─► token ─► body ─► one frame ─► agent … ─► 200, one frame
+//!                          │ unknown: 403, shake hands again      │ no frame: 400
+//! ```
+//!
+//! Invariants
+//! 1. No body is read before its token is known: a stranger costs the head of a request.
+//! 2. No question is looked at before what its peer says about itself is durable here.
+//! 3. A peer's connection is one among the clients': it has a place in their gate, and its bodies
+//!    have room in the gate of bytes.
+//! 4. The age of a question is taken off the time it has left; one without time left is late.
+//!
+//! Not here: questions that come as frames of a link (`accept.rs`), asking (`pool.rs`).
+//! See: docs/peer.md, section "Over plain HTTP".
+
+use super::agent::{Agent, Visit};
+use super::cluster::count;
+use super::link::learn;
+use super::session::Session;
+use super::{Finished, accept};
+use crate::body::{BodyReader, Inflow};
+use crate::connection::{Connection, End};
+use crate::limits;
+use crate::metrics::{Op, Refused};
+use crate::seat::Due;
+use crate::status;
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Refused as RefusedBy};
+use dendra_node::step::Event;
+use dendra_wire::Refusal;
+use dendra_wire::http::response::{self, Style};
+use dendra_wire::http::{Body, Field, Head};
+use dendra_wire::limits::PEER_FRAME_BYTES_MAX;
+use dendra_wire::peer::{self, Malformed, Message, Proof, Question, Role, hop};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A question of a peer whose token is known.
+pub(crate) struct PendingAsk {
+    session: Arc<Session>,
+    style: Style,
+    frame: Frame,
+}
+
+enum Frame {
+    Whole(Bytes),
+    Arriving {
+        body: Inflow,
+        expects_continue: bool,
+    },
+}
+
+impl Connection {
+    /// Answers a hello: the asker's token is known from here on.
+    pub(crate) fn greet(&mut self, head: &Head<'_>, style: Style) -> Result<(), Refusal> {
+        let agent = self.lane.agent().ok_or_else(accept::no_peers)?;
+        let met = accept::read_hello(&agent, head)?;
+        if usize::from(met.lane) >= limits::LOOPS_MAX {
+            return Err(accept::unreadable("lane"));
+        }
+        let token = agent.cluster.prove(Role::Asker, &met.asker, &met.acceptor);
+        let proof = agent
+            .cluster
+            .prove(Role::Acceptor, &met.asker, &met.acceptor);
+        let session = Session::new(met.member, met.claim, met.lane);
+        agent.cluster.sessions.greet(&token, session);
+        hop::hello_answer(&mut self.out, style, &met.acceptor, &proof);
+        self.lane.finish(Op::Other, 200);
+        Ok(())
+    }
+
+    /// Looks at the token of a question and at the length of its frame; `rest` stands behind the
+    /// head. Gives how much of it was taken.
+    pub(crate) fn hear(
+        &mut self,
+        head: &Head<'_>,
+        rest: &[u8],
+        style: Style,
+    ) -> Result<(usize, PendingAsk), Refusal> {
+        let agent = self.lane.agent().ok_or_else(accept::no_peers)?;
+        let token = match head.peer_proof {
+            Field::Once(text) => Proof::from_hex(text),
+            Field::Absent | Field::Repeated => None,
+        };
+        let session = token.and_then(|token| agent.cluster.sessions.find(&token));
+        let session = session.ok_or_else(|| {
+            let us = agent.cluster.url(agent.cluster.me);
+            let sentence =
+                format!("{us} knows no peer with this Dendra-Peer-Proof: shake hands again");
+            Refusal::new(403, "peer-token", sentence)
+        })?;
+        let arriving = |body| Frame::Arriving {
+            body,
+            expects_continue: head.expects_continue(),
+        };
+        let (taken, frame) = match head.body {
+            Body::None => return Err(malformed(Malformed::Length(0))),
+            Body::Length(length) if length > PEER_FRAME_BYTES_MAX as u64 => {
+                return Err(too_long());
+            }
+            Body::Length(length) if length <= rest.len() as u64 => {
+                let frame = &rest[..length as usize];
+                (frame.len(), Frame::Whole(Bytes::copy_from_slice(frame)))
+            }
+            Body::Length(length) => {
+                let room = match length as usize {
+                    0..=limits::UNCOUNTED_BYTES_MAX => Vec::new(),
+                    bytes => vec![self.lane.hold_bytes(bytes).ok_or_else(|| {
+                        self.lane.metrics().refuse(Refused::Bytes);
+                        status::refused(Refused::Bytes)
+                    })?],
+                };
+                let reader = BodyReader::of_length(length);
+                (0, arriving(Inflow::new(reader, room)))
+            }
+            Body::Chunked => {
+                let reader = BodyReader::chunked(PEER_FRAME_BYTES_MAX as u64);
+                (0, arriving(Inflow::new(reader, Vec::new())))
+            }
+        };
+        let pending = PendingAsk {
+            session,
+            style,
+            frame,
+        };
+        Ok((taken, pending))
+    }
+
+    /// Answers a question of a peer.
+    pub(crate) async fn answer_peer(&mut self, pending: PendingAsk) -> Result<(), End> {
+        let PendingAsk {
+            session,
+            style,
+            frame,
+        } = pending;
+        self.is_closing |= style.connection == dendra_wire::http::Connection::Close;
+        let mut room = Vec::new();
+        let frame = match frame {
+            Frame::Whole(frame) => {
+                self.flush().await?;
+                frame
+            }
+            Frame::Arriving {
+                mut body,
+                expects_continue,
+            } => {
+                if expects_continue && self.input.len() == 0 {
+                    response::proceed(&mut self.out);
+                }
+                self.flush().await?;
+                match self.collect(&mut body).await {
+                    Ok(frame) => {
+                        room = std::mem::take(&mut body.room);
+                        Bytes::from(frame)
+                    }
+                    Err(Ok(refusal)) => {
+                        self.refuse_and_close(&refusal);
+                        return Ok(());
+                    }
+                    Err(Err(end)) => return Err(end),
+                }
+            }
+        };
+        let _held = self.hold_input();
+        let _room = room;
+        let agent = self.lane.agent().expect("it was looked for in `hear`");
+        let answered = match self.learn_about(&agent, &session).await {
+            Ok(()) => self.answer_frame(&agent, &session, &frame).await,
+            Err(refusal) => Err(refusal),
+        };
+        self.lane.refresh();
+        match answered {
+            Ok(frame) => hop::answer(&mut self.out, style, &frame),
+            Err(refusal) => {
+                self.is_closing |= refusal.close;
+                let status = status::write_refusal(&mut self.out, style, &refusal);
+                self.lane.finish(Op::Other, status);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the peer says about itself is durable behind this.
+    async fn learn_about(&self, agent: &Agent, session: &Session) -> Result<(), Refusal> {
+        if session.is_learnt() {
+            return Ok(());
+        }
+        let learning = learn(&self.lane, agent, session.member, session.claim);
+        let learnt = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, learning).await;
+        match learnt {
+            Ok(Ok(())) => {
+                session.set_learnt();
+                Ok(())
+            }
+            Ok(Err(sentence)) => {
+                let peer = agent.cluster.url(session.member);
+                tracing::warn!(peer, sentence, "a peer is not let in");
+                Err(Refusal::new(403, "peer-token", sentence))
+            }
+            Err(_) => Err(Refusal::not_serving(
+                "the log is too slow",
+                limits::RETRY_AFTER_S,
+            )),
+        }
+    }
+
+    async fn answer_frame(
+        &self,
+        agent: &Rc<Agent>,
+        session: &Session,
+        frame: &Bytes,
+    ) -> Result<Vec<u8>, Refusal> {
+        let mut out = Vec::new();
+        let question = match peer::decode(frame).map_err(malformed)? {
+            Message::Ask(question) => question,
+            Message::Probe { id } => {
+                peer::encode_alive(&mut out, id);
+                return Ok(out);
+            }
+            Message::Answer { .. }
+            | Message::Proof(_)
+            | Message::Alive { .. }
+            | Message::Farewell(_) => {
+                return Err(malformed(Malformed::Body("no question")));
+            }
+        };
+        let Question {
+            id,
+            sent_ms,
+            mut stamp,
+            ask,
+        } = question;
+        let age_ms = session.age_ms(sent_ms, self.lane.now_us() / 1_000);
+        stamp.left_ms = stamp.left_ms.saturating_sub(age_ms);
+        if stamp.left_ms == 0 {
+            count(&agent.cluster.peers[session.member.at()].late);
+            peer::encode_answer(&mut out, id, &Answer::Refused(RefusedBy::Late));
+            return Ok(out);
+        }
+        let left_us = u64::from(stamp.left_ms) * 1_000 + limits::OUTCOME_GRACE.as_micros() as u64;
+        let visit = Visit::begin(agent, &self.seat);
+        let asker = visit.asker(session.member, id);
+        agent.post(Event::Asked { asker, stamp, ask });
+        self.seat.arm(self.lane.now_us() + left_us);
+        let waited = self.seat.all_finished().await;
+        let finished = self.seat.take_finished(0);
+        self.seat.next_round();
+        drop(visit);
+        match (finished, waited) {
+            (Some(Finished::Reply(answer)), _) => {
+                peer::encode_answer(&mut out, id, &answer);
+                Ok(out)
+            }
+            (_, Err(Due::Poisoned)) => Err(Refusal::not_serving(
+                "the log failed and the node stops",
+                limits::RETRY_AFTER_S,
+            )
+            .closing()),
+            _ => Err(Refusal::new(
+                504,
+                "peer-late",
+                "the question's time is over, and its answer is not there",
+            )),
+        }
+    }
+}
+
+fn malformed(malformed: Malformed) -> Refusal {
+    Refusal::new(400, "peer-frame", malformed.to_string()).closing()
+}
+
+fn too_long() -> Refusal {
+    Refusal::new(
+        413,
+        "peer-frame",
+        format!("a frame has at most {PEER_FRAME_BYTES_MAX} bytes"),
+    )
+}

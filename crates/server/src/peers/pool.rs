@@ -1,0 +1,444 @@
+//! The own link to one peer over plain HTTP: a request for each question, on connections that stay.
+//!
+//! ```text
+//! ask ─► an idle connection, the one used last first ─► request … 200, one frame ─► Answered
+//!     └► queue ─► a new connection, up to `HTTP_CONNECTIONS_MAX`, or the next that is done
+//! run: opens connections, reaps them │ sweep: cuts what is late, closes what nobody used
+//! ```
+//!
+//! Invariants
+//! 1. One question at a time on a connection: nothing is pipelined, intermediaries may not keep it.
+//! 2. What waits is at most `LINK_OUT_BYTES_MAX` and one question more; whoever asks beyond it was
+//!    refused by the agent.
+//! 3. A question whose connection ended before a byte of its answer came is asked again when that
+//!    connection was an old one: an idle one may be closed at any moment by the other side, and the
+//!    protocol stands repeated questions. On a new connection it is the link that is lost.
+//! 4. A connection ends with the question that it cannot finish in time.
+//!
+//! Not here: requests and responses as bytes (`carrier.rs`), the other side (`hop.rs`), when a link is opened again (`link.rs`).
+//! See: docs/peer.md, section "Over plain HTTP".
+
+use super::agent::Agent;
+use super::carrier::{Carrier, Response};
+use super::cluster::{count, random};
+use super::link::{connect, host_of, learn, recognise};
+use crate::lane::Lane;
+use crate::limits;
+use crate::seat::LocalBell;
+use dendra_base::peer::{Answer, Refused};
+use dendra_node::MemberIndex;
+use dendra_node::step::Event;
+use dendra_wire::peer::{self, Message, Question, hop};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// A question, or a probe, from when it is asked until it is answered or given up.
+#[derive(Debug)]
+struct Errand {
+    /// Of the question; `None` for a probe.
+    id: Option<u64>,
+    frame: Vec<u8>,
+    /// When nobody waits for its answer any more.
+    due_us: u64,
+    /// The pool's count of bytes under way.
+    under_way: Rc<Cell<usize>>,
+}
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        self.under_way.set(self.under_way.get() - self.frame.len());
+    }
+}
+
+/// One connection, as the pool sees it.
+#[derive(Debug)]
+struct Place {
+    /// Rung when there is an errand, or when the connection is to end.
+    bell: LocalBell,
+    errand: RefCell<Option<Errand>>,
+    /// Of the errand that is under way; `u64::MAX` without one.
+    due_us: Cell<u64>,
+    is_cut: Cell<bool>,
+    /// The sweep at which it became idle.
+    idle_since: Cell<u32>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    host: String,
+    head: hop::AskHead,
+    queue: RefCell<VecDeque<Errand>>,
+    /// Bytes of all errands.
+    under_way: Rc<Cell<usize>>,
+    places: RefCell<Vec<Rc<Place>>>,
+    /// Those of `places` that wait for an errand, the one that waits longest first.
+    idle: RefCell<Vec<Rc<Place>>>,
+    /// Connections that are being opened.
+    opening: Cell<usize>,
+    sweeps: Cell<u32>,
+    /// Sweeps since the last answer.
+    silent_sweeps: Cell<u32>,
+    is_probing: Cell<bool>,
+    /// Why the link ended.
+    ended: RefCell<Option<String>>,
+    /// Rung when a connection is wanted, and at the end.
+    bell: LocalBell,
+}
+
+impl Pool {
+    fn new(host: &str, head: hop::AskHead) -> Pool {
+        Pool {
+            host: host.to_owned(),
+            head,
+            queue: RefCell::default(),
+            under_way: Rc::default(),
+            places: RefCell::default(),
+            idle: RefCell::default(),
+            opening: Cell::new(0),
+            sweeps: Cell::new(0),
+            silent_sweeps: Cell::new(0),
+            is_probing: Cell::new(false),
+            ended: RefCell::default(),
+            bell: LocalBell::default(),
+        }
+    }
+
+    /// Bytes of questions that wait for a connection or for their answer.
+    pub(crate) fn waiting(&self) -> usize {
+        self.under_way.get()
+    }
+
+    /// Sends a question as soon as a connection is free.
+    pub(crate) fn ask(&self, question: &Question, now_us: u64) {
+        let mut frame = Vec::new();
+        peer::encode_ask(&mut frame, question);
+        let left_us = u64::from(question.stamp.left_ms) * 1_000;
+        let due_us = now_us + left_us + limits::OUTCOME_GRACE.as_micros() as u64;
+        self.send(Some(question.id), frame, due_us);
+    }
+
+    /// Asks whether anybody is there, unless that is being asked already.
+    pub(crate) fn probe(&self, id: u64, now_us: u64) {
+        if !self.is_probing.replace(true) {
+            let mut frame = Vec::new();
+            peer::encode_probe(&mut frame, id);
+            let left = limits::SWEEP * limits::LINK_SILENT_SWEEPS_MAX;
+            self.send(None, frame, now_us + left.as_micros() as u64);
+        }
+    }
+
+    fn send(&self, id: Option<u64>, frame: Vec<u8>, due_us: u64) {
+        self.under_way.set(self.under_way.get() + frame.len());
+        let errand = Errand {
+            id,
+            frame,
+            due_us,
+            under_way: Rc::clone(&self.under_way),
+        };
+        let idle = self.idle.borrow_mut().pop();
+        match idle {
+            Some(place) => {
+                place.due_us.set(due_us);
+                *place.errand.borrow_mut() = Some(errand);
+                place.bell.ring();
+            }
+            None => {
+                let mut queue = self.queue.borrow_mut();
+                match id {
+                    Some(_) => queue.push_back(errand),
+                    // A probe must not wait behind the questions that it asks about.
+                    None => queue.push_front(errand),
+                }
+                self.bell.ring();
+            }
+        }
+    }
+
+    /// Has an errand carried by another connection.
+    fn again(&self, errand: Errand) {
+        self.queue.borrow_mut().push_front(errand);
+        self.bell.ring();
+    }
+
+    /// The next errand of the queue that somebody still waits for. Of the others the node knows: it
+    /// has counted them as late.
+    fn next(&self, now_us: u64) -> Option<Errand> {
+        let mut queue = self.queue.borrow_mut();
+        loop {
+            let errand = queue.pop_front()?;
+            if errand.due_us > now_us {
+                return Some(errand);
+            }
+            self.done_with(&errand);
+        }
+    }
+
+    /// An errand is answered, or nobody waits for it any more.
+    fn done_with(&self, errand: &Errand) {
+        if errand.id.is_none() {
+            self.is_probing.set(false);
+        }
+    }
+
+    /// Does the queue want one more connection than there are?
+    fn wants_connection(&self) -> bool {
+        // One more for a probe, so that it finds one where all others wait.
+        let most = limits::HTTP_CONNECTIONS_MAX + usize::from(self.is_probing.get());
+        let open = self.places.borrow().len() + self.opening.get();
+        self.queue.borrow().len() > self.opening.get() && open < most
+    }
+
+    /// Ends the link; `run` sees it.
+    pub(crate) fn end(&self, reason: impl Into<String>) {
+        let mut ended = self.ended.borrow_mut();
+        if ended.is_none() {
+            *ended = Some(reason.into());
+            self.bell.ring();
+        }
+    }
+
+    /// One more look of the sweep; how many there were since the last answer came.
+    pub(crate) fn sweep(&self, now_us: u64) -> u32 {
+        let sweeps = self.sweeps.get().wrapping_add(1);
+        self.sweeps.set(sweeps);
+        for place in self.places.borrow().iter() {
+            if place.due_us.get() < now_us && !place.is_cut.replace(true) {
+                place.bell.ring();
+            }
+        }
+        let mut idle = self.idle.borrow_mut();
+        while let Some(longest) = idle.first()
+            && sweeps.wrapping_sub(longest.idle_since.get()) > limits::HTTP_IDLE_SWEEPS_MAX
+        {
+            let place = idle.remove(0);
+            place.is_cut.set(true);
+            place.bell.ring();
+        }
+        let silent = self.silent_sweeps.get().saturating_add(1);
+        self.silent_sweeps.set(silent);
+        silent
+    }
+}
+
+/// Shakes hands, and asks whether anybody is there: the link, and the connection that it begins with.
+pub(super) async fn open(
+    lane: &Lane,
+    agent: &Agent,
+    member: MemberIndex,
+) -> Result<(Pool, TcpStream), String> {
+    let cluster = &agent.cluster;
+    let host = host_of(cluster.url(member));
+    let mut carrier = Carrier::new(connect(host).await?);
+    let nonce = random().map_err(|error| format!("no randomness: {error}"))?;
+    let own = cluster.hello(agent.lane, nonce);
+    let own_line = own.to_string();
+    hop::hello_request(&mut carrier.out, host, &own.url, &own_line);
+    let met = carrier.exchange().await?;
+    if met.status != 200 {
+        return Err(met.words());
+    }
+    let line = met.hello.as_deref().ok_or("its answer has no hello")?;
+    let (claim, token) = recognise(cluster, member, &own, &own_line, line, met.proof)?;
+    learn(lane, agent, member, claim).await?;
+    if !met.keeps_alive {
+        carrier = Carrier::new(connect(host).await?);
+    }
+    let head = hop::AskHead::new(host, &own.url, &token);
+    let mut frame = Vec::new();
+    peer::encode_probe(&mut frame, 0);
+    let alive = carrier.carry(&head, &frame).await?;
+    if alive.status != 200 {
+        return Err(alive.words());
+    }
+    match peer::decode(&alive.body) {
+        Ok(Message::Alive { id: 0 }) => {}
+        Ok(_) => return Err("its answer to a probe is none".to_owned()),
+        Err(malformed) => return Err(malformed.to_string()),
+    }
+    if !alive.keeps_alive {
+        carrier = Carrier::new(connect(host).await?);
+    }
+    Ok((Pool::new(host, head), carrier.stream))
+}
+
+/// Keeps the connections of a link that is up, to its end: why it ended.
+pub(super) async fn run(
+    lane: &Rc<Lane>,
+    agent: &Rc<Agent>,
+    member: MemberIndex,
+    pool: &Rc<Pool>,
+    first: TcpStream,
+) -> String {
+    let worker = || Worker {
+        lane: Rc::clone(lane),
+        agent: Rc::clone(agent),
+        member,
+        pool: Rc::clone(pool),
+    };
+    // Dropped at the end, and all connections with it.
+    let mut workers = JoinSet::new();
+    workers.spawn_local(worker().serve(Some(first)));
+    loop {
+        tokio::select! {
+            () = pool.bell.rung() => {}
+            Some(_) = workers.join_next() => {}
+        }
+        if let Some(reason) = pool.ended.borrow_mut().take() {
+            return reason;
+        }
+        while pool.wants_connection() {
+            pool.opening.set(pool.opening.get() + 1);
+            workers.spawn_local(worker().serve(None));
+        }
+    }
+}
+
+/// The task of one connection.
+struct Worker {
+    lane: Rc<Lane>,
+    agent: Rc<Agent>,
+    member: MemberIndex,
+    pool: Rc<Pool>,
+}
+
+/// A place in its pool, however the task of its connection ends.
+struct Standing<'a> {
+    pool: &'a Pool,
+    place: Rc<Place>,
+}
+
+impl<'a> Standing<'a> {
+    fn new(pool: &'a Pool) -> Standing<'a> {
+        let place = Rc::new(Place {
+            bell: LocalBell::default(),
+            errand: RefCell::default(),
+            due_us: Cell::new(u64::MAX),
+            is_cut: Cell::new(false),
+            idle_since: Cell::new(0),
+        });
+        pool.places.borrow_mut().push(Rc::clone(&place));
+        Standing { pool, place }
+    }
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        for list in [&self.pool.places, &self.pool.idle] {
+            list.borrow_mut()
+                .retain(|place| !Rc::ptr_eq(place, &self.place));
+        }
+        let errand = self.place.errand.borrow_mut().take();
+        if let Some(errand) = errand {
+            self.pool.again(errand);
+        }
+    }
+}
+
+impl Worker {
+    async fn serve(self, first: Option<TcpStream>) {
+        let pool = &*self.pool;
+        // The handshake went over it: the other side may have closed it since.
+        let mut is_old = first.is_some();
+        let stream = match first {
+            Some(stream) => stream,
+            None => {
+                let opened =
+                    tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, connect(&pool.host)).await;
+                pool.opening.set(pool.opening.get() - 1);
+                match opened {
+                    Ok(Ok(stream)) => stream,
+                    Ok(Err(reason)) => return pool.end(reason),
+                    Err(_) => return pool.end("it did not answer in time"),
+                }
+            }
+        };
+        let standing = Standing::new(pool);
+        let place = &*standing.place;
+        let mut carrier = Carrier::new(stream);
+        while !place.is_cut.get() {
+            let Some(errand) = (match pool.next(self.lane.now_us()) {
+                Some(errand) => Some(errand),
+                None => self.wait(&standing, &carrier.stream).await,
+            }) else {
+                return;
+            };
+            place.due_us.set(errand.due_us);
+            let done = tokio::select! {
+                biased;
+                done = carrier.carry(&pool.head, &errand.frame) => done,
+                () = place.bell.rung() => return pool.done_with(&errand),
+            };
+            place.due_us.set(u64::MAX);
+            match done {
+                Ok(response) => {
+                    let keeps_alive = response.keeps_alive;
+                    self.deliver(&errand, &response);
+                    if !keeps_alive || !carrier.is_clean() {
+                        return;
+                    }
+                    is_old = true;
+                }
+                Err(_) if is_old && !carrier.has_begun => return pool.again(errand),
+                Err(reason) => return pool.end(reason),
+            }
+        }
+    }
+
+    /// Waits for an errand; `None` when the connection is of no use any more.
+    async fn wait(&self, standing: &Standing<'_>, stream: &TcpStream) -> Option<Errand> {
+        let (pool, place) = (&*self.pool, &standing.place);
+        loop {
+            place.idle_since.set(pool.sweeps.get());
+            pool.idle.borrow_mut().push(Rc::clone(place));
+            tokio::select! {
+                biased;
+                () = place.bell.rung() => return place.errand.borrow_mut().take(),
+                _ = stream.readable() => {}
+            }
+            pool.idle
+                .borrow_mut()
+                .retain(|other| !Rc::ptr_eq(other, place));
+            // Nobody asked: the other side ends the connection, or sends what nobody understands.
+            match stream.try_read(&mut [0; 1]) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Ok(_) | Err(_) => return None,
+            }
+        }
+    }
+
+    fn deliver(&self, errand: &Errand, response: &Response) {
+        let Worker { agent, pool, .. } = self;
+        let gauges = &agent.cluster.peers[self.member.at()];
+        pool.done_with(errand);
+        match response.status {
+            200 => {}
+            403 => return pool.end(response.words()),
+            _ => {
+                let peer = agent.cluster.url(self.member);
+                tracing::debug!(peer, reason = response.words(), "a question has no answer");
+                if let Some(id) = errand.id {
+                    count(&gauges.refused);
+                    let answer = Answer::Refused(Refused::Busy);
+                    let member = self.member;
+                    agent.post(Event::Answered { member, id, answer });
+                }
+                return;
+            }
+        }
+        match peer::decode(&response.body) {
+            Ok(Message::Answer { id, answer }) if errand.id == Some(id) => {
+                count(&gauges.answers);
+                let member = self.member;
+                agent.post(Event::Answered { member, id, answer });
+            }
+            Ok(Message::Alive { .. }) if errand.id.is_none() => {}
+            Ok(_) => return pool.end("it answered what was not asked"),
+            Err(malformed) => return pool.end(malformed.to_string()),
+        }
+        pool.silent_sweeps.set(0);
+    }
+}

@@ -1,0 +1,181 @@
+//! Sessions of peers that ask over plain HTTP, shared by all loops: whose token is this?
+//!
+//! ```text
+//! hello ─► greeted: token ─► session      the oldest makes room, beyond `SESSIONS_GREETED_MAX`
+//!             │ the token comes back: its sender knows the secret
+//!             └► proven: token ─► session      one for each loop of each peer: a newer one replaces it
+//! ```
+//!
+//! Invariants
+//! 1. A token is found only after a handshake in which it was not sent: who shows it has made it.
+//! 2. What strangers can fill, the hellos that nobody proved, replaces no session that was proven.
+//! 3. A session of an earlier life of a peer ends with the first that is proven in a later one.
+//!
+//! Not here: what a question becomes (`hop.rs`), the bytes of a token (crate `wire`, `peer/proof.rs`).
+//! See: docs/peer.md, section "Over plain HTTP".
+
+use crate::limits;
+use dendra_node::MemberIndex;
+use dendra_node::identity::Peer;
+use dendra_wire::peer::{Age, Proof};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What was settled in one handshake.
+pub(crate) struct Session {
+    /// Who asks.
+    pub(crate) member: MemberIndex,
+    /// As whom.
+    pub(crate) claim: Peer,
+    /// Its loop.
+    lane: u16,
+    /// Is what it says about itself durable here?
+    is_learnt: AtomicBool,
+    /// How long its questions are on their way.
+    age: Mutex<Age>,
+}
+
+impl Session {
+    /// A session of loop `lane` of a member.
+    pub(crate) fn new(member: MemberIndex, claim: Peer, lane: u16) -> Session {
+        Session {
+            member,
+            claim,
+            lane,
+            is_learnt: AtomicBool::new(false),
+            age: Mutex::default(),
+        }
+    }
+
+    /// Is what the peer says about itself durable here?
+    pub(crate) fn is_learnt(&self) -> bool {
+        self.is_learnt.load(Ordering::Acquire)
+    }
+
+    /// From now on it is.
+    pub(crate) fn set_learnt(&self) {
+        self.is_learnt.store(true, Ordering::Release);
+    }
+
+    /// How long a question took that was sent at `sent_ms` of its clock and read at `now_ms` of ours.
+    pub(crate) fn age_ms(&self, sent_ms: u32, now_ms: u64) -> u32 {
+        let mut age = self.age.lock().expect("no holder panics");
+        age.of(sent_ms, now_ms)
+    }
+}
+
+type Token = [u8; Proof::BYTES];
+
+#[derive(Default)]
+struct Table {
+    greeted: VecDeque<(Token, Arc<Session>)>,
+    proven: HashMap<Token, Arc<Session>>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Sessions(Mutex<Table>);
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Tokens are not shown.
+        f.write_str("Sessions")
+    }
+}
+
+impl Sessions {
+    /// Keeps the session of a hello for whoever comes with `token`.
+    pub(crate) fn greet(&self, token: &Proof, session: Session) {
+        let mut table = self.0.lock().expect("no holder panics");
+        if table.greeted.len() >= limits::SESSIONS_GREETED_MAX {
+            table.greeted.pop_front();
+        }
+        let session = Arc::new(session);
+        table.greeted.push_back((*token.as_bytes(), session));
+    }
+
+    /// The session of a token. The first time this proves the secret.
+    pub(crate) fn find(&self, token: &Proof) -> Option<Arc<Session>> {
+        let mut table = self.0.lock().expect("no holder panics");
+        let token = token.as_bytes();
+        if let Some(session) = table.proven.get(token) {
+            return Some(Arc::clone(session));
+        }
+        // Newest first: who has just said hello comes next.
+        let at = table
+            .greeted
+            .iter()
+            .rposition(|(known, _)| known == token)?;
+        let (token, session) = table.greeted.remove(at)?;
+        table.proven.retain(|_, other| {
+            other.member != session.member
+                || (other.lane != session.lane && other.claim.boot >= session.claim.boot)
+        });
+        table.proven.insert(token, Arc::clone(&session));
+        Some(session)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(byte: u8) -> Proof {
+        Proof::from([byte; Proof::BYTES])
+    }
+
+    fn session(member: u8, lane: u16, boot: u64) -> Session {
+        let claim = Peer { node: 1, boot };
+        Session::new(MemberIndex(member), claim, lane)
+    }
+
+    #[test]
+    fn a_token_is_known_after_its_hello_and_no_other_is() {
+        let sessions = Sessions::default();
+        assert!(sessions.find(&token(1)).is_none());
+        sessions.greet(&token(1), session(1, 0, 1));
+        let found = sessions.find(&token(1)).expect("it was greeted");
+        assert_eq!(found.member, MemberIndex(1));
+        assert!(sessions.find(&token(2)).is_none());
+        let again = sessions.find(&token(1)).expect("it was proven");
+        assert!(Arc::ptr_eq(&found, &again));
+    }
+
+    #[test]
+    fn a_loop_has_one_session_and_a_new_life_ends_all_of_the_one_before() {
+        let sessions = Sessions::default();
+        for (n, lane, boot) in [(1, 0, 1), (2, 1, 1), (3, 0, 1)] {
+            sessions.greet(&token(n), session(1, lane, boot));
+            assert!(sessions.find(&token(n)).is_some());
+        }
+        assert!(sessions.find(&token(1)).is_none(), "it was replaced");
+        assert!(sessions.find(&token(2)).is_some(), "another loop");
+        sessions.greet(&token(4), session(2, 0, 7));
+        assert!(sessions.find(&token(4)).is_some());
+        sessions.greet(&token(5), session(1, 5, 2));
+        assert!(sessions.find(&token(3)).is_some(), "nothing was proven yet");
+        assert!(sessions.find(&token(5)).is_some());
+        assert!(sessions.find(&token(2)).is_none() && sessions.find(&token(3)).is_none());
+        assert!(sessions.find(&token(4)).is_some(), "another member");
+    }
+
+    #[test]
+    fn hellos_of_strangers_are_bounded_and_replace_no_session() {
+        let sessions = Sessions::default();
+        sessions.greet(&token(1), session(1, 0, 1));
+        assert!(sessions.find(&token(1)).is_some());
+        sessions.greet(&token(2), session(1, 1, 1));
+        for n in 0..limits::SESSIONS_GREETED_MAX {
+            let mut bytes = [9; Proof::BYTES];
+            bytes[..8].copy_from_slice(&n.to_le_bytes());
+            sessions.greet(&Proof::from(bytes), session(1, 0, 9));
+        }
+        let table = sessions.0.lock().expect("no holder panics");
+        assert_eq!(table.greeted.len(), limits::SESSIONS_GREETED_MAX);
+        drop(table);
+        assert!(sessions.find(&token(2)).is_none(), "the oldest made room");
+        assert!(sessions.find(&token(1)).is_some(), "it was proven");
+    }
+}

@@ -1,0 +1,551 @@
+//! Members over plain HTTP, with a member on the other side that a test plays: what is let in, what is
+//! refused, and what an asker does when connections and tokens are lost.
+//!
+//! ```text
+//! Guest (the test) ── hello, token, questions ─► a node                  who may ask what
+//! a node ─► Host (the test): answers, closes, refuses, by script         how a node asks
+//! ```
+//!
+//! Invariants
+//! 1. Ports are the system's choice, and nothing waits by sleeping: a wait ends with what it waits for.
+//!
+//! Not here: clusters of real processes (crate `dendra`, `tests/cluster.rs`), frames as bytes (crate `wire`).
+//! See: docs/peer.md, section "Over plain HTTP".
+
+mod support;
+
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Ask, Refused, Stamp};
+use dendra_base::{CellRef, Key, Version};
+use dendra_server::settings::{ClusterSettings, Member, PeerTransport, Secret, Topology};
+use dendra_wire::limits::PEER_FRAME_BYTES_MAX;
+use dendra_wire::peer::{
+    Hello, Message, Nonce, Proof, Question, Role, decode, encode_alive, encode_answer, encode_ask,
+    encode_probe,
+};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+use support::{Client, Node};
+
+/// How the node is known to the others; nobody looks it up here.
+const NODE: &str = "http://10.0.0.1:8080";
+const GUEST: &str = "http://10.0.0.2:8080";
+const SECRET: &[u8] = b"hush";
+
+fn topology(guest: &str) -> Topology {
+    let members = [NODE, guest].map(|url| Member::new(url).expect("an address"));
+    Topology::new("dendra", members.to_vec(), 2).expect("two members")
+}
+
+fn node(guest: &str, transport: PeerTransport) -> Node {
+    let mut cluster = ClusterSettings::new(topology(guest), NODE).expect("a member");
+    cluster.secret = Secret::new(SECRET);
+    cluster.transport = transport;
+    Node::with(|settings| {
+        settings.cluster = Some(cluster);
+        settings.loops = Some(1);
+    })
+}
+
+/// What the member that the test plays says about itself.
+fn hello(guest: &str, nonce: u8) -> Hello {
+    let topology = topology(guest);
+    Hello {
+        version_min: 1,
+        version_max: 1,
+        cluster: topology.id(),
+        cluster_name: topology.name().to_owned(),
+        epoch: topology.epoch(),
+        topology: topology.digest(),
+        description: topology.describe(),
+        node: 0xb0b,
+        origin: 0xb0b << 8,
+        boot: 1,
+        url: guest.to_owned(),
+        lane: 0,
+        has_secret: true,
+        nonce: Nonce([nonce; 16]),
+    }
+}
+
+fn question(id: u64, ask: Ask) -> Question {
+    let topology = topology(GUEST);
+    Question {
+        id,
+        sent_ms: 10_000,
+        stamp: Stamp {
+            cluster: topology.id(),
+            epoch: topology.epoch(),
+            left_ms: 20_000,
+        },
+        ask,
+    }
+}
+
+fn encoded(question: &Question) -> Vec<u8> {
+    let mut frame = Vec::new();
+    encode_ask(&mut frame, question);
+    frame
+}
+
+fn greet(client: &mut Client, hello: &Hello, secret: &[u8]) -> Proof {
+    let line = format!("Dendra-Peer: {hello}\r\nContent-Length: 0\r\n");
+    let answer = client.ask("POST", "/v0/peer/hello", &line, b"");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let theirs = answer.header("Dendra-Peer").expect("a hello");
+    let proof = answer.header("Dendra-Peer-Proof").expect("a proof");
+    let proof = Proof::from_hex(proof.as_bytes()).expect("a proof");
+    assert!(proof.holds(SECRET, Role::Acceptor, &hello.to_string(), theirs));
+    Proof::new(secret, Role::Asker, &hello.to_string(), theirs)
+}
+
+fn ask(client: &mut Client, token: &Proof, frame: &[u8]) -> support::Answer {
+    let line = format!("Dendra-Peer-Proof: {token}\r\n");
+    client.ask("POST", "/v0/peer/ask", &line, frame)
+}
+
+fn answer_to(client: &mut Client, token: &Proof, question: &Question) -> Answer {
+    let answer = ask(client, token, &encoded(question));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    match decode(&answer.body.into()) {
+        Ok(Message::Answer { id, answer }) if id == question.id => answer,
+        other => panic!("no answer to {}: {other:?}", question.id),
+    }
+}
+
+fn read(key: &'static [u8]) -> Ask {
+    Ask::Read {
+        key: Bytes::from_static(key),
+        known: None,
+    }
+}
+
+fn write(key: &'static [u8], value: &[u8]) -> Ask {
+    let version = Version {
+        hlc: 1 << 20,
+        origin: 0xb0b << 8,
+        rmw: 0,
+    };
+    let cell = CellRef::value(Key::user(key).as_stored(), version, value).to_owned();
+    Ask::Write {
+        key: Bytes::from_static(key),
+        cell,
+    }
+}
+
+#[test]
+fn a_member_shakes_hands_and_asks_by_plain_requests() {
+    let node = node(GUEST, PeerTransport::Frames);
+    let mut client = node.client();
+    let token = greet(&mut client, &hello(GUEST, 1), SECRET);
+    let clock = answer_to(&mut client, &token, &question(1, Ask::Clock));
+    assert!(matches!(clock, Answer::Clock { hlc } if hlc > 0));
+    // Whichever connection, however framed, however large.
+    let mut other = node.client();
+    let value = vec![7; 100_000];
+    let written = answer_to(&mut other, &token, &question(2, write(b"k", &value)));
+    assert!(matches!(written, Answer::Written(version) if version.hlc == 1 << 20));
+    let frame = encoded(&question(3, read(b"k")));
+    let head = format!(
+        "POST /v0/peer/ask HTTP/1.1\r\nHost: t\r\nDendra-Peer-Proof: {token}\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n",
+        frame.len()
+    );
+    client.send(&[head.as_bytes(), &frame[..], &b"\r\n0\r\n\r\n"[..]].concat());
+    let chunked = client.read("POST");
+    let Ok(Message::Answer { id: 3, answer }) = decode(&chunked.body.into()) else {
+        panic!("no answer to the chunked question");
+    };
+    assert!(matches!(answer, Answer::Cell(Some(cell)) if cell.value == value));
+    let mut probe = Vec::new();
+    encode_probe(&mut probe, 4);
+    let alive = ask(&mut client, &token, &probe);
+    assert_eq!(
+        decode(&alive.body.into()),
+        Ok(Message::Alive { id: 4 }),
+        "a probe is answered"
+    );
+}
+
+#[test]
+fn a_question_that_was_held_up_is_late_whatever_its_connection() {
+    let node = node(GUEST, PeerTransport::Frames);
+    let (mut one, mut two) = (node.client(), node.client());
+    let token = greet(&mut one, &hello(GUEST, 1), SECRET);
+    let first = answer_to(&mut one, &token, &question(1, Ask::Clock));
+    assert!(matches!(first, Answer::Clock { .. }));
+    // By its own clock it was sent nine seconds before the other one, and arrived behind it.
+    let mut held_up = question(2, Ask::Clock);
+    held_up.sent_ms -= 9_000;
+    held_up.stamp.left_ms = 8_000;
+    let late = answer_to(&mut two, &token, &held_up);
+    assert_eq!(late, Answer::Refused(Refused::Late));
+}
+
+#[test]
+fn who_does_not_belong_hears_the_same_sentence_over_both_transports() {
+    let node = node(GUEST, PeerTransport::Frames);
+    let table = [
+        ("a line", 400, "peer-hello"),
+        ("boot", 400, "peer-hello"),
+        ("a stranger", 403, "not-a-member"),
+        ("another cluster", 409, "other-cluster"),
+        ("another topology", 409, "other-topology"),
+        ("no secret", 409, "cluster-secret"),
+        ("versions", 409, "peer-version"),
+    ];
+    for (what, status, code) in table {
+        let mut theirs = hello(GUEST, 1);
+        match what {
+            "a stranger" => theirs.url = "http://10.0.0.3:8080".to_owned(),
+            "another cluster" => theirs.cluster ^= 1,
+            "another topology" => theirs.topology ^= 1,
+            "no secret" => theirs.has_secret = false,
+            "versions" => (theirs.version_min, theirs.version_max) = (7, 9),
+            _ => {}
+        }
+        let line = match what {
+            "a line" => String::new(),
+            "boot" => format!("Dendra-Peer: {theirs}\r\n").replace("boot=1", "boot=one"),
+            _ => format!("Dendra-Peer: {theirs}\r\n"),
+        };
+        let upgrade = format!("Connection: Upgrade\r\nUpgrade: dendra-peer/1\r\n{line}");
+        let frames = node.client().ask("GET", "/v0/peer", &upgrade, b"");
+        let http = node.client().ask("POST", "/v0/peer/hello", &line, b"");
+        assert_eq!((http.status, frames.status), (status, status), "{what}");
+        assert!(http.text().starts_with(code), "{what}: {}", http.text());
+        assert_eq!(http.text(), frames.text(), "{what}");
+    }
+}
+
+#[test]
+fn what_is_no_question_of_a_member_is_refused_and_changes_nothing() {
+    let node = node(GUEST, PeerTransport::Frames);
+    let token = greet(&mut node.client(), &hello(GUEST, 1), SECRET);
+    let wrong = greet(&mut node.client(), &hello(GUEST, 2), b"guess");
+    let good = encoded(&question(1, write(b"k", b"v")));
+    let mut flipped = good.clone();
+    flipped[20] ^= 1;
+    let mut answer = Vec::new();
+    encode_answer(&mut answer, 1, &Answer::Same);
+    let twice = [&good[..], &good[..]].concat();
+    let cut = &good[..good.len() - 1];
+    let table: [(&str, Option<&Proof>, &[u8], u16, &str); 9] = [
+        ("no token", None, &good, 403, "peer-token"),
+        ("of another secret", Some(&wrong), &good, 403, "peer-token"),
+        ("nothing", Some(&token), b"", 400, "peer-frame"),
+        ("garbage", Some(&token), &[7; 100], 400, "peer-frame"),
+        ("a bit", Some(&token), &flipped, 400, "peer-frame"),
+        ("cut", Some(&token), cut, 400, "peer-frame"),
+        ("twice", Some(&token), &twice, 400, "peer-frame"),
+        ("an answer", Some(&token), &answer, 400, "peer-frame"),
+        ("a word", None, b"hello", 403, "peer-token"),
+    ];
+    for (what, token, body, status, code) in table {
+        let line = match token {
+            Some(token) => format!("Dendra-Peer-Proof: {token}\r\n"),
+            None if what == "no token" => String::new(),
+            None => "Dendra-Peer-Proof: 00\r\n".to_owned(),
+        };
+        let refused = node.client().ask("POST", "/v0/peer/ask", &line, body);
+        assert_eq!(refused.status, status, "{what}: {}", refused.text());
+        assert!(
+            refused.text().starts_with(code),
+            "{what}: {}",
+            refused.text()
+        );
+    }
+    // Longer than any frame: refused before a byte of it is read.
+    let mut client = node.client();
+    let length = PEER_FRAME_BYTES_MAX + 1;
+    client.send(
+        format!("POST /v0/peer/ask HTTP/1.1\r\nHost: t\r\nDendra-Peer-Proof: {token}\r\nContent-Length: {length}\r\n\r\n")
+            .as_bytes(),
+    );
+    assert_eq!(client.read("POST").status, 413);
+    // Half of a question, and nothing more: the other half never comes.
+    let mut client = node.client();
+    client.send(
+        format!("POST /v0/peer/ask HTTP/1.1\r\nHost: t\r\nDendra-Peer-Proof: {token}\r\nContent-Length: {}\r\n\r\n", good.len())
+            .as_bytes(),
+    );
+    client.send(&good[..good.len() / 2]);
+    drop(client);
+    let mut client = node.client();
+    let found = answer_to(&mut client, &token, &question(2, read(b"k")));
+    assert_eq!(found, Answer::Cell(None));
+    // The same bytes with the right token are a question.
+    let written = answer_to(&mut client, &token, &question(3, write(b"k", b"v")));
+    assert!(matches!(written, Answer::Written(_)));
+}
+
+#[test]
+fn a_later_life_of_a_member_ends_the_tokens_of_the_one_before() {
+    let node = node(GUEST, PeerTransport::Frames);
+    let mut client = node.client();
+    let first = greet(&mut client, &hello(GUEST, 1), SECRET);
+    answer_to(&mut client, &first, &question(1, Ask::Clock));
+    let later = Hello {
+        boot: 2,
+        lane: 1,
+        ..hello(GUEST, 2)
+    };
+    let second = greet(&mut client, &later, SECRET);
+    // Not before the new life has proven that it knows the secret.
+    answer_to(&mut client, &first, &question(2, Ask::Clock));
+    answer_to(&mut client, &second, &question(3, Ask::Clock));
+    let frame = encoded(&question(4, Ask::Clock));
+    assert_eq!(ask(&mut client, &first, &frame).status, 403);
+    // And an older life is not let in again.
+    let line = format!("Dendra-Peer: {}\r\n", hello(GUEST, 3));
+    let refused = client.ask("POST", "/v0/peer/hello", &line, b"");
+    assert_eq!(refused.status, 409);
+    assert!(
+        refused.text().starts_with("rolled-back"),
+        "{}",
+        refused.text()
+    );
+}
+
+#[test]
+fn a_node_by_itself_has_no_peers() {
+    let node = Node::start();
+    for path in ["/v0/peer/hello", "/v0/peer/ask"] {
+        let refused = node.client().ask("POST", path, "", b"");
+        assert_eq!(refused.status, 501, "{path}");
+    }
+}
+
+/// What the member that the test plays does with the next questions that are not probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Answer,
+    /// Closes the connection without a byte.
+    Close,
+    /// Knows the token no more.
+    Forget,
+    /// An intermediary has nobody behind it.
+    Gateway,
+}
+
+#[derive(Default)]
+struct Seen {
+    deeds: Vec<Deed>,
+    hellos: usize,
+    connections: usize,
+    done: Vec<Done>,
+}
+
+/// A deed, and to which connection: one that had carried something before?
+#[derive(Clone, Debug)]
+struct Done {
+    deed: Deed,
+    connection: usize,
+    is_old: bool,
+}
+
+/// A member that the test plays, and that a node asks.
+#[derive(Clone)]
+struct Host {
+    url: String,
+    seen: Arc<(Mutex<Seen>, Condvar)>,
+}
+
+impl Host {
+    fn start() -> Host {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let host = Host {
+            url,
+            seen: Arc::default(),
+        };
+        let accepting = host.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let host = accepting.clone();
+                let number = {
+                    let mut seen = host.seen.0.lock().expect("no holder panics");
+                    seen.connections += 1;
+                    seen.connections
+                };
+                std::thread::spawn(move || host.serve(&stream, number));
+            }
+        });
+        host
+    }
+
+    /// What the next questions meet; then every one is answered.
+    fn plan(&self, deeds: &[Deed]) {
+        let mut seen = self.seen.0.lock().expect("no holder panics");
+        seen.deeds = deeds.to_vec();
+        seen.done.clear();
+    }
+
+    fn hellos(&self) -> usize {
+        self.seen.0.lock().expect("no holder panics").hellos
+    }
+
+    fn wait_for(&self, what: &str, is_so: impl Fn(&Seen) -> bool) {
+        let (seen, changed) = &*self.seen;
+        let seen = seen.lock().expect("no holder panics");
+        let waited = changed.wait_timeout_while(seen, Duration::from_secs(20), |seen| !is_so(seen));
+        let (_seen, waited) = waited.expect("no holder panics");
+        assert!(!waited.timed_out(), "{what}");
+    }
+
+    fn serve(&self, stream: &TcpStream, number: usize) -> Option<()> {
+        let mut reader = BufReader::new(stream);
+        let (seen, changed) = &*self.seen;
+        for exchanges in 0.. {
+            let is_old = exchanges > 0;
+            let (mut line, mut target, mut theirs, mut length) =
+                (String::new(), String::new(), String::new(), 0);
+            reader.read_line(&mut target).ok().filter(|n| *n > 0)?;
+            loop {
+                line.clear();
+                reader.read_line(&mut line).ok()?;
+                match line.trim_end().split_once(": ") {
+                    Some(("Dendra-Peer", hello)) => hello.clone_into(&mut theirs),
+                    Some(("Content-Length", n)) => length = n.parse().ok()?,
+                    Some(_) => {}
+                    None => break,
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).ok()?;
+            let mut frame = Vec::new();
+            if target.starts_with("POST /v0/peer/hello ") {
+                let mut seen = seen.lock().expect("no holder panics");
+                seen.hellos += 1;
+                changed.notify_all();
+                let own = hello(&self.url, seen.hellos as u8).to_string();
+                let proof = Proof::new(SECRET, Role::Acceptor, &theirs, &own);
+                write!(&*stream, "HTTP/1.1 200 OK\r\nDendra-Peer: {own}\r\nDendra-Peer-Proof: {proof}\r\nContent-Length: 0\r\n\r\n").ok()?;
+                continue;
+            }
+            match decode(&body.into()) {
+                Ok(Message::Probe { id }) => encode_alive(&mut frame, id),
+                Ok(Message::Ask(question)) => {
+                    let mut seen = seen.lock().expect("no holder panics");
+                    let deed = match seen.deeds.is_empty() {
+                        true => Deed::Answer,
+                        false => seen.deeds.remove(0),
+                    };
+                    seen.done.push(Done {
+                        deed,
+                        connection: number,
+                        is_old,
+                    });
+                    changed.notify_all();
+                    match deed {
+                        Deed::Answer => {
+                            let answer = match question.ask {
+                                Ask::Read { .. } => Answer::Cell(None),
+                                Ask::Clock => Answer::Clock { hlc: 1 },
+                                _ => Answer::Refused(Refused::Busy),
+                            };
+                            encode_answer(&mut frame, question.id, &answer);
+                        }
+                        Deed::Close => return None,
+                        Deed::Forget => {
+                            (&*stream)
+                                .write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+                                .ok()?;
+                            continue;
+                        }
+                        Deed::Gateway => {
+                            (&*stream)
+                                .write_all(
+                                    b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nno\n",
+                                )
+                                .ok()?;
+                            continue;
+                        }
+                    }
+                }
+                other => panic!("a node asked {other:?}"),
+            }
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", frame.len());
+            (&*stream)
+                .write_all(&[head.as_bytes(), &frame[..]].concat())
+                .ok()?;
+        }
+        None
+    }
+}
+
+/// Asks the node for a key of which both members must answer, until it says 404: how often it did not.
+fn ask_both(node: &Node) -> usize {
+    let mut client = node.client();
+    for n in 0.. {
+        let target = "/v0/entity?id=k&ack=2&from=2";
+        let answer = client.ask("GET", target, "Dendra-Timeout-Ms: 20000\r\n", b"");
+        match answer.status {
+            404 => return n,
+            504 => {}
+            other => panic!("{other}: {}", answer.text()),
+        }
+    }
+    unreachable!("numbers do not end");
+}
+
+/// Has `deed` done to a question until one was done as `counts` says: a probe that is under way, or a
+/// machine that stands still, may send a question another way than it is meant to go.
+fn until(node: &Node, host: &Host, deed: Deed, counts: impl Fn(usize, &[Done], usize) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        host.plan(&[deed]);
+        let hellos = host.hellos();
+        let failed = ask_both(node);
+        let done = host.seen.0.lock().expect("no holder panics").done.clone();
+        if counts(failed, &done, host.hellos() - hellos) {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "{failed} failed, at the other side {done:?}"
+        );
+    }
+}
+
+#[test]
+fn an_old_connection_that_is_closed_costs_no_answer() {
+    let host = Host::start();
+    let node = node(&host.url, PeerTransport::Http);
+    ask_both(&node);
+    until(&node, &host, Deed::Close, |failed, done, hellos| {
+        let [closed, answered] = done else {
+            return false;
+        };
+        let again = closed.deed == Deed::Close && closed.is_old && answered.deed == Deed::Answer;
+        again && closed.connection != answered.connection && (failed, hellos) == (0, 0)
+    });
+}
+
+#[test]
+fn a_token_that_is_forgotten_and_a_new_connection_that_is_lost_lead_to_a_new_handshake() {
+    let host = Host::start();
+    let node = node(&host.url, PeerTransport::Http);
+    ask_both(&node);
+    for deeds in [&[Deed::Forget][..], &[Deed::Close; 40]] {
+        let hellos = host.hellos();
+        host.plan(deeds);
+        ask_both(&node);
+        host.wait_for("no new hello", |seen| seen.hellos > hellos);
+    }
+}
+
+#[test]
+fn an_answer_of_an_intermediary_costs_one_question_and_not_the_link() {
+    let host = Host::start();
+    let node = node(&host.url, PeerTransport::Http);
+    ask_both(&node);
+    until(&node, &host, Deed::Gateway, |failed, done, hellos| {
+        failed > 0
+            && done
+                .first()
+                .is_some_and(|first| first.deed == Deed::Gateway)
+            && hellos == 0
+    });
+}
