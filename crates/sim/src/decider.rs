@@ -21,6 +21,11 @@ pub trait Decider {
 
     /// What it still holds, for a member at rest: `None` when nothing that a rest should have ended.
     fn leftovers(&self) -> Option<String>;
+
+    /// Bytes that the member's hints hold, as it counts them; `None` when it keeps none.
+    fn hint_bytes(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A member that starts.
