@@ -32,8 +32,8 @@ impl Decider for Real {
         (operations > 0).then(|| format!("{operations} operations"))
     }
 
-    fn hint_bytes(&self) -> Option<u64> {
-        Some(self.hints.bytes())
+    fn hints(&self) -> Option<(u64, u64)> {
+        Some((self.hints.bytes(), self.hints.dropped()))
     }
 }
 

@@ -46,8 +46,6 @@ const REST_US: u64 = 25_000_000;
 const PROBE_TIMEOUT_US: u64 = 3_000_000;
 /// How often it is looked whether the clients are done.
 const LOOK_US: u64 = 50_000;
-/// Room that no run fills.
-const HINT_BYTES_PLENTY: u64 = 1 << 20;
 /// Keys that are probed, every other one; all are read.
 const PROBED_KEYS: usize = 6;
 /// Rounds of last reads: a read finds a difference, repairs it behind its answer, and the next one
@@ -482,37 +480,38 @@ impl<'a> World<'a> {
         self.plan.shape.store == crate::plan::StoreKind::Engine
     }
 
-    /// Before anybody reads: the last write of a calm time is on all of its owners, by itself or by
-    /// hint, since its member kept running and had room.
+    /// What the member counts of its hints, while it runs.
+    fn counted(&self, member: usize) -> Option<(u64, u64)> {
+        self.members[member].lanes.first()?.decider.hints()
+    }
+
+    /// Before anybody reads: what was acknowledged is on all of its owners, or something newer, by itself or by hint,
+    /// where its member has kept running since and has dropped no hint. Its own copy gets no hint.
     fn judge_hinted(&mut self) {
-        let shape = &self.plan.shape;
-        let is_spoilt = self
-            .members
-            .iter()
-            .any(|member| member.is_lost || member.is_rotten);
-        if is_spoilt || shape.hint_bytes < HINT_BYTES_PLENTY {
+        let is_spoilt = |member: &Member| member.is_lost || member.is_rotten;
+        if self.members.iter().any(is_spoilt) {
             return;
         }
-        for key in 0..shape.keys.len() {
-            let ops: Vec<&Op> = self.history.iter().filter(|op| op.key == key).collect();
-            let writes = ops.iter().filter(|op| op.wish.is_write());
-            let Some(last) = writes.max_by_key(|op| op.begun_us) else {
-                continue;
+        let copies: Vec<Vec<(usize, Copy)>> = (0..self.plan.shape.keys.len())
+            .map(|key| {
+                let owners = self.owners(key).into_iter();
+                owners.map(|owner| (owner, self.copy(owner, key))).collect()
+            })
+            .collect();
+        let behind = self.history.iter().find_map(|op| {
+            let End::Written(version) = op.end else {
+                return None;
             };
-            let is_alone = ops.iter().all(|op| op.is_done() || !op.wish.is_write());
-            let began_life_us = self.members[last.member].began_us;
-            let is_settled =
-                matches!(last.end, End::Written(_)) && is_alone && last.begun_us > began_life_us;
-            if !is_settled || shape.keys[key] != KeyClass::Strong {
-                continue;
-            }
-            let owners = self.owners(key);
-            let copies: Vec<Copy> = owners[..shape.copies]
-                .iter()
-                .map(|&owner| self.copy(owner, key))
-                .collect();
-            self.violations
-                .extend(check::store::check_convergence(key, &copies));
+            let is_same_life = self.members[op.member].began_us < op.begun_us;
+            let (_, dropped) = self.counted(op.member).filter(|_| is_same_life)?;
+            let mut addressed = copies[op.key].iter().take(usize::from(op.from));
+            let (owner, copy) = addressed.find(|(owner, copy)| {
+                *owner != op.member && dropped == 0 && copy.version() < Some(version)
+            })?;
+            Some(format!("m{owner} has {copy:?}, although {op:?}"))
+        });
+        if let Some(what) = behind {
+            self.violate(Rule::Diverged, what);
         }
     }
 
@@ -533,13 +532,12 @@ impl<'a> World<'a> {
     /// Nothing is on its way: a member counts the hints that it has, and has no more than it may.
     fn judge_hint_rooms(&mut self) {
         for member in 0..self.members.len() {
-            let it = &self.members[member];
-            let counted = it.lanes.first().and_then(|lane| lane.decider.hint_bytes());
-            let (Some(counted), Some((_, stored))) = (counted, self.hints(member)) else {
+            let (counted, kept) = (self.counted(member), self.hints(member));
+            let (Some((counted, _)), Some((_, stored))) = (counted, kept) else {
                 continue;
             };
             let is_counted = counted == stored && stored <= self.plan.shape.hint_bytes;
-            if !is_counted && !it.is_rotten {
+            if !is_counted && !self.members[member].is_rotten {
                 let what = format!("m{member} counts {counted} bytes of hints and has {stored}");
                 self.violate(Rule::Leak, what);
             }
