@@ -95,6 +95,8 @@ pub(crate) struct Op {
     pub(crate) partition: Partition,
     pub(crate) key: Bytes,
     pub(crate) deadline_us: u64,
+    /// When the stage began.
+    pub(crate) since_us: u64,
     /// When to do something although nobody answered.
     pub(crate) alarm_us: u64,
     /// Asked in this round.
@@ -161,6 +163,7 @@ impl Op {
             partition,
             key,
             deadline_us,
+            since_us: 0,
             alarm_us: NEVER,
             asked: Places::NONE,
             pending: Places::NONE,

@@ -26,6 +26,7 @@ use crate::node::NodeConfig;
 use crate::planted::{Bug, is_planted};
 use crate::replica;
 use crate::ring::Ring;
+use crate::rounds::Rounds;
 use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
 use crate::topology::Topology;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
@@ -112,6 +113,7 @@ pub(crate) struct Desk {
     pub(crate) hints: Arc<HintRoom>,
     pub(crate) prng: Prng,
     pub(crate) health: Health,
+    pub(crate) rounds: Rounds,
     pub(crate) asks: Ledger<OpenAsk>,
     pub(crate) orders: Ledger<Order>,
     pub(crate) inbox: VecDeque<(Purpose, Answer)>,
@@ -132,6 +134,7 @@ impl Desk {
             hlc: config.hlc,
             hints: config.hints,
             health: Health::new(members),
+            rounds: Rounds::default(),
             asks: Ledger::new(prng.next_u64()),
             orders: Ledger::new(prng.next_u64()),
             inbox: VecDeque::new(),

@@ -77,6 +77,7 @@ impl Op {
     /// Somebody is late: everybody else is asked, too.
     pub(crate) fn hedge(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         for place in self.everybody().without(self.asked).iter() {
+            desk.rounds.hedged();
             self.ask_copy(desk, turn, place);
         }
         Fate::Goes
