@@ -119,12 +119,17 @@ pub(crate) fn search_table(search: &Search) -> Table {
         "p99",
         "objective",
     ]);
+    let mut before: Option<&SearchStep> = None;
     for (at, step) in search.steps.iter().enumerate() {
-        let why = match step.why {
-            SearchWhy::Double => "twice the one before",
-            SearchWhy::Bisect => "between held and missed",
-            SearchWhy::Repeat => "again, near the knee",
+        let why = match (step.why, before) {
+            (_, None) => "the rate to begin with",
+            (_, Some(b)) if b.is_void && b.rate == step.rate => "again, after a void run",
+            (SearchWhy::Double, Some(b)) if step.rate < b.rate => "half of the one before",
+            (SearchWhy::Double, _) => "twice the one before",
+            (SearchWhy::Bisect, _) => "between held and missed",
+            (SearchWhy::Repeat, _) => "again, near the knee",
         };
+        before = Some(step);
         let verdict = match (step.is_met, step.is_void) {
             (true, _) => "met".to_owned(),
             (_, true) => format!("void: {}", step.reason),

@@ -156,29 +156,6 @@ fn a_member_moves_its_share_and_at_most_a_tenth_more() {
     }
 }
 
-/// The table of the decision record: a row of it, or all of them, which takes a minute.
-#[test]
-fn figures_of_the_decision_record_can_be_made_again() {
-    let is_whole = std::env::var_os("RING_FIGURES").is_some();
-    let sizes: &[usize] = match is_whole {
-        true => &[2, 3, 4, 5, 6, 7, 8, 9, 11, 14, 19, 29, 49, 99],
-        false => &[3],
-    };
-    for partitions in crate::topology::PARTITIONS {
-        for &n in sizes {
-            let seeds = if n > 20 || !is_whole { 3 } else { 24 };
-            let (average, worst) = extra(n, partitions, seeds);
-            let topology = topology(1, 0..=n, partitions);
-            let off = worst_load(&topology, &Ring::new(&topology), 3);
-            println!(
-                "{partitions:5} partitions, {:3} members: {average:5.1} % on average, {worst:5.1} % worst; load {off:.2}",
-                n + 1
-            );
-            assert!(off <= 1.0, "{partitions} partitions, {n} members: {off}");
-        }
-    }
-}
-
 /// The tables of released versions: another table under the same layout would lose records.
 #[test]
 fn the_table_is_the_same_for_ever() {
