@@ -16,10 +16,9 @@ mod support;
 
 use dendra_base::Prng;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use support::Node;
+use support::http::Client;
 
 const ROUNDS: u64 = 12;
 const WRITERS: u64 = 6;
@@ -32,61 +31,9 @@ type Possible = Vec<Option<Vec<u8>>>;
 /// Answered: exactly one possibility. In flight at the kill: two.
 type Keys = BTreeMap<String, Possible>;
 
-struct Connection {
-    reader: BufReader<TcpStream>,
-}
-
-struct Answer {
-    status: u16,
-    etag: Option<String>,
-    body: Vec<u8>,
-}
-
-impl Connection {
-    fn open(node: &Node) -> Connection {
-        let address = node.url.strip_prefix("http://").expect("a URL");
-        let stream = TcpStream::connect(address).expect("the node listens");
-        Connection {
-            reader: BufReader::new(stream),
-        }
-    }
-
-    /// Sends one request; `None` when the connection broke before the answer was whole.
-    fn ask(&mut self, method: &str, key: &str, header: &str, body: &[u8]) -> Option<Answer> {
-        let mut request = format!(
-            "{method} /v0/entity?id={key} HTTP/1.1\r\nHost: x\r\n{header}Content-Length: {}\r\n\r\n",
-            body.len()
-        )
-        .into_bytes();
-        request.extend_from_slice(body);
-        self.reader.get_mut().write_all(&request).ok()?;
-        let mut line = String::new();
-        if self.reader.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        let status = line.get(9..12)?.parse().ok()?;
-        let (mut length, mut etag) = (0, None);
-        loop {
-            line.clear();
-            if self.reader.read_line(&mut line).ok()? == 0 {
-                return None;
-            }
-            match line.trim_end().split_once(": ") {
-                Some(("Content-Length", n)) => length = n.parse().ok()?,
-                Some(("ETag", tag)) => etag = Some(tag.to_owned()),
-                Some(_) => {}
-                None => break,
-            }
-        }
-        let mut body = vec![0; length];
-        self.reader.read_exact(&mut body).ok()?;
-        Some(Answer { status, etag, body })
-    }
-}
-
 /// One writer until its connection breaks: plain and conditional writes and deletes.
 fn write_until_killed(node: &Node, keys: &mut Keys, prng: &mut Prng, answers: &AtomicU64) {
-    let mut connection = Connection::open(node);
+    let mut client = Client::open(node.address()).expect("the node listens");
     let names: Vec<String> = keys.keys().cloned().collect();
     let mut tags: BTreeMap<String, String> = BTreeMap::new();
     loop {
@@ -94,10 +41,11 @@ fn write_until_killed(node: &Node, keys: &mut Keys, prng: &mut Prng, answers: &A
         let mut value = vec![0; (200 + prng.below(3000)) as usize];
         prng.fill(&mut value);
         let is_delete = prng.chance(1, 4);
-        let header = match tags.get(key) {
-            Some(tag) if prng.chance(1, 3) => format!("If-Match: {tag}\r\n"),
-            _ => String::new(),
+        let condition = match tags.get(key) {
+            Some(tag) if prng.chance(1, 3) => Some(format!("If-Match: {tag}")),
+            _ => None,
         };
+        let headers: Vec<&str> = condition.as_deref().into_iter().collect();
         let next = (!is_delete).then_some(value);
         let possible = keys.get_mut(key).expect("its own key");
         possible.push(next.clone());
@@ -105,7 +53,7 @@ fn write_until_killed(node: &Node, keys: &mut Keys, prng: &mut Prng, answers: &A
             Some(value) => ("PUT", value.as_slice()),
             None => ("DELETE", &[][..]),
         };
-        let Some(answer) = connection.ask(method, key, &header, body) else {
+        let Some(answer) = client.ask(method, key, &headers, body) else {
             return;
         };
         match answer.status {
@@ -126,11 +74,9 @@ fn write_until_killed(node: &Node, keys: &mut Keys, prng: &mut Prng, answers: &A
 
 /// Reads every key and settles what was in flight.
 fn check(node: &Node, all: &mut [Keys], round: u64) {
-    let mut connection = Connection::open(node);
+    let mut client = Client::open(node.address()).expect("the node listens");
     for (key, possible) in all.iter_mut().flatten() {
-        let answer = connection
-            .ask("GET", key, "", b"")
-            .expect("the node answers");
+        let answer = client.ask("GET", key, &[], b"").expect("the node answers");
         let found = match answer.status {
             200 => Some(answer.body),
             404 => None,

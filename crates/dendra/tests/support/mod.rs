@@ -9,10 +9,17 @@
 //! 1. Nothing of the caller's environment that begins with `DENDRA_` reaches the binary.
 //! 2. Ports are the system's choice; nothing waits by sleeping.
 //!
-//! Not here: the cases (`../*.rs`).
+//! Not here: the cases (`../*.rs`); a client without the CLI (`http.rs`), three nodes (`cluster.rs`), many clients and
+//! the checkers (`clients.rs`).
 //! See: docs/cli.md.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
+
+pub(crate) mod clients;
+pub(crate) mod cluster;
+pub(crate) mod http;
+#[path = "../../src/dev/proxy.rs"]
+pub(crate) mod proxy;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -296,12 +303,27 @@ impl Node {
         assert_eq!(status.code(), None, "it was killed, it did not exit");
     }
 
-    /// A client command against this node.
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let address = self.url.strip_prefix("http://").expect("a URL");
+        address.parse().expect("the node says where it listens")
+    }
+
+    /// Where its admin plane listens.
+    pub(crate) fn admin_address(&self) -> SocketAddr {
+        let address = self.admin.strip_prefix("http://").expect("a URL");
+        address.parse().expect("the node says where it listens")
+    }
+
+    /// A client command against this node, whose requests have a minute: nothing fails because the machine is busy.
     pub(crate) fn command<A: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = A>,
     ) -> Command {
-        let mut command = dendra(arguments);
+        let mut arguments = arguments.into_iter();
+        let verb = arguments.next().expect("there is a subcommand");
+        let mut command = dendra([verb]);
+        command.args(["--timeout-ms", "60000"]).args(arguments);
         command.env("DENDRA_URL", &self.url);
         command
     }

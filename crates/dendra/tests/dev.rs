@@ -1,0 +1,214 @@
+//! `dendra dev` from outside: three nodes come up, every order does to them what it says, and all of them end.
+//!
+//! ```text
+//! dendra dev --nodes 3 --folder F ─► addresses on stderr ─► clients of each node
+//! dendra dev pause 2 --folder F   ─► done: pause 2       ─► what the nodes answer from then on
+//! ```
+//!
+//! Invariants
+//! 1. What an order did is seen by answers: of a majority, which one lost link or node cannot prevent, and of all three
+//!    copies, which it does.
+//! 2. A fault that shows as silence is waited for by the node's own deadline; nothing here waits for a time, and the one
+//!    time that is compared is the one that bytes were held back.
+//!
+//! Not here: what is promised meanwhile (`cluster.rs`), reading orders (`../src/dev/control.rs`).
+//! See: docs/cli.md.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use support::http::{Client, PATIENCE};
+use support::{Run, dendra, run, signal};
+
+/// Two copies of three.
+const MAJORITY: &str = "/v0/entity?id=k";
+/// All three.
+const ALL: &str = "/v0/entity?id=k&ack=3&from=3";
+/// Milliseconds by which a slow link is slow, each way.
+const SLOW_MS: u64 = 300;
+
+struct Dev {
+    child: Child,
+    folder: tempfile::TempDir,
+    /// Where nodes listen; orders count from 1.
+    nodes: Vec<SocketAddr>,
+    log: Option<JoinHandle<String>>,
+}
+
+impl Dev {
+    fn start() -> Dev {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut child = dendra(["dev", "--nodes", "3", "--folder"])
+            .arg(folder.path())
+            .args(["--", "--durability", "os"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary was built");
+        let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut nodes = Vec::new();
+        while nodes.len() < 3 {
+            let mut line = String::new();
+            let read = stderr.read_line(&mut line).expect("stderr is text");
+            assert!(read > 0, "it ended before it said where the nodes are");
+            let own = format!("node {}  http://", nodes.len() + 1);
+            if let Some(rest) = line.strip_prefix(&own) {
+                let address = rest.split(' ').next().expect("an address");
+                nodes.push(address.parse().expect("an address"));
+            }
+        }
+        // Read on, or it would wait for room in the pipe.
+        let log = std::thread::spawn(move || {
+            let mut rest = String::new();
+            drop(stderr.read_to_string(&mut rest));
+            rest
+        });
+        Dev {
+            child,
+            folder,
+            nodes,
+            log: Some(log),
+        }
+    }
+
+    fn order(&self, words: &[&str]) -> Run {
+        let mut command = dendra(["dev"]);
+        run(command.args(words).arg("--folder").arg(self.folder.path()))
+    }
+
+    /// An order that is carried out.
+    fn tell(&self, order: &str) {
+        let words: Vec<&str> = order.split(' ').collect();
+        let run = self.order(&words);
+        assert_eq!(run.code, Some(0), "{order}: {}", run.stderr);
+        let said = String::from_utf8(run.stdout).expect("it is text");
+        assert_eq!(said, format!("done: {order}\n"));
+    }
+
+    fn client(&self, node: usize) -> Client {
+        Client::open(self.nodes[node - 1]).expect("the node listens")
+    }
+
+    /// What a node answers, however long that takes it.
+    fn ask(&self, node: usize, target: &str) -> u16 {
+        let answer = self.client(node).request("GET", target, &[], b"");
+        answer.expect("the node answers").status
+    }
+
+    /// What it answers when it has a second to find out.
+    fn ask_soon(&self, node: usize, target: &str) -> Option<u16> {
+        let mut client = Client::open(self.nodes[node - 1]).ok()?;
+        let soon = ["Dendra-Timeout-Ms: 1000"];
+        Some(client.request("GET", target, &soon, b"")?.status)
+    }
+
+    fn wait_for(&self, node: usize, target: &str, status: u16) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.ask_soon(node, target) != Some(status) {
+            assert!(Instant::now() < deadline, "node {node} has no {status}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Two nodes do not hear each other: each of them lacks one copy, the third has all, and nobody lacks a majority.
+    fn assert_apart(&self, a: usize, b: usize, third: usize) {
+        for node in [a, b] {
+            assert_eq!(self.ask_soon(node, ALL), Some(504), "node {node}");
+            assert_eq!(self.ask(node, MAJORITY), 200, "node {node}");
+        }
+        assert_eq!(self.ask(third, ALL), 200);
+    }
+
+    fn wait_for_all_links(&self, status: u16) {
+        for node in 1..=3 {
+            self.wait_for(node, ALL, status);
+        }
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        // After a failed assertion: its end is the end of its nodes, a kill would leave them.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            signal(&self.child, "TERM");
+        }
+        drop(self.child.wait());
+        if let Some(log) = self.log.take() {
+            drop(log.join());
+        }
+    }
+}
+
+#[test]
+fn every_order_does_to_the_nodes_what_it_says() {
+    let mut dev = Dev::start();
+    dev.wait_for_all_links(404);
+    let stored = dev.client(1).request("PUT", ALL, &[], b"v");
+    assert_eq!(stored.expect("the node answers").status, 201);
+
+    for (words, sentence) in [
+        (["kill", "9"], "there is no node 9: they are 1 to 3"),
+        (["start", "1"], "node 1 runs already"),
+    ] {
+        let refused = dev.order(&words);
+        assert_eq!(refused.code, Some(1), "{words:?}");
+        assert!(refused.stderr.contains(sentence), "{}", refused.stderr);
+    }
+
+    for fault in ["cut 1 2", "stall 1 2"] {
+        dev.tell(fault);
+        dev.assert_apart(1, 2, 3);
+        dev.tell("heal");
+        dev.wait_for_all_links(200);
+    }
+
+    dev.tell(&format!("slow 1 2 {SLOW_MS}"));
+    let began = Instant::now();
+    assert_eq!(dev.ask(1, ALL), 200);
+    let both_ways = 2 * Duration::from_millis(SLOW_MS);
+    assert!(began.elapsed() >= both_ways, "{:?}", began.elapsed());
+    assert_eq!(dev.ask(1, MAJORITY), 200);
+    dev.tell("heal");
+    dev.wait_for_all_links(200);
+
+    dev.tell("pause 2");
+    let mut frozen = dev.client(2);
+    let sent = frozen.send("GET", MAJORITY, &[], b"");
+    sent.expect("the kernel takes it");
+    assert_eq!(dev.ask_soon(1, ALL), Some(504));
+    assert_eq!(dev.ask(3, MAJORITY), 200);
+    assert!(!frozen.has_answer(), "a frozen node says nothing");
+    dev.tell("resume 2");
+    assert_eq!(frozen.read().expect("it goes on").status, 200);
+    dev.wait_for_all_links(200);
+
+    let mut orphan = dev.client(2);
+    dev.tell("kill 2");
+    assert!(orphan.request("GET", MAJORITY, &[], b"").is_none());
+    assert!(TcpStream::connect(dev.nodes[1]).is_err());
+    assert_eq!(dev.ask(1, MAJORITY), 200);
+    let again = dev.order(&["kill", "2"]);
+    assert_eq!(again.code, Some(1));
+    assert!(again.stderr.contains("it does not run"), "{}", again.stderr);
+    dev.tell("start 2");
+    dev.wait_for_all_links(200);
+
+    let stopped = dev.order(&["stop"]);
+    assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
+    assert_eq!(dev.child.wait().expect("it is ours").code(), Some(0));
+    for node in &dev.nodes {
+        assert!(TcpStream::connect(node).is_err(), "{node} has ended");
+    }
+    assert!(!dev.folder.path().join("dev.sock").exists());
+    assert!(dev.folder.path().join("node-2").is_dir(), "data is kept");
+    let late = dev.order(&["heal"]);
+    assert!(
+        late.stderr.contains("no cluster listens at"),
+        "{}",
+        late.stderr
+    );
+}

@@ -1,0 +1,165 @@
+//! Three real processes with a proxy in front of each.
+//!
+//! ```text
+//! test ─► listen[i]: node i        node i ─► urls[j]: proxy j ─► listen[j]: node j
+//! ```
+//!
+//! Invariants
+//! 1. Members know each other by the proxies' addresses: `faults` hold between members and never for a test.
+//! 2. A node that is up has answered for a majority; whoever needs all links waits for them (`wait_for_all_links`).
+//! 3. Nothing waits for a time, and nothing gives up before `PATIENCE`.
+//!
+//! Not here: what clients do (`clients.rs`), `dendra dev`, which has a cluster of its own (`../dev.rs`).
+
+use super::dendra;
+use super::http::{Client, PATIENCE};
+use super::proxy::{Faults, Proxy};
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+pub(crate) const NODES: usize = 3;
+
+pub(crate) struct Cluster {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) listen: Vec<SocketAddr>,
+    pub(crate) faults: Arc<Faults>,
+    urls: Vec<String>,
+    children: Vec<Option<Child>>,
+    _proxies: Vec<Proxy>,
+    flags: Vec<String>,
+}
+
+fn free_port() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    (listener, address)
+}
+
+impl Cluster {
+    pub(crate) fn start(flags: &[&str]) -> Cluster {
+        let faults = Faults::new(NODES);
+        let doors: Vec<_> = (0..NODES).map(|_| free_port()).collect();
+        let listen: Vec<SocketAddr> = {
+            let held: Vec<_> = (0..NODES).map(|_| free_port()).collect();
+            held.iter().map(|(_, address)| *address).collect()
+        };
+        let urls: Vec<String> = doors.iter().map(|(_, a)| format!("http://{a}")).collect();
+        let proxies = doors
+            .into_iter()
+            .enumerate()
+            .map(|(index, (door, _))| {
+                let faults = Arc::clone(&faults);
+                Proxy::start(door, index, listen[index], urls.clone(), faults).expect("a thread")
+            })
+            .collect();
+        let mut cluster = Cluster {
+            folder: tempfile::tempdir().expect("a folder"),
+            urls,
+            listen,
+            children: (0..NODES).map(|_| None).collect(),
+            faults,
+            _proxies: proxies,
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+        };
+        for index in 0..NODES {
+            cluster.start_node(index);
+        }
+        for index in 0..NODES {
+            cluster.wait_until_usable(index);
+        }
+        cluster
+    }
+
+    pub(crate) fn start_node(&mut self, index: usize) {
+        let log = self.folder.path().join(format!("{index}.log"));
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .expect("a log");
+        let mut command = dendra(["serve", "--admin", "off"]);
+        command
+            .args(["--listen", &self.listen[index].to_string()])
+            .args(["--cluster", &self.urls.join(",")])
+            .args(["--self", &self.urls[index]])
+            .arg("--data")
+            .arg(self.folder.path().join(index.to_string()))
+            .args(&self.flags)
+            .stdout(Stdio::null())
+            .stderr(log);
+        self.children[index] = Some(command.spawn().expect("the binary was built"));
+    }
+
+    /// Waits until an operation through this node is answered by a majority.
+    pub(crate) fn wait_until_usable(&mut self, index: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let soon = ["Dendra-Timeout-Ms: 1000"];
+            let is_usable = Client::open(self.listen[index])
+                .ok()
+                .and_then(|mut client| client.ask("GET", "nothing", &soon, b""))
+                .is_some_and(|answer| answer.status == 404);
+            if is_usable {
+                return;
+            }
+            let log = self.log_of(index);
+            assert!(
+                Instant::now() < deadline,
+                "node {index} is of no use: {log}"
+            );
+            let child = self.children[index].as_mut().expect("it was started");
+            if let Some(status) = child.try_wait().expect("it is ours") {
+                // Its port was free, and then a connection of somebody else had it for a while.
+                assert_eq!(status.code(), Some(4), "node {index} ended: {log}");
+                self.start_node(index);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until all three answer, whichever loop of a node is asked: a connection goes to the loop with the fewest.
+    pub(crate) fn wait_for_all_links(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        for address in &self.listen {
+            let clients = (0..8).map(|_| Client::open(*address).expect("it listens"));
+            for mut client in clients.collect::<Vec<_>>() {
+                let target = "/v0/entity?id=nothing&ack=3&from=3";
+                let soon = ["Dendra-Timeout-Ms: 1000"];
+                while client
+                    .request("GET", target, &soon, b"")
+                    .is_none_or(|answer| answer.status != 404)
+                {
+                    assert!(Instant::now() < deadline, "the links stay down");
+                }
+            }
+        }
+    }
+
+    pub(crate) fn child(&self, index: usize) -> &Child {
+        self.children[index].as_ref().expect("it runs")
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self, index: usize) {
+        let mut child = self.children[index].take().expect("it runs");
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+    }
+
+    pub(crate) fn log_of(&self, index: usize) -> String {
+        let log = self.folder.path().join(format!("{index}.log"));
+        std::fs::read_to_string(log).unwrap_or_default()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for child in self.children.iter_mut().flatten() {
+            // After a failed assertion they must not stay; a stopped one is killed as well.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
