@@ -24,7 +24,7 @@ use dendra_lab::ammo::{Ammo, Format, ndjson_line};
 use dendra_lab::driver::Stop;
 use dendra_lab::experiment::{self, News, Setup, SetupError};
 use dendra_lab::limits::VALUE_BYTES_MAX;
-use dendra_lab::run::{Mode, Run, Tool};
+use dendra_lab::run::{Mode, Run, Search, Tool};
 use dendra_lab::schedule::{Instants, Shape, Spacing, parse_seconds};
 use dendra_lab::template::Style;
 use dendra_lab::{summary, verdict};
@@ -53,6 +53,9 @@ fn measure(args: &Bench, console: Console) -> Outcome {
         Some(path) => Some((path, create(path)?)),
         None => None,
     };
+    if !setup.profiles.is_empty() && setup.admins.is_empty() {
+        console.note("no profile will be taken: give --admin, the admin port of the node, such as http://127.0.0.1:9080");
+    }
     let stop = Arc::new(Stop::default());
     let signalled = stop_on_interrupt(&stop)?;
     let mut show = Show::new(console);
@@ -78,6 +81,11 @@ fn exit_of(run: &Run, was_interrupted: bool) -> Outcome {
             "the run was cut; what it saw until then is there",
         ));
     }
+    // Before anything that blames the target: a generator without a processor hears no answers either.
+    let is_limited = |search: &Search| search.generator_limit.is_some();
+    if run.search.as_ref().is_some_and(is_limited) {
+        return Err(Failure::new(Exit::INVALID, run.verdict.to_string()));
+    }
     if !verdict::has_answers(run) {
         let trouble = run.notes.last().map_or("", String::as_str);
         return Err(Failure::new(
@@ -85,6 +93,13 @@ fn exit_of(run: &Run, was_interrupted: bool) -> Outcome {
             format!(
                 "nothing was answered ({trouble}); is this the right port, and does HTTP/1.1 live there?"
             ),
+        ));
+    }
+    if run.is_cut {
+        let trouble = run.notes.last().map_or("", String::as_str);
+        return Err(Failure::new(
+            Exit::UNAVAILABLE,
+            format!("the run was cut ({trouble}); what it saw until then is there"),
         ));
     }
     if !run.verdict.is_valid() {

@@ -32,23 +32,27 @@ use std::time::Duration;
 pub(crate) struct Cli {
     /// Colours in help, errors and logs; NO_COLOR is honoured
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
+    #[arg(help_heading = EVERYWHERE)]
     pub(crate) color: Colour,
     /// Say nothing on stderr but errors
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = EVERYWHERE)]
     pub(crate) quiet: bool,
     /// Say more: one line per request; for `serve`, log at debug
-    #[arg(short, global = true, action = ArgAction::Count)]
+    #[arg(short, global = true, action = ArgAction::Count, help_heading = EVERYWHERE)]
     pub(crate) verbose: u8,
     /// What to do
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
+/// Behind what is a command's own.
+const EVERYWHERE: &str = "Everywhere";
+
 const EXIT_CODES: &str = "\
 Exit codes: 0 done · 1 failed · 2 unusable options · 3 key not found · 4 condition failed ·
 5 unavailable or no answer in time · 130 interrupted.
 serve: 3 the data folder cannot be opened · 4 the address is taken.
-bench: 6 the generator was the bottleneck: the figures must not be used.
+bench: 6 the generator was the bottleneck.
 Data goes to stdout, everything else to stderr.";
 
 /// When to use colours.
@@ -326,9 +330,15 @@ impl FromArgMatches for SettingsFlags {
     }
 }
 
-/// Which node, and how long to wait for it.
+/// What every command that talks to a node takes: which node, and how keys and values are written.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Target {
+pub(crate) struct Client {
+    /// Keys and values are hexadecimal, in and out
+    #[arg(long, conflicts_with = "base64")]
+    hex: bool,
+    /// Keys and values are base64, in and out
+    #[arg(long)]
+    base64: bool,
     /// The node's data port
     #[arg(long, env = "DENDRA_URL", default_value = "http://127.0.0.1:8080")]
     pub(crate) url: String,
@@ -338,20 +348,9 @@ pub(crate) struct Target {
     pub(crate) timeout_ms: u64,
 }
 
-/// How keys and values are written.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Encodings {
-    /// Keys and values are hexadecimal, in and out
-    #[arg(long, conflicts_with = "base64")]
-    hex: bool,
-    /// Keys and values are base64, in and out
-    #[arg(long)]
-    base64: bool,
-}
-
-impl Encodings {
-    /// The one that was chosen.
-    pub(crate) fn chosen(self) -> Encoding {
+impl Client {
+    /// How keys and values are written.
+    pub(crate) fn encoding(&self) -> Encoding {
         match (self.hex, self.base64) {
             (true, _) => Encoding::Hex,
             (_, true) => Encoding::Base64,
@@ -390,15 +389,12 @@ pub(crate) struct Get {
     /// Print one JSON object: key, value, version, receipt
     #[arg(long)]
     pub(crate) json: bool,
-    /// Encoding
-    #[command(flatten)]
-    pub(crate) encodings: Encodings,
     /// Copies
     #[command(flatten)]
     pub(crate) quorum: Quorum,
-    /// Node
+    /// Node and encoding
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) client: Client,
 }
 
 /// `dendra put`
@@ -423,15 +419,12 @@ pub(crate) struct Put {
     /// Condition
     #[command(flatten)]
     pub(crate) condition: Condition,
-    /// Encoding
-    #[command(flatten)]
-    pub(crate) encodings: Encodings,
     /// Copies
     #[command(flatten)]
     pub(crate) quorum: Quorum,
-    /// Node
+    /// Node and encoding
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) client: Client,
 }
 
 /// `dendra delete`
@@ -445,15 +438,12 @@ pub(crate) struct Delete {
     /// Condition
     #[command(flatten)]
     pub(crate) condition: Condition,
-    /// Encoding
-    #[command(flatten)]
-    pub(crate) encodings: Encodings,
     /// Copies
     #[command(flatten)]
     pub(crate) quorum: Quorum,
-    /// Node
+    /// Node and encoding
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) client: Client,
 }
 
 /// `dendra scan`
@@ -480,12 +470,9 @@ pub(crate) struct Scan {
     /// One JSON object a line instead of KEY TAB VALUE
     #[arg(long)]
     pub(crate) json: bool,
-    /// Encoding
+    /// Node and encoding
     #[command(flatten)]
-    pub(crate) encodings: Encodings,
-    /// Node
-    #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) client: Client,
 }
 
 /// How the records of `dendra load` are written.
@@ -527,15 +514,12 @@ pub(crate) struct Load {
     /// Print the summary as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Encoding
-    #[command(flatten)]
-    pub(crate) encodings: Encodings,
     /// Copies
     #[command(flatten)]
     pub(crate) quorum: Quorum,
-    /// Node
+    /// Node and encoding
     #[command(flatten)]
-    pub(crate) target: Target,
+    pub(crate) client: Client,
 }
 
 /// `dendra check`

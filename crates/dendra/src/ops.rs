@@ -13,7 +13,7 @@
 //! Not here: ranges (`scan.rs`), many keys (`load/`).
 //! See: docs/cli.md.
 
-use crate::cli::{Condition, Delete, Encodings, Get, Put, Quorum, Target};
+use crate::cli::{self, Condition, Delete, Get, Put, Quorum};
 use crate::client::{Answer, Ask, Base, Client};
 use crate::console::{Console, show_key};
 use crate::encoding::{self, Encoding};
@@ -59,9 +59,9 @@ impl Query {
 }
 
 /// The client that the flags describe.
-pub(crate) fn client(target: &Target, console: Console) -> Result<Client, Failure> {
-    let base = Base::parse(&target.url).map_err(Failure::usage)?;
-    Ok(Client::new(base, target.timeout_ms, console))
+pub(crate) fn client(flags: &cli::Client, console: Console) -> Result<Client, Failure> {
+    let base = Base::parse(&flags.url).map_err(Failure::usage)?;
+    Ok(Client::new(base, flags.timeout_ms, console))
 }
 
 /// A key from the command line.
@@ -138,9 +138,9 @@ fn print_json(object: Map<String, Value>) -> Result<(), Failure> {
 
 /// `dendra get`
 pub(crate) async fn get(args: &Get, console: Console) -> Outcome {
-    let encoding = args.encodings.chosen();
+    let encoding = args.client.encoding();
     let key = key_bytes("the key", &args.key, encoding)?;
-    let client = client(&args.target, console)?;
+    let client = client(&args.client, console)?;
     let ask = Ask {
         method: Method::GET,
         path: entity(&key, args.quorum, None),
@@ -193,7 +193,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 
 /// The bytes to store: argument, file or stdin, in that order.
 fn value_bytes(args: &Put) -> Result<Vec<u8>, Failure> {
-    let encoding = args.encodings.chosen();
+    let encoding = args.client.encoding();
     let dash = OsStr::new("-");
     let raw = match (&args.value, &args.input) {
         (Some(text), _) if text != dash => text.as_bytes().to_vec(),
@@ -234,12 +234,12 @@ fn read_bounded(from: impl Read) -> std::io::Result<Vec<u8>> {
 
 /// `dendra put`
 pub(crate) async fn put(args: &Put, console: Console) -> Outcome {
-    let key = key_bytes("the key", &args.key, args.encodings.chosen())?;
+    let key = key_bytes("the key", &args.key, args.client.encoding())?;
     let mut headers: Vec<_> = if_match(&args.condition)?.into_iter().collect();
     if args.if_absent {
         headers.push(("if-none-match", "*".to_owned()));
     }
-    let client = client(&args.target, console)?;
+    let client = client(&args.client, console)?;
     let ask = Ask {
         method: Method::PUT,
         path: entity(&key, args.quorum, args.ttl),
@@ -251,8 +251,8 @@ pub(crate) async fn put(args: &Put, console: Console) -> Outcome {
 
 /// `dendra delete`
 pub(crate) async fn delete(args: &Delete, console: Console) -> Outcome {
-    let key = key_bytes("the key", &args.key, args.encodings.chosen())?;
-    let client = client(&args.target, console)?;
+    let key = key_bytes("the key", &args.key, args.client.encoding())?;
+    let client = client(&args.client, console)?;
     let ask = Ask {
         method: Method::DELETE,
         path: entity(&key, args.quorum, None),
@@ -276,11 +276,4 @@ async fn write(client: &Client, ask: &Ask, key: &[u8], is_json: bool, console: C
         console.note(version);
     }
     Ok(Exit::OK)
-}
-
-impl Encodings {
-    /// One field of a text line: encoded, never followed by a line feed.
-    pub(crate) fn field(self, bytes: &[u8]) -> Vec<u8> {
-        self.chosen().encode(bytes)
-    }
 }

@@ -13,7 +13,7 @@
 //! Not here: the framing on the wire (crate `wire`).
 //! See: docs/cli.md, docs/api.md.
 
-use crate::cli::{Encodings, Scan};
+use crate::cli::Scan;
 use crate::client::{Ask, Client, Frame, Stream};
 use crate::console::Console;
 use crate::encoding::{self, Encoding};
@@ -34,7 +34,7 @@ const FIRST_KEY: &[u8] = b"\0";
 /// How records are printed.
 struct Printer<W: Write> {
     out: W,
-    encodings: Encodings,
+    encoding: Encoding,
     is_json: bool,
     is_keys_only: bool,
 }
@@ -49,17 +49,17 @@ impl<W: Write> Printer<W> {
             }
             return writeln!(self.out, "{}", Value::Object(object));
         }
-        self.out.write_all(&self.encodings.field(key))?;
+        self.out.write_all(&self.encoding.encode(key))?;
         if !self.is_keys_only {
             self.out.write_all(b"\t")?;
-            self.out.write_all(&self.encodings.field(value))?;
+            self.out.write_all(&self.encoding.encode(value))?;
         }
         self.out.write_all(b"\n")
     }
 }
 
 fn question(args: &Scan) -> Result<Ask, Failure> {
-    let encoding = args.encodings.chosen();
+    let encoding = args.client.encoding();
     let mut query = Query::default();
     let mut add = |name: &str, given: &Option<std::ffi::OsString>| -> Result<bool, Failure> {
         let Some(text) = given else {
@@ -101,7 +101,7 @@ fn key_of(name: &str, text: &OsStr, encoding: Encoding) -> Result<Vec<u8>, Failu
 /// `dendra scan`
 pub(crate) async fn scan(args: &Scan, console: Console) -> Outcome {
     let ask = question(args)?;
-    let client = ops::client(&args.target, console)?;
+    let client = ops::client(&args.client, console)?;
     let stream = client
         .stream(&ask)
         .await
@@ -127,7 +127,7 @@ pub(crate) async fn scan(args: &Scan, console: Console) -> Outcome {
     }
     let mut printer = Printer {
         out: BufWriter::with_capacity(64 << 10, std::io::stdout().lock()),
-        encodings: args.encodings,
+        encoding: args.client.encoding(),
         is_json: args.json,
         is_keys_only: args.keys_only,
     };

@@ -95,6 +95,7 @@ fn what_cannot_be_measured_has_its_exit_code_and_a_sentence() {
         (&found, &["--rate", "0"], 2, "rate of zero"),
         (&found, &["--duration", "0s"], 2, "measures nothing"),
         (&found, &["--out", "/dev/null/x"], 1, "cannot be written"),
+        (&found, &["--record", "/dev/null/x"], 1, "cannot be written"),
         (&garbage, &[], 5, "not HTTP/1.1"),
         (&silent, &["--timeout", "200ms"], 5, "nothing was answered"),
     ] {
@@ -117,7 +118,67 @@ fn what_cannot_be_measured_has_its_exit_code_and_a_sentence() {
 }
 
 #[test]
+fn a_search_that_the_generator_ends_says_so_and_keeps_its_course() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let out = folder.path().display().to_string();
+    let url = server(FOUND);
+    let flags = "--find-max --slo p99<1s --rate 5000000 --duration 100ms --warmup 0s --timeout 100ms \
+                 --connections 4 --out";
+    let words = ["bench", &url].into_iter().chain(flags.split_whitespace());
+    let run = run(&mut dendra(words.chain([out.as_str()])));
+    assert_eq!(run.code, Some(6), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("the generator was the bottleneck"),
+        "{}",
+        run.stderr
+    );
+    let json = json(folder.path());
+    assert_eq!(json["search"]["generator_limit"], 5e6);
+    assert_eq!(json["search"]["knee_low"], 0.0);
+    assert_eq!(json["search"]["steps"][0]["is_void"], true);
+    assert_eq!(json["verdict"]["verdict"], "invalid");
+    assert!(folder.path().join("report.html").is_file());
+}
+
+#[test]
+fn a_target_that_goes_away_in_the_middle_of_a_search_leaves_what_was_seen() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let out = folder.path().display().to_string();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let node = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("the generator connects");
+        // The first step of the search has its connection; the next one finds nobody.
+        drop(listener);
+        serve(stream, FOUND);
+    });
+    let flags = "--find-max --slo p99<30s --rate 50 --duration 200ms --warmup 0s --timeout 30s \
+                 --connections 1 --out";
+    let words = ["bench", &url].into_iter().chain(flags.split_whitespace());
+    let run = run(&mut dendra(words.chain([out.as_str()])));
+    node.join().expect("the server does not panic");
+    assert_eq!(run.code, Some(5), "{}", run.stderr);
+    assert!(run.stderr.contains("cannot be reached"), "{}", run.stderr);
+    let json = json(folder.path());
+    assert_eq!(json["is_cut"], true);
+    assert_eq!(json["phases"][0]["kind"], "search");
+    assert_eq!(json["search"]["steps"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
 fn an_interrupt_ends_the_run_and_the_record_says_so() {
+    interrupted(&[]);
+}
+
+#[test]
+fn an_interrupt_ends_a_search_and_its_course_is_kept() {
+    let json = interrupted(&["--find-max", "--slo", "p99<1s"]);
+    let sentence = json["search"]["sentence"].as_str().expect("a sentence");
+    assert!(sentence.ends_with("the search was cut"), "{sentence}");
+}
+
+/// The record of a run that was interrupted after its first answer.
+fn interrupted(more: &[&str]) -> Value {
     let folder = tempfile::tempdir().expect("there is room");
     let out = folder.path().join("cut");
     let out_text = out.display().to_string();
@@ -134,7 +195,7 @@ fn an_interrupt_ends_the_run_and_the_record_says_so() {
         "--connections",
         "1",
     ];
-    let child = dendra(arguments.iter().chain(&["--out", &out_text]))
+    let child = dendra(arguments.iter().chain(&["--out", &out_text]).chain(more))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -150,5 +211,8 @@ fn an_interrupt_ends_the_run_and_the_record_says_so() {
     signal(&child, "INT");
     let run = finish(child);
     assert_eq!(run.code, Some(130), "{}", run.stderr);
-    assert_eq!(json(&out)["is_cut"], true);
+    let json = json(&out);
+    assert_eq!(json["is_cut"], true);
+    assert!(out.join("report.html").is_file());
+    json
 }

@@ -33,6 +33,24 @@ fn an_unknown_key_ends_with_2_and_its_line() {
 }
 
 #[test]
+fn config_print_refuses_what_serve_refuses_in_the_same_words() {
+    for flags in [
+        &["--memory", "8MiB"][..],
+        &["--memory", "64MiB", "--value-bytes-max", "8MiB"],
+        &["--memory", "64MiB", "--memtable", "32MiB"],
+    ] {
+        let said = [&["config", "print"][..], &["serve"]].map(|verb| {
+            let got = run(&mut dendra(verb.iter().chain(flags)));
+            assert_eq!(got.code, Some(2), "{verb:?} {flags:?}: {}", got.stderr);
+            assert!(got.stdout.is_empty());
+            got.stderr
+        });
+        assert_eq!(said[0], said[1]);
+        assert!(said[0].contains("(flag)") || said[0].contains(": flag)"));
+    }
+}
+
+#[test]
 fn each_value_is_printed_with_its_source() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("d.toml");

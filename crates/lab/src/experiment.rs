@@ -20,15 +20,16 @@ use crate::ammo::Ammo;
 use crate::driver::{Asked, Drive, DriveError, Pace, Plan, Progress, Stop};
 use crate::limits::{RATE_MAX, SEND_LAG_LIMIT_US};
 use crate::run::{
-    FORMAT, Mode, PhaseKind, Profile, Run, SearchStep, SearchWhy, Server, Settings, Target, Tool,
-    Verdict, WorkloadNote,
+    FORMAT, Mode, PhaseKind, Profile, Run, Search, SearchStep, SearchWhy, Server, Settings, Target,
+    Tool, Verdict, WorkloadNote,
 };
 use crate::schedule::{Shape, Spacing, Stage, mean_rate};
+use crate::search::{Course, Next};
 use crate::slo::Slo;
 use crate::source::Source;
 use crate::summary::all_operations;
 use crate::template::{Style, Templates};
-use crate::{machine, sampler, search, verdict};
+use crate::{machine, sampler, verdict};
 use dendra_base::Workload;
 use dendra_base::workload::Operation;
 use std::fmt;
@@ -367,7 +368,7 @@ impl Experiment<'_> {
             }
         }
         self.run.length_s = self.origin.elapsed().as_secs_f64();
-        self.run.verdict = verdict::judge_run(&self.run.phases);
+        self.run.verdict = verdict::judge_run(&self.run.phases, self.run.search.as_ref());
         match outcome {
             Ok(()) => Ok(self.run),
             // What was measured before is kept.
@@ -392,9 +393,16 @@ impl Experiment<'_> {
         } else if !self.is_cut() {
             self.measure()?;
         }
-        if !self.setup.overload.is_empty() && !self.is_cut() && base_rate > 0.0 {
-            self.overload(base_rate)?;
+        if self.setup.overload.is_empty() || self.is_cut() || base_rate <= 0.0 {
+            return Ok(());
         }
+        let is_limited = |search: &Search| search.generator_limit.is_some();
+        if self.run.search.as_ref().is_some_and(is_limited) {
+            let note = "no overload was tried: the generator cannot even reach the knee";
+            self.run.notes.push(note.to_owned());
+            return Ok(());
+        }
+        self.overload(base_rate)?;
         Ok(())
     }
 
@@ -430,7 +438,14 @@ impl Experiment<'_> {
             Pace::Closed(count) => count,
             Pace::Open(_) | Pace::Recorded(_) => None,
         };
-        let name = names.last().map_or("", |(name, _)| name.as_str());
+        let is_overload =
+            |kind: PhaseKind| matches!(kind, PhaseKind::Overload | PhaseKind::Recovery);
+        let name = match names.last() {
+            Some((_, kind)) if is_overload(*kind) => "overload",
+            Some((name, _)) => name.as_str(),
+            None => "",
+        };
+        let mut course = overload::Course::new(plan.ends_ns(), names);
         (self.watch)(News::Begin {
             name,
             length_s,
@@ -448,11 +463,18 @@ impl Experiment<'_> {
                 if stop.is_asked() || (answered == 0 && at_s > silence_s) {
                     silence.ask();
                 }
+                let (planned, errors) = (
+                    progress.planned.load(Relaxed),
+                    progress.errors.load(Relaxed),
+                );
+                if let Some(line) = course.passed(at_s, [planned, answered, errors]) {
+                    watch(News::Line(&line));
+                }
                 watch(News::Tick {
                     at_s,
-                    planned: progress.planned.load(Relaxed),
+                    planned,
                     answered,
-                    errors: progress.errors.load(Relaxed),
+                    errors,
                 });
             })
         };
@@ -618,16 +640,26 @@ impl Experiment<'_> {
         outcome
     }
 
-    /// The highest rate that holds the objective in all its runs.
+    /// The highest rate that holds the objective in all its runs. Its course is in the run, however it ends.
     fn find_max(&mut self, slo: &Slo) -> Result<f64, SetupError> {
         let start = self.run.settings.rate;
-        let mut try_one = |rate: f64, why: SearchWhy| self.try_rate(slo, rate, why);
-        let text = slo.to_string();
-        let found = search::find_max(&text, start, RATE_MAX, &mut try_one)?;
+        let mut course = Course::new(&slo.to_string(), start, RATE_MAX);
+        let (mut is_cut, mut trouble) = (false, None);
+        while let Next::Try(rate, why) = course.decide() {
+            match self.try_rate(slo, rate, why) {
+                Ok(Some(step)) => course.saw(step),
+                Ok(None) => is_cut = true,
+                Err(error) => (is_cut, trouble) = (true, Some(error)),
+            }
+            if is_cut {
+                break;
+            }
+        }
+        let found = course.search(is_cut);
         (self.watch)(News::Line(&format!("saturation: {}", found.sentence)));
         let low = found.knee_low;
         self.run.search = Some(found);
-        Ok(low)
+        trouble.map_or(Ok(low), Err)
     }
 
     fn try_rate(
@@ -674,19 +706,28 @@ impl Experiment<'_> {
             why,
             phase: index,
             is_met: judged.is_ok(),
+            is_void: !phase.verdict.is_valid(),
             reason: judged.err().unwrap_or_default(),
             goodput: phase.counts.ok as f64 / phase.length_s.max(1e-9),
             p99_us,
         };
-        let word = if step.is_met { "holds" } else { "fails" };
-        let line = format!(
-            "{:>9.0}/s {word}: goodput {:.0}/s, p99 {:.2} ms {}",
+        let word = match (step.is_met, step.is_void) {
+            (true, _) => "holds",
+            (_, true) => "void",
+            (_, false) => "fails",
+        };
+        let mut line = format!(
+            "{:>9.0}/s {word}: goodput {:.0}/s, p99 {:.2} ms",
             rate,
             step.goodput,
-            step.p99_us / 1000.0,
-            step.reason
+            step.p99_us / 1000.0
         );
-        (self.watch)(News::Line(line.trim_end()));
+        // Without the advice, which the answer repeats.
+        if let Some(reason) = step.reason.split(';').next().filter(|r| !r.is_empty()) {
+            line.push_str("; ");
+            line.push_str(reason);
+        }
+        (self.watch)(News::Line(&line));
         std::thread::sleep(PAUSE.min(Duration::from_secs_f64(setup.duration_s)));
         Ok(Some(step))
     }

@@ -105,13 +105,18 @@ impl Times {
         row(&mut self.heat, second, || [0; HEAT_BUCKETS])[heat_bucket(ns)] += 1;
     }
 
-    fn merge(&mut self, other: &Times) {
+    /// Adds the times of `other`, without its heat map.
+    fn add_all(&mut self, other: &Times) {
         if let Some(theirs) = &other.histogram {
             self.histogram
                 .get_or_insert_with(histogram)
                 .add(theirs.as_ref())
                 .expect("both have the same bounds");
         }
+    }
+
+    fn merge(&mut self, other: &Times) {
+        self.add_all(other);
         for (second, theirs) in other.heat.iter().enumerate() {
             let ours = row(&mut self.heat, second, || [0; HEAT_BUCKETS]);
             for (our, their) in ours.iter_mut().zip(theirs) {
@@ -174,11 +179,22 @@ struct OpRecord {
     failed: Times,
 }
 
+/// Not kept when there is one target: it is the sum of all operations then.
 #[derive(Clone, Debug, Default)]
 struct TargetRecord {
     counts: Counts,
+    /// Like `counts.statuses`, which is slower to count in.
+    statuses: Vec<(u16, u64)>,
     response: Times,
     service: Times,
+}
+
+/// Counts an answer by its status: of the few that there are, most answers have the first one.
+fn count_status(statuses: &mut Vec<(u16, u64)>, status: u16, times: u64) {
+    match statuses.iter_mut().find(|(known, _)| *known == status) {
+        Some((_, count)) => *count += times,
+        None => statuses.push((status, times)),
+    }
 }
 
 /// Is a status what was asked for?
@@ -245,10 +261,7 @@ impl OpRecord {
         second.received_bytes += ended.received_bytes;
         match ended.end {
             End::Answer(status) => {
-                match self.statuses.iter_mut().find(|(known, _)| *known == status) {
-                    Some((_, count)) => *count += 1,
-                    None => self.statuses.push((status, 1)),
-                }
+                count_status(&mut self.statuses, status, 1);
                 let said = verdict_of(ended.operation, status);
                 match said {
                     Said::NotNow => second.refused += 1,
@@ -280,10 +293,7 @@ impl OpRecord {
     fn merge(&mut self, other: &OpRecord) {
         self.counts.add(&other.counts);
         for &(status, count) in &other.statuses {
-            match self.statuses.iter_mut().find(|(known, _)| *known == status) {
-                Some((_, ours)) => *ours += count,
-                None => self.statuses.push((status, count)),
-            }
+            count_status(&mut self.statuses, status, count);
         }
         for (index, theirs) in other.seconds.iter().enumerate() {
             let ours = row(&mut self.seconds, index, Second::default);
@@ -376,7 +386,9 @@ impl Recorder {
     pub fn planned(&mut self, operation: Operation, target: usize, due_ns: u64) {
         let phase = self.phase(due_ns);
         let second = (due_ns.saturating_sub(phase.start_ns) / SECOND_NS) as usize;
-        phase.targets[target].counts.planned += 1;
+        if let Some(target) = phase.target_mut(target) {
+            target.counts.planned += 1;
+        }
         let op = phase.ops[operation as usize].get_or_insert_default();
         op.counts.planned += 1;
         row(&mut op.seconds, second, Second::default).planned += 1;
@@ -392,15 +404,18 @@ impl Recorder {
         }
         let phase = self.phase(at.due_ns);
         let second = (at.sent_ns.saturating_sub(phase.start_ns) / SECOND_NS) as usize;
+        let first = u64::from(at.is_first);
         let op = phase.ops[operation as usize].get_or_insert_default();
         let row = row(&mut op.seconds, second, Second::default);
         row.sent_bytes += bytes;
+        row.sent += first;
         op.counts.sent_bytes += bytes;
-        phase.targets[target].counts.sent_bytes += bytes;
+        op.counts.sent += first;
+        if let Some(target) = phase.target_mut(target) {
+            target.counts.sent_bytes += bytes;
+            target.counts.sent += first;
+        }
         if at.is_first {
-            row.sent += 1;
-            op.counts.sent += 1;
-            phase.targets[target].counts.sent += 1;
             phase.lag.add(lag_ns);
             phase.missed += u64::from(lag_ns > limit_ns);
         }
@@ -413,12 +428,14 @@ impl Recorder {
         phase.ops[ended.operation as usize]
             .get_or_insert_default()
             .end(start_ns, ended);
-        let target = &mut phase.targets[ended.target];
+        let Some(target) = phase.target_mut(ended.target) else {
+            return;
+        };
         count_end(&mut target.counts, ended);
         let response_ns = ended.done_ns.saturating_sub(ended.due_ns);
         match ended.end {
             End::Answer(status) => {
-                *target.counts.statuses.entry(status).or_default() += 1;
+                count_status(&mut target.statuses, status, 1);
                 if verdict_of(ended.operation, status).is_ok() {
                     target.response.add(response_ns);
                     let service_ns = ended.done_ns.saturating_sub(ended.sent_ns);
@@ -474,6 +491,40 @@ pub struct SentAt {
 }
 
 impl PhaseRecord {
+    /// Where one of several targets is counted.
+    fn target_mut(&mut self, target: usize) -> Option<&mut TargetRecord> {
+        match self.targets.len() {
+            1 => None,
+            _ => self.targets.get_mut(target),
+        }
+    }
+
+    /// The targets as they are written; `all` is the sum of all operations.
+    fn target_results(&self, all: &Counts) -> Vec<TargetResult> {
+        if self.targets.len() == 1 {
+            let (mut response, mut service) = (Times::default(), Times::default());
+            for op in self.ops.iter().flatten() {
+                response.add_all(&op.response);
+                service.add_all(&op.service);
+            }
+            return vec![TargetResult {
+                counts: all.clone(),
+                response: response.latency(),
+                service: service.latency(),
+            }];
+        }
+        let result = |target: &TargetRecord| {
+            let mut counts = target.counts.clone();
+            counts.statuses = target.statuses.iter().copied().collect();
+            TargetResult {
+                counts,
+                response: target.response.latency(),
+                service: target.service.latency(),
+            }
+        };
+        self.targets.iter().map(result).collect()
+    }
+
     /// Adds what another thread saw of the same phase.
     pub fn merge(&mut self, other: &PhaseRecord) {
         for (ours, theirs) in self.ops.iter_mut().zip(&other.ops) {
@@ -483,6 +534,9 @@ impl PhaseRecord {
         }
         for (ours, theirs) in self.targets.iter_mut().zip(&other.targets) {
             ours.counts.add(&theirs.counts);
+            for &(status, count) in &theirs.statuses {
+                count_status(&mut ours.statuses, status, count);
+            }
             ours.response.merge(&theirs.response);
             ours.service.merge(&theirs.service);
         }
@@ -523,11 +577,7 @@ impl PhaseRecord {
                 failed: record.failed.latency(),
             });
         }
-        let targets = self.targets.iter().map(|target| TargetResult {
-            counts: target.counts.clone(),
-            response: target.response.latency(),
-            service: target.service.latency(),
-        });
+        let targets = self.target_results(&counts);
         let cpu_us_per_request = match counts.sent {
             0 => 0.0,
             sent => self.cpu_s * 1e6 / sent as f64,
@@ -541,7 +591,7 @@ impl PhaseRecord {
             verdict: Verdict::Valid,
             counts,
             ops,
-            targets: targets.collect(),
+            targets,
             generator: Generator {
                 send_lag: self.lag.latency(),
                 missed: self.missed,
@@ -613,6 +663,41 @@ mod tests {
         assert_eq!(second.ops[0].response.count, 2);
         assert_eq!(first.ops[0].seconds.len(), 2);
         assert_eq!(first.targets[0].counts, first.counts);
+    }
+
+    #[test]
+    fn one_target_is_the_sum_of_all_operations_and_several_are_told_apart() {
+        let mut alone = Recorder::new(&[SECOND_NS], 1, 1.0);
+        let mut first_of_two = Recorder::new(&[SECOND_NS], 2, 1.0);
+        let ends = [
+            End::Answer(200),
+            End::Answer(404),
+            End::Answer(503),
+            End::Timeout,
+            End::Broken,
+        ];
+        for (i, end) in ends.into_iter().cycle().take(100).enumerate() {
+            let due_ns = i as u64 * 1000;
+            let at = SentAt {
+                due_ns,
+                ready_ns: due_ns,
+                sent_ns: due_ns + 10,
+                is_first: i % 7 != 0,
+            };
+            for recorder in [&mut alone, &mut first_of_two] {
+                recorder.planned(Operation::Get, 0, due_ns);
+                recorder.sent(Operation::Get, 0, at, 50);
+                recorder.ended(&ended(end, due_ns, due_ns + 5000 + i as u64));
+            }
+        }
+        let finish = |recorder: Recorder| {
+            let record = recorder.into_phases().remove(0);
+            record.finish("p".to_owned(), PhaseKind::Measure, 0.0, 1.0)
+        };
+        let (alone, two) = (finish(alone), finish(first_of_two));
+        assert_eq!(alone.targets[0], two.targets[0]);
+        assert_eq!(alone.targets[0].counts, alone.counts);
+        assert_eq!(two.targets[1].counts, Counts::default());
     }
 
     #[test]

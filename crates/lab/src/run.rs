@@ -425,8 +425,12 @@ pub struct Search {
     pub steps: Vec<SearchStep>,
     /// The highest rate that met the objective in every repeat; zero when none did.
     pub knee_low: f64,
-    /// The lowest rate above it that did not; null when the search ended by its own limit.
+    /// The lowest rate above it that did not; null when no rate that was tried failed.
     pub knee_high: Option<f64>,
+    /// The rate at which the generator was the bottleneck, when the search ended for that: the knee is
+    /// then not lower than `knee_low`, and nothing more is known. Absent when the search came to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator_limit: Option<f64>,
     /// The answer in one sentence.
     pub sentence: String,
 }
@@ -442,12 +446,19 @@ pub struct SearchStep {
     pub phase: usize,
     /// Did it meet the objective, with a generator that was not the bottleneck?
     pub is_met: bool,
-    /// If not, what failed: `p99 31.2 ms > 10 ms`.
+    /// Was the generator the bottleneck? Then the run says nothing about the target.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_void: bool,
+    /// If not met, what failed: `p99 31.2 ms > 10 ms`; if void, why.
     pub reason: String,
     /// Requests a second that did what was asked.
     pub goodput: f64,
     /// Response time, 99th percentile.
     pub p99_us: f64,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// Why a rate was tried.
@@ -574,12 +585,20 @@ impl Run {
         serde_json::from_slice(text).map_err(ReadError::Shape)
     }
 
-    /// The phase that the headline figures come from: the measured one, else the last one that
-    /// is neither preload nor warm-up.
+    /// The phase that the headline figures come from: the measured one, else the last run at the rate
+    /// that a search found, else the last one that is neither preload nor warm-up.
     pub fn headline(&self) -> Option<&Phase> {
         let measured = self.phases.iter().find(|p| p.kind == PhaseKind::Measure);
+        let found = || {
+            let search = self.search.as_ref()?;
+            let at_knee = |step: &&SearchStep| step.is_met && step.rate == search.knee_low;
+            let step = search.steps.iter().rev().find(at_knee)?;
+            self.phases.get(step.phase)
+        };
         let other = |p: &&Phase| !matches!(p.kind, PhaseKind::Preload | PhaseKind::Warmup);
-        measured.or_else(|| self.phases.iter().rev().find(other))
+        measured
+            .or_else(found)
+            .or_else(|| self.phases.iter().rev().find(other))
     }
 }
 

@@ -13,7 +13,7 @@
 //! See: docs/lab/run-json.md.
 
 use crate::limits::{BUSY_SHARE_MAX, MISSED_SHARE_MAX};
-use crate::run::{Generator, Mode, Phase, PhaseKind, Run, Verdict};
+use crate::run::{Generator, Mode, Phase, PhaseKind, Run, Search, Verdict};
 
 /// The verdict on one phase.
 pub fn judge(mode: Mode, sent: u64, generator: &Generator) -> Verdict {
@@ -41,8 +41,16 @@ pub fn judge(mode: Mode, sent: u64, generator: &Generator) -> Verdict {
 }
 
 /// The verdict on a run: that of its worst phase among those that are measured. A step of a search may be
-/// void; the search itself takes it for not met.
-pub fn judge_run(phases: &[Phase]) -> Verdict {
+/// void, and is tried again; the search is void as a whole when it ended for the generator.
+pub fn judge_run(phases: &[Phase], search: Option<&Search>) -> Verdict {
+    if let Some(search) = search.filter(|search| search.generator_limit.is_some()) {
+        return Verdict::Invalid {
+            reason: format!(
+                "the generator was the bottleneck before the target was: {}",
+                search.sentence
+            ),
+        };
+    }
     let counts = |phase: &&Phase| {
         matches!(
             phase.kind,
@@ -66,6 +74,26 @@ pub fn has_answers(run: &Run) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_search_that_ended_for_the_generator_is_void_and_one_void_step_is_not() {
+        let mut search = Search {
+            slo: "p99<1ms".to_owned(),
+            steps: Vec::new(),
+            knee_low: 1000.0,
+            knee_high: None,
+            generator_limit: None,
+            sentence: "1000/s hold p99<1ms".to_owned(),
+        };
+        assert_eq!(judge_run(&[], Some(&search)), Verdict::Valid);
+        search.generator_limit = Some(2000.0);
+        let sentence = judge_run(&[], Some(&search)).to_string();
+        assert!(
+            sentence.starts_with("invalid: the generator was the bottleneck")
+                && sentence.contains("1000/s hold"),
+            "{sentence}"
+        );
+    }
 
     #[test]
     fn lateness_and_saturation_void_a_phase_and_nothing_else_does() {

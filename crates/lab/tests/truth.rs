@@ -6,47 +6,43 @@ use dendra_base::Workload;
 use dendra_lab::run::{Mode, Verdict};
 use dendra_lab::summary::all_operations;
 use std::time::Duration;
-use support::{FakeServer, Reply, run, setup};
+use support::{Canary, FakeServer, Reply, run, setup};
 
 const MS: f64 = 1000.0;
 
 #[test]
 fn a_server_frozen_for_one_second_shows_it_in_the_tail() {
+    let canary = Canary::start();
     let at_once = |_| Reply::After(Duration::ZERO, 200);
     let freeze_at = Duration::from_secs(1);
     let server = FakeServer::start_frozen(at_once, freeze_at, Duration::from_secs(1));
     let run = run(&setup(server.url(), 1000.0, 3.0));
+    let allowance_ms = canary.allowance_ms();
     let phase = run.headline().expect("it was measured");
     assert_eq!((phase.counts.planned, phase.counts.ok), (3000, 3000));
-    let response = &phase.ops[0].response.percentiles_us;
-    let service = &phase.ops[0].service.percentiles_us;
+    let op = &phase.ops[0];
     // A third of the requests were due while it stood still, evenly over the second.
-    assert!(
-        (0.9..1.3).contains(&(response["p99.9"] / 1e6)),
-        "{response:?}"
-    );
-    assert!(
-        (0.6..1.0).contains(&(response["p90"] / 1e6)),
-        "{response:?}"
-    );
-    // From the send, only the 64 that were in flight saw it: this is what a closed loop would report.
-    assert!(service["p90"] < 100.0 * MS, "{service:?}");
+    for (percentile, from_ms, to_ms) in [("p99.9", 900.0, 1300.0), ("p90", 600.0, 1000.0)] {
+        let ms = op.response.percentiles_us[percentile] / MS;
+        assert!(ms >= from_ms, "{percentile}: {ms} ms");
+        assert!(
+            ms < to_ms + allowance_ms,
+            "{percentile}: {ms} ms, allowance {allowance_ms} ms"
+        );
+    }
+    // From the send, only the 64 that were in flight saw it: this is what a closed loop would report. Half a
+    // second from the plan saw 500.
+    let slow = |latency| {
+        let histogram = dendra_lab::summary::histogram(latency).expect("there are times");
+        histogram.len() - histogram.count_between(0, 500_000_000)
+    };
+    let (response, service) = (slow(&op.response), slow(&op.service));
+    assert!(response >= 450, "{response} of them");
+    assert!(2 * service < response, "{service} and {response}");
 }
 
 #[test]
 fn a_known_distribution_is_measured_within_one_per_cent() {
-    // A machine that is busy with other things wakes threads late by milliseconds: it gets five
-    // attempts, and then a wider bound. A generator that measures something else fails that, too.
-    let errors: Vec<String> = (0..5)
-        .map_while(|_| known_distribution(0.01).err())
-        .collect();
-    if errors.len() == 5 {
-        println!("this machine is too busy to show one per cent: {errors:?}");
-        assert_eq!(known_distribution(0.1), Ok(()), "{errors:?}");
-    }
-}
-
-fn known_distribution(bound: f64) -> Result<(), String> {
     // In every thousand: 500 × 200 ms, 400 × 300 ms, 90 × 450 ms, 8 × 700 ms, 2 × 1 s.
     let delay_ms = |n: u64| match n % 1000 {
         0..500 => 200,
@@ -58,26 +54,44 @@ fn known_distribution(bound: f64) -> Result<(), String> {
     let server = FakeServer::start(move |n| Reply::After(Duration::from_millis(delay_ms(n)), 200));
     let mut setup = setup(server.url(), 400.0, 2.5);
     setup.connections = 256;
-    let run = run(&setup);
-    let phase = run.headline().expect("it was measured");
-    assert_eq!(phase.counts.ok, 1000);
-    let seen = all_operations(phase, |op| &op.response).expect("there are times");
-    for (percentile, truth_ms) in [
-        (10.0, 200.0),
-        (49.0, 200.0),
-        (51.0, 300.0),
-        (89.0, 300.0),
-        (91.0, 450.0),
-        (98.5, 450.0),
-        (99.5, 700.0),
-        (99.9, 1000.0),
-    ] {
-        let seen_ms = seen.value_at_percentile(percentile) as f64 / 1e6;
-        if (seen_ms / truth_ms - 1.0).abs() >= bound {
-            return Err(format!("p{percentile}: {seen_ms:.3} ms for {truth_ms} ms"));
+    // On a machine that wakes threads late by milliseconds one per cent cannot be seen: it gets five
+    // attempts, and what is left over has to be that lateness.
+    let mut too_long = Vec::new();
+    for _ in 0..5 {
+        let canary = Canary::start();
+        let run = run(&setup);
+        let allowance_ms = canary.allowance_ms();
+        let phase = run.headline().expect("it was measured");
+        assert_eq!(phase.counts.ok, 1000);
+        let seen = all_operations(phase, |op| &op.response).expect("there are times");
+        too_long.clear();
+        for (percentile, truth_ms) in [
+            (10.0, 200.0),
+            (49.0, 200.0),
+            (51.0, 300.0),
+            (89.0, 300.0),
+            (91.0, 450.0),
+            (98.5, 450.0),
+            (99.5, 700.0),
+            (99.9, 1000.0),
+        ] {
+            let seen_ms = seen.value_at_percentile(percentile) as f64 / 1e6;
+            let words = format!("p{percentile}: {seen_ms:.3} ms for {truth_ms} ms");
+            // No answer comes before its time, on any machine.
+            assert!(seen_ms >= 0.999 * truth_ms, "{words}");
+            assert!(
+                seen_ms <= 1.01 * truth_ms + allowance_ms,
+                "{words}, allowance {allowance_ms} ms"
+            );
+            if seen_ms > 1.01 * truth_ms {
+                too_long.push(words);
+            }
+        }
+        if too_long.is_empty() {
+            return;
         }
     }
-    Ok(())
+    println!("this machine is too busy to show one per cent: {too_long:?}");
 }
 
 #[test]
@@ -156,11 +170,7 @@ fn a_closed_loop_says_that_it_is_one() {
     let run = run(&setup);
     let phase = run.headline().expect("it was measured");
     assert!(phase.counts.is_whole(), "{:?}", phase.counts);
-    // Eight clients, five milliseconds: at most 1600 a second.
-    assert!(
-        (100..=808).contains(&phase.counts.ok),
-        "{}",
-        phase.counts.ok
-    );
+    // Eight clients, five milliseconds: at most 1600 a second, on any machine.
+    assert!((1..=808).contains(&phase.counts.ok), "{}", phase.counts.ok);
     assert!(dendra_lab::summary::summary(&run).contains("CLOSED LOOP"));
 }

@@ -95,6 +95,8 @@ pub(crate) struct Op {
     pub(crate) partition: Partition,
     pub(crate) key: Bytes,
     pub(crate) deadline_us: u64,
+    /// When the stage began.
+    pub(crate) since_us: u64,
     /// When to do something although nobody answered.
     pub(crate) alarm_us: u64,
     /// Asked in this round.
@@ -161,6 +163,7 @@ impl Op {
             partition,
             key,
             deadline_us,
+            since_us: 0,
             alarm_us: NEVER,
             asked: Places::NONE,
             pending: Places::NONE,
@@ -202,11 +205,12 @@ impl Op {
         self.pending.remove(place);
         match self.stage {
             Stage::Read => self.read_answered(desk, turn, place, answer),
-            Stage::WriteBack => self.write_back_answered(desk, turn, place, &answer),
+            Stage::WriteBack | Stage::Finish => {
+                self.write_back_answered(desk, turn, place, &answer)
+            }
             Stage::Write => self.write_answered(desk, turn, place, &answer),
             Stage::Prepare => self.prepare_answered(desk, turn, place, answer),
             Stage::Accept => self.accept_answered(desk, turn, place, &answer),
-            Stage::Finish => self.finish_answered(desk, turn, place, &answer),
             Stage::Begin | Stage::Clock | Stage::Cover | Stage::BackOff | Stage::Only => Fate::Goes,
         }
     }

@@ -17,7 +17,7 @@
 //! See: docs/overload.md.
 
 use crate::health::Health;
-use crate::hints::HintRoom;
+use crate::hints::{HintRoom, Keeping};
 use crate::hlc::Hlc;
 use crate::ledger::Ledger;
 use crate::limits::{ORDERS_MAX, PEER_ASKS_MAX, REPLICA_JOBS_MAX};
@@ -26,6 +26,7 @@ use crate::node::NodeConfig;
 use crate::planted::{Bug, is_planted};
 use crate::replica;
 use crate::ring::Ring;
+use crate::rounds::Rounds;
 use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
 use crate::topology::Topology;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
@@ -95,7 +96,7 @@ pub(crate) enum Order {
     /// A part of a range is read for a scan.
     Page { requester: Requester, range: Range },
     /// A hint is kept.
-    HintKept { bytes: u64 },
+    HintKept(Box<Keeping>),
     /// A hint is deleted.
     HintGone { bytes: u64 },
     /// A part of the hints is read.
@@ -112,6 +113,7 @@ pub(crate) struct Desk {
     pub(crate) hints: Arc<HintRoom>,
     pub(crate) prng: Prng,
     pub(crate) health: Health,
+    pub(crate) rounds: Rounds,
     pub(crate) asks: Ledger<OpenAsk>,
     pub(crate) orders: Ledger<Order>,
     pub(crate) inbox: VecDeque<(Purpose, Answer)>,
@@ -132,6 +134,7 @@ impl Desk {
             hlc: config.hlc,
             hints: config.hints,
             health: Health::new(members),
+            rounds: Rounds::default(),
             asks: Ledger::new(prng.next_u64()),
             orders: Ledger::new(prng.next_u64()),
             inbox: VecDeque::new(),

@@ -25,6 +25,17 @@ struct Peer {
     spread_us: u64,
 }
 
+/// How another member does, for whoever looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerHealth {
+    /// Is there a link?
+    pub is_up: bool,
+    /// How long an answer takes, about.
+    pub latency_us: u64,
+    /// How long is waited for it before another member is asked as well.
+    pub patience_us: u64,
+}
+
 /// What is known of all members.
 #[derive(Debug)]
 pub(crate) struct Health {
@@ -47,6 +58,15 @@ impl Health {
     /// Is there a link?
     pub(crate) fn is_up(&self, member: MemberIndex) -> bool {
         self.peers[member.at()].is_up
+    }
+
+    /// All that is known of a member.
+    pub(crate) fn of(&self, member: MemberIndex) -> PeerHealth {
+        PeerHealth {
+            is_up: self.is_up(member),
+            latency_us: self.peers[member.at()].latency_us,
+            patience_us: self.patience_us(member),
+        }
     }
 
     /// A link came up, or the last one went down.

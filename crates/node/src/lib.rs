@@ -16,6 +16,7 @@
 //! desk.rs, ledger.rs, places.rs    open questions and orders, and what they are kept in
 //! hints.rs      HintRoom           writes kept for members that did not confirm them
 //! health.rs     Health             whom to ask first, and when to ask somebody else
+//! rounds.rs     Rounds             how long each round took, for whoever looks
 //! planted.rs    Bug                rules that can be broken on purpose
 //! limits.rs                        the numbers of the above, with their reasons
 //! ```
@@ -45,12 +46,14 @@ pub mod planted;
 pub mod quorum;
 mod replica;
 pub mod ring;
+pub mod rounds;
 pub mod step;
 pub mod topology;
 
 pub use admission::{
     Class, Entry, Gate, LocalGate, LocalPermit, Permit, Pressure, Refusal, Stop, admit,
 };
+pub use health::PeerHealth;
 pub use hints::HintRoom;
 pub use hlc::{Hlc, TooFarAhead};
 pub use member::MemberIndex;
@@ -58,4 +61,5 @@ pub use node::{Node, NodeConfig};
 pub use outcome::{Durability, Known, Outcome, Receipt};
 pub use quorum::{BadQuorum, Level, Quorum};
 pub use ring::{Partition, Ring};
+pub use rounds::{Round, Rounds};
 pub use topology::{BadMember, BadTopology, Member, Topology};

@@ -19,6 +19,7 @@ use crate::coordinator::clock::{Probes, send_probe};
 use crate::coordinator::scan::{Scan, Scanning};
 use crate::coordinator::{Fate, Op, Stage};
 use crate::desk::{Desk, OpId, Order, Purpose, Turn};
+use crate::health::PeerHealth;
 use crate::hints::{self, HintRoom, Keeper};
 use crate::hlc::Hlc;
 use crate::ledger::{Ledger, NEVER};
@@ -27,6 +28,7 @@ use crate::member::MemberIndex;
 use crate::quorum::Quorum;
 use crate::replica;
 use crate::ring::Ring;
+use crate::rounds::Rounds;
 use crate::step::{
     AskId, ClientTicket, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
 };
@@ -165,6 +167,16 @@ impl Node {
         self.ops.len()
     }
 
+    /// How long the rounds of operations took so far.
+    pub fn rounds(&self) -> &Rounds {
+        &self.desk.rounds
+    }
+
+    /// How another member does, as this loop sees it.
+    pub fn health(&self, member: MemberIndex) -> PeerHealth {
+        self.desk.health.of(member)
+    }
+
     fn begin(
         &mut self,
         turn: &mut Turn<'_>,
@@ -181,8 +193,10 @@ impl Node {
         let partition = self.desk.ring.partition(&key);
         let op = Op::new(client, key, partition, operation, quorum, deadline_us);
         let id = self.ops.insert(op, deadline_us);
-        self.with_op(id, |op, desk| {
+        let now_us = turn.now.mono_us;
+        self.with_op(now_us, id, |op, desk| {
             op.id = id;
+            op.since_us = now_us;
             if turn.now.mono_us >= deadline_us {
                 return op.due(desk, turn);
             }
@@ -191,11 +205,19 @@ impl Node {
     }
 
     /// Works on an operation, if it is still there, and sees to its entry afterwards.
-    fn with_op(&mut self, id: OpId, work: impl FnOnce(&mut Op, &mut Desk) -> Fate) {
+    fn with_op(&mut self, now_us: u64, id: OpId, work: impl FnOnce(&mut Op, &mut Desk) -> Fate) {
         let Some(op) = self.ops.find_mut(id) else {
             return;
         };
-        match work(op, &mut self.desk) {
+        let (stage, round, was_settled) = (op.stage, op.round, op.is_settled);
+        let fate = work(op, &mut self.desk);
+        let is_left = (stage, round) != (op.stage, op.round) || op.is_settled || fate == Fate::Over;
+        if is_left && !was_settled {
+            let took_us = now_us.saturating_sub(op.since_us);
+            self.desk.rounds.note(stage, took_us);
+            op.since_us = now_us;
+        }
+        match fate {
             Fate::Goes => {
                 let due_us = op.due_us();
                 self.ops.set_due(id, due_us);
@@ -237,6 +259,7 @@ impl Node {
             Some(Order::Protocol(job)) => {
                 replica::protocol::read(&mut self.desk, turn, job, result);
             }
+            Some(Order::HintKept(keeping)) => hints::found(&mut self.desk, turn, keeping, result),
             _ => {}
         }
     }
@@ -254,8 +277,10 @@ impl Node {
             Some(Order::Protocol(job)) => {
                 replica::protocol::wrote(&mut self.desk, turn, job, result);
             }
-            Some(Order::Only { op }) => self.with_op(op, |op, _| op.only_wrote(turn, result)),
-            Some(Order::HintKept { bytes }) => hints::kept(&self.desk, bytes, result),
+            Some(Order::Only { op }) => {
+                self.with_op(turn.now.mono_us, op, |op, _| op.only_wrote(turn, result));
+            }
+            Some(Order::HintKept(keeping)) => hints::kept(&mut self.desk, turn, keeping, result),
             Some(Order::HintGone { bytes }) => hints::gone(&self.desk, bytes, result),
             _ => {}
         }
@@ -296,12 +321,14 @@ impl Node {
 
     fn route(&mut self, turn: &mut Turn<'_>, purpose: Purpose, answer: Answer) {
         match purpose {
-            Purpose::Op { op, place, round } => self.with_op(op, |op, desk| {
-                if op.stage == Stage::Clock {
-                    return op.clock_answered(desk, turn, place, &answer);
-                }
-                op.answered(desk, turn, place, round, answer)
-            }),
+            Purpose::Op { op, place, round } => {
+                self.with_op(turn.now.mono_us, op, |op, desk| {
+                    if op.stage == Stage::Clock {
+                        return op.clock_answered(desk, turn, place, &answer);
+                    }
+                    op.answered(desk, turn, place, round, answer)
+                });
+            }
             Purpose::Probe { probe, member } => {
                 self.probe_answered(turn, probe, member, &answer);
             }
@@ -335,9 +362,11 @@ impl Node {
         let is_over = open.open == 0;
         let ops = std::mem::take(&mut open.ops);
         for id in &ops {
-            self.with_op(*id, |op, desk| match op.place_of(desk, member) {
-                Some(place) => op.clock_answered(desk, turn, place, answer),
-                None => Fate::Goes,
+            self.with_op(turn.now.mono_us, *id, |op, desk| {
+                match op.place_of(desk, member) {
+                    Some(place) => op.clock_answered(desk, turn, place, answer),
+                    None => Fate::Goes,
+                }
             });
         }
         if is_over {
@@ -358,7 +387,7 @@ impl Node {
         }
         self.ops.late(turn.now.mono_us, &mut late);
         for id in late.drain(..) {
-            self.with_op(id, |op, desk| op.due(desk, turn));
+            self.with_op(turn.now.mono_us, id, |op, desk| op.due(desk, turn));
         }
         self.scans.late(turn.now.mono_us, &mut late);
         for id in late.drain(..) {
@@ -383,7 +412,7 @@ impl Node {
     fn send_covered(&mut self, turn: &mut Turn<'_>) {
         let waiting = std::mem::take(&mut self.desk.uncovered);
         for id in waiting {
-            self.with_op(id, |op, desk| match op.stage {
+            self.with_op(turn.now.mono_us, id, |op, desk| match op.stage {
                 Stage::Cover => op.send_when_covered(desk, turn),
                 _ => Fate::Goes,
             });

@@ -8,11 +8,13 @@
 //! 1. A scrape reads; it resets nothing and makes no request wait.
 //! 2. Names end in their unit; counters in `_total`, which the encoder appends.
 //!
-//! Not here: the counters themselves (`metrics.rs`), the route (`admin.rs`).
+//! Not here: what a member says of its cluster (`exposition/cluster.rs`), the counters themselves
+//! (`metrics.rs`), the route (`admin.rs`).
 //! See: docs/overload.md.
 
+mod cluster;
+
 use crate::metrics::{BUCKETS_NS, CLASSES, Histogram, LaneMetrics, Op, Refused, Tally};
-use crate::peers::PeerGauges;
 use crate::shared::{Phase, PhaseCell, Shared};
 use crate::stages::{REQUESTS_PER_SAMPLE, Stage};
 use prometheus_client::collector::Collector;
@@ -124,7 +126,7 @@ impl Collector for Numbers {
                 stages(&mut page, shared)?;
                 sockets(&mut page, shared)?;
                 queues(&mut page, shared)?;
-                peers(&mut page, shared)?;
+                cluster::page(&mut page, shared)?;
                 engine(&mut page, shared)
             }
             None => Ok(()),
@@ -248,86 +250,6 @@ fn sockets(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     }
     Ok(())
 }
-
-/// Links and questions, one row for each peer; nothing from a node by itself.
-fn peers(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
-    let Some(cluster) = &shared.cluster else {
-        return Ok(());
-    };
-    page.gauge(
-        "operations_inflight",
-        "Operations and scans of clients that the loops' nodes work on, within 100 ms.",
-        sum(shared, |m| &m.operations),
-    )?;
-    page.gauge(
-        "orders_inflight",
-        "Orders of nodes that wait for the log or the store pool, and room leased for them.",
-        shared.orders.used(),
-    )?;
-    page.gauge(
-        "orders_inflight_max",
-        "Orders of nodes at which the next one is refused.",
-        shared.orders.limit(),
-    )?;
-    let hints = &cluster.hints;
-    page.gauge("hint_bytes", "Bytes that hints hold, about.", hints.bytes())?;
-    page.counter(
-        "hints_kept",
-        "Writes kept for a member that did not confirm them.",
-        hints.kept(),
-    )?;
-    page.counter(
-        "hints_dropped",
-        "Hints for which there was no room.",
-        hints.dropped(),
-    )?;
-    page.counter(
-        "hints_delivered",
-        "Hints that their members confirmed.",
-        hints.delivered(),
-    )?;
-    let rows = cluster.others().map(|(url, gauges)| {
-        let links = gauges.links.load(std::sync::atomic::Ordering::Relaxed);
-        ([("peer", url.to_owned())], links)
-    });
-    page.gauges(
-        "peer_links",
-        "Event loops whose link to a peer is up.",
-        rows,
-    )?;
-    let counters: [(&str, &str, OfPeer); 5] = [
-        ("peer_asks", "Questions sent to a peer.", |g| &g.asks),
-        ("peer_answers", "Answers of a peer.", |g| &g.answers),
-        (
-            "peer_refused",
-            "Questions refused here: no link to the peer, or too much waits for it.",
-            |g| &g.refused,
-        ),
-        (
-            "peer_late",
-            "Questions of a peer that were too old when they arrived.",
-            |g| &g.late,
-        ),
-        ("peer_links_lost", "Links to a peer that were lost.", |g| {
-            &g.lost
-        }),
-    ];
-    for (name, help, of) in counters {
-        let mut family = page
-            .0
-            .encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (url, gauges) in cluster.others() {
-            let value = of(gauges).load(std::sync::atomic::Ordering::Relaxed);
-            family
-                .encode_family(&[("peer", url)])?
-                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
-        }
-    }
-    Ok(())
-}
-
-/// Which counter of a peer.
-type OfPeer = fn(&PeerGauges) -> &std::sync::atomic::AtomicU64;
 
 fn queues(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     let (points, scans) = shared.pool.queued();

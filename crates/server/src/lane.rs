@@ -173,6 +173,7 @@ async fn sweep(lane: Rc<Lane>) {
         if let Some(agent) = &lane.agent {
             agent.sweep(now_us);
             lane.metrics().operations.set(agent.operations() as u64);
+            agent.show(lane.metrics());
             if let Some(hlc) = lane.uncovered.take() {
                 peers::cover(&lane, hlc);
             }

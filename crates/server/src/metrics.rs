@@ -5,6 +5,8 @@
 //! latency    [operation][bucket]            from the loop's first look at a request to its formed answer
 //! stages     [operation][stage][bucket]     of some requests, part by part: `stages.rs`
 //! refused    [reason]                        count
+//! rounds     [kind of round][bucket]         of operations in a cluster, as of the last sweep
+//! peers      [member]                        what is expected of it, as of the last sweep
 //! ```
 //!
 //! Invariants
@@ -14,6 +16,9 @@
 //! Not here: names and help texts for Prometheus (`exposition.rs`).
 
 use crate::stages::Stages;
+use dendra_node::limits::MEMBERS_MAX;
+use dendra_node::rounds::{ROUND_BUCKETS_US, RoundTimes};
+use dendra_node::{MemberIndex, PeerHealth, Round, Rounds};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number with one writer and any number of readers.
@@ -169,6 +174,75 @@ impl Histogram {
     }
 }
 
+/// How long one kind of round took, as the loop's node counts it.
+#[derive(Debug, Default)]
+pub(crate) struct RoundTally {
+    pub(crate) buckets: [Tally; ROUND_BUCKETS_US.len() + 1],
+    pub(crate) sum_us: Tally,
+}
+
+impl RoundTally {
+    fn set(&self, times: &RoundTimes) {
+        for (ours, &count) in self.buckets.iter().zip(&times.buckets) {
+            ours.set(count);
+        }
+        self.sum_us.set(times.sum_us);
+    }
+}
+
+/// The rounds of operations in a cluster.
+#[derive(Debug, Default)]
+pub(crate) struct RoundTallies {
+    times: [RoundTally; Round::ALL.len()],
+    pub(crate) hedges: Tally,
+}
+
+impl RoundTallies {
+    /// How long the rounds of this kind took.
+    pub(crate) fn of(&self, round: Round) -> &RoundTally {
+        &self.times[round as usize]
+    }
+
+    /// Replaces everything. Requires: called by the one writer.
+    pub(crate) fn set(&self, rounds: &Rounds) {
+        for round in Round::ALL {
+            self.of(round).set(rounds.of(round));
+        }
+        self.hedges.set(rounds.hedges());
+    }
+}
+
+/// What a loop expects of one other member.
+#[derive(Debug, Default)]
+pub(crate) struct PeerTally {
+    pub(crate) latency_us: Tally,
+    pub(crate) patience_us: Tally,
+}
+
+/// What a loop expects of all other members.
+#[derive(Debug)]
+pub(crate) struct PeerTallies(Box<[PeerTally]>);
+
+impl Default for PeerTallies {
+    fn default() -> PeerTallies {
+        PeerTallies((0..MEMBERS_MAX).map(|_| PeerTally::default()).collect())
+    }
+}
+
+impl PeerTallies {
+    /// What is expected of this member.
+    pub(crate) fn of(&self, member: MemberIndex) -> &PeerTally {
+        &self.0[member.at()]
+    }
+
+    /// Replaces what is expected of this member. Requires: called by the one writer.
+    pub(crate) fn set(&self, member: MemberIndex, health: PeerHealth) {
+        let peer = self.of(member);
+        peer.latency_us.set(health.latency_us);
+        peer.patience_us.set(health.patience_us);
+    }
+}
+
 /// All counters of one event loop.
 #[derive(Debug, Default)]
 pub(crate) struct LaneMetrics {
@@ -192,6 +266,9 @@ pub(crate) struct LaneMetrics {
     pub(crate) pooled: Tally,
     /// Operations and scans that the loop's node works on, as of the last sweep.
     pub(crate) operations: Tally,
+    /// How long rounds took, and whom they waited for, as of the last sweep.
+    pub(crate) rounds: RoundTallies,
+    pub(crate) peers: PeerTallies,
     /// Values whose checksum did not fit on the way out.
     pub(crate) damaged: Tally,
 }

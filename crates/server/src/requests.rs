@@ -126,7 +126,7 @@ impl Connection {
                 }
                 match entity.op {
                     EntityOp::Get | EntityOp::Head if lane.is_member() => {
-                        match self.begin(&entity, terms, stored_key, Operation::Get) {
+                        match self.begin(&entity, terms, stored_key, Operation::Get, watch) {
                             Ok(()) => {
                                 self.end_if(style);
                                 (head.consumed, None)
@@ -453,7 +453,8 @@ impl Connection {
         mut watch: Watch,
     ) -> Result<(), Refused> {
         if self.lane.is_member() {
-            return self.begin(entity, terms, stored_key, self.operation(entity, value));
+            let operation = self.operation(entity, value);
+            return self.begin(entity, terms, stored_key, operation, watch);
         }
         let lane = &self.lane;
         let version = lane

@@ -61,32 +61,49 @@ pub(super) fn run(place: &Place) -> Held {
         light(place, &mut report, &node, operation)?;
         ends.push((operation, rows));
     }
-    report.line("\n## In figures\n");
+    report.line("\n## What it says\n");
     for (operation, rows) in &ends {
-        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
-            continue;
-        };
-        let best = rows
-            .iter()
-            .max_by(|a, b| a.rate.total_cmp(&b.rate))
-            .unwrap_or(first);
-        report.line(format_args!(
-            "* {}: {:.0} a second with one connection, {:.0} with {}, {:.0} with {}; the server's CPU for a request goes from {:.1} to {:.1} µs, its rests from {:.2} to {:.3}.",
-            operation.to_uppercase(),
-            first.rate,
-            best.rate,
-            best.connections,
-            last.rate,
-            last.connections,
-            first.cpu_us,
-            last.cpu_us,
-            first.rests,
-            last.rests
-        ));
+        say(&mut report, operation, rows);
     }
     drop(node);
     report.write(place, "study-connections")?;
     Ok(true)
+}
+
+/// What the rows of an operation say, with their numbers.
+fn say(report: &mut Report, operation: &str, rows: &[Row]) {
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+        return;
+    };
+    let many = &rows[1..];
+    let cheapest = many
+        .iter()
+        .map(|row| row.cpu_us)
+        .fold(f64::INFINITY, f64::min);
+    let dearest = many.iter().map(|row| row.cpu_us).fold(0.0, f64::max);
+    let most = many.iter().map(|row| row.rate).fold(0.0, f64::max);
+    report.line(format_args!(
+        "* {}: a client alone pays {:.1} times the CPU of one among many ({:.1} µs, down to {cheapest:.1}), because a loop that has answered all goes to rest: {:.2} rests a request, {:.3} with \
+         {} connections. From {} to {} connections the CPU for a request stays within a factor of {:.2}; {:.0} requests a second with one, up to {most:.0} with many.",
+        operation.to_uppercase(),
+        first.cpu_us / cheapest.max(1e-9),
+        first.cpu_us,
+        first.rests,
+        last.rests,
+        last.connections,
+        many.first().map_or(last.connections, |row| row.connections),
+        last.connections,
+        dearest / cheapest.max(1e-9),
+        first.rate
+    ));
+    let largest = last.own.iter().max_by(|a, b| a.1.total_cmp(b.1));
+    if let Some((name, share)) = largest {
+        report.line(format_args!(
+            "  The function with the largest own share of that CPU, with {} connections, is `{name}`: {:.0} %.",
+            last.connections,
+            share * 100.0
+        ));
+    }
 }
 
 fn closed(

@@ -165,10 +165,13 @@ fn open(page: &Path) {
             .status()
             .is_ok_and(|status| status.success())
     });
-    if !shown {
+    if shown {
+        println!("The first one is open in your browser.");
+    } else {
         println!(
-            "Open {} in a browser (on a desktop: xdg-open).",
-            page.display()
+            "Open {} in a browser. There is no desktop here: from another machine, copy the folder\n  scp -r THIS-MACHINE:{} .",
+            page.display(),
+            page.parent().unwrap_or(page).display()
         );
     }
 }

@@ -34,11 +34,11 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "OP=WEIGHT,…")]
     #[arg(help_heading = "What to ask")]
     pub(crate) mix: Option<String>,
-    /// Records that the workload knows
+    /// Records that there are: gets ask for one of them, puts write one of them
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     #[arg(help_heading = "What to ask")]
     pub(crate) keys: u64,
-    /// Write these records first; without it, keys that are not there are misses
+    /// Write all of them first; without it, a get of a record that nobody wrote is a miss
     #[arg(long)]
     #[arg(help_heading = "What to ask")]
     pub(crate) preload: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "NAME")]
     #[arg(help_heading = "What to ask")]
     pub(crate) distribution: Option<String>,
-    /// Neighbouring numbers are neighbouring keys
+    /// Records with neighbouring numbers have neighbouring keys; otherwise they lie anywhere
     #[arg(long)]
     #[arg(help_heading = "What to ask")]
     pub(crate) ordered_keys: bool,
@@ -193,8 +193,18 @@ pub(crate) struct Compare {
 }
 
 const PURPOSE: &str = "\
-Sends what the workload says when the schedule says, and writes down what became of every
-request. Any HTTP/1.1 server can be the target. The generator needs Linux 5.11 or later.";
+Sends requests at instants that were fixed in advance, whatever the store does (an open
+loop), and writes down what became of every one of them. Any HTTP/1.1 server can be the
+target. The generator needs Linux 5.11 or later.
+
+Start here, with a node on 127.0.0.1:8080 (dendra serve)
+  dendra bench --workload put --rate 5000
+         ten seconds of writes: how long does one take?
+  dendra bench --preload --keys 100000 --rate 5000 --out runs/get
+         reads of records that were written first, and a page to open: runs/get/report.html
+  dendra bench --preload --keys 100000 --connections 256 --duration 2s \\
+         --find-max --slo 'p99<10ms,errors<0.1%' --out runs/knee
+         how many reads a second does it hold?";
 
 const MANUAL: &str = "\
 What the figures are
@@ -210,6 +220,14 @@ When not to believe them
   exit code is 6: give it more --threads, its own cores, or a lower rate. A rate that the
   store cannot hold has no latency worth the name: find the rate that it can (--find-max),
   and look below it.
+
+How --find-max looks for it
+  It doubles --rate until a run of --duration fails --slo (or halves it until one holds),
+  bisects until the two ends are within 5 %, and repeats the lower one twice; one line says
+  what came out of each run. The answer is an interval: the highest rate that held in every
+  run, and the lowest that did not. A run in which the generator was the bottleneck says
+  nothing about the store: it is void, tried once more, and never taken for a failure. When
+  the generator gives up before the store does, the answer is \"at least\", and exit code 6.
 
 Rates          30000, 30k · steps:1000@10s,2000@10s · ramp:1000..9000 · burst:1000,20000@1s/10s
 Times          500ms, 10s, 2m, 1h; a number alone is seconds
@@ -227,8 +245,9 @@ Examples
   dendra bench compare runs/before runs/after
 
 Exit codes: 0 done · 1 the record cannot be written, or no rate held the objective · 2
-unusable options · 5 the target is down, or answered nothing · 6 the generator was the
-bottleneck · 130 cut by Ctrl-C (the record is written).";
+unusable options · 5 the target is down, went away, or answered nothing · 6 the generator was the
+bottleneck: the figures must not be used, or --find-max ended before the store did · 130
+cut by Ctrl-C. Whatever was measured is in --out, whichever code it is.";
 
 const COMPARE_MANUAL: &str = "\
 A side is one thing that was measured, with its repeats. A folder without a run.json whose

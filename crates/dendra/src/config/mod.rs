@@ -6,6 +6,7 @@
 //! units.rs   256MiB, 250ms
 //! table.rs   every option once: key, kind, default, help
 //! cluster.rs which cluster, which member
+//! settings.rs what the server is told, and what it refuses
 //! file.rs    TOML text -> raw settings with their lines
 //! ```
 //!
@@ -22,6 +23,7 @@
 pub(crate) mod cluster;
 mod file;
 mod print;
+mod settings;
 pub(crate) mod table;
 pub(crate) mod units;
 
@@ -133,6 +135,9 @@ impl Said {
         if problems.is_empty() {
             problems.extend(effective.contradictions());
             problems.extend(effective.cluster().err());
+        }
+        if problems.is_empty() {
+            problems.extend(effective.refusal());
         }
         if problems.is_empty() {
             Ok(effective)

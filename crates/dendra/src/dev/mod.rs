@@ -59,6 +59,8 @@ struct Dev {
     members: Vec<Member>,
     faults: Arc<Faults>,
     flags: Vec<String>,
+    /// The order that was carried out last.
+    last: Option<String>,
 }
 
 /// Runs a cluster, or tells the running one what to do.
@@ -105,7 +107,7 @@ fn run(args: &cli::Dev, folder: PathBuf, console: Console) -> Outcome {
             Err(RecvTimeoutError::Timeout) => {}
         }
         dev.reap();
-        screen.draw(&dev.members, &dev.faults);
+        screen.draw(&dev.members, &dev.faults, dev.last.as_deref());
     }
     dev.stop();
     drop(std::fs::remove_file(socket));
@@ -152,6 +154,7 @@ impl Dev {
             members,
             faults,
             flags,
+            last: None,
         })
     }
 
@@ -205,7 +208,10 @@ impl Dev {
             Order::Stop => Ok(()),
         };
         match done {
-            Ok(()) => format!("done: {order}"),
+            Ok(()) => {
+                self.last = Some(order.to_string());
+                format!("done: {order}")
+            }
             Err(error) => format!("{order} failed: {error}"),
         }
     }

@@ -1,7 +1,8 @@
 //! What `dendra dev` shows: addresses once, then a line whenever something changed.
 //!
 //! ```text
-//! node 1 http://127.0.0.1:40001  admin http://127.0.0.1:40002  up       1204 ops/s
+//! node 1  http://127.0.0.1:40001  admin http://127.0.0.1:40002
+//! 1: up 1204 ops/s, 3.1 kB of hints wait   2: down   3: up 1198 ops/s   1-3 slow   last order: kill 2
 //! ```
 //!
 //! Invariants
@@ -57,15 +58,13 @@ impl Screen {
         self.say("Ctrl-C ends the cluster");
     }
 
-    /// One line about all nodes, when it differs from the last one.
-    pub(super) fn draw(&mut self, members: &[Member], faults: &Faults) {
+    /// One line about all nodes, when it differs from the last one. `last` is the order that was carried out
+    /// last.
+    pub(super) fn draw(&mut self, members: &[Member], faults: &Faults, last: Option<&str>) {
         let mut parts = Vec::new();
         for (index, member) in members.iter().enumerate() {
             let state = match member.state {
-                State::Up => {
-                    let rate = self.rate(index, member.admin);
-                    rate.map_or("starting".to_owned(), |rate| format!("up {rate} ops/s"))
-                }
+                State::Up => self.running(index, member.admin),
                 State::Paused => "paused".to_owned(),
                 State::Down => "down".to_owned(),
             };
@@ -83,6 +82,7 @@ impl Screen {
                 Some(format!("{}-{} {word}", a + 1, b + 1))
             });
         parts.extend(cuts);
+        parts.extend(last.map(|order| format!("last order: {order}")));
         let line = parts.join("   ");
         if line != self.shown {
             self.say(&line);
@@ -90,19 +90,64 @@ impl Screen {
         }
     }
 
-    /// Answers a second since the last look.
-    fn rate(&mut self, index: usize, admin: SocketAddr) -> Option<u64> {
-        let total = requests(admin)?;
-        let now = Instant::now();
-        let before = self.counted[index].replace((total, now));
-        let (count, at) = before?;
-        let seconds = now.duration_since(at).as_secs_f64().max(0.1);
-        Some((total.saturating_sub(count) as f64 / seconds) as u64)
+    /// What a running node does: answers a second since the last look, and hints that wait.
+    fn running(&mut self, index: usize, admin: SocketAddr) -> String {
+        let Some(now) = page(admin).and_then(|page| Numbers::of(&page)) else {
+            return "starting".to_owned();
+        };
+        let at = Instant::now();
+        let Some((before, begun)) = self.counted[index].replace((now.requests, at)) else {
+            return "starting".to_owned();
+        };
+        let seconds = at.duration_since(begun).as_secs_f64().max(0.1);
+        let rate = now.requests.saturating_sub(before) as f64 / seconds;
+        match now.hint_bytes {
+            0 => format!("up {rate:.0} ops/s"),
+            bytes => format!("up {rate:.0} ops/s, {} of hints wait", size(bytes)),
+        }
     }
 }
 
-/// All requests that a node has answered.
-fn requests(admin: SocketAddr) -> Option<u64> {
+/// Bytes for people.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
+}
+
+/// What the screen wants of a page of numbers.
+#[derive(Debug, PartialEq, Eq)]
+struct Numbers {
+    /// All requests that the node has answered.
+    requests: u64,
+    /// What it keeps for members that did not confirm a write.
+    hint_bytes: u64,
+}
+
+impl Numbers {
+    fn of(page: &str) -> Option<Numbers> {
+        let (mut requests, mut hint_bytes) = (None, 0);
+        for line in page.lines() {
+            let value = || line.rsplit(' ').next()?.parse::<f64>().ok();
+            if line.starts_with("dendra_requests_total{") {
+                let count = value()? as u64;
+                let is_probe = line.contains("op=\"status\"");
+                *requests.get_or_insert(0) += if is_probe { 0 } else { count };
+            } else if line.starts_with("dendra_hint_bytes ") {
+                hint_bytes = value()? as u64;
+            }
+        }
+        Some(Numbers {
+            requests: requests?,
+            hint_bytes,
+        })
+    }
+}
+
+/// The page of numbers of a node.
+fn page(admin: SocketAddr) -> Option<String> {
     let mut stream = TcpStream::connect_timeout(&admin, ASK_TIMEOUT).ok()?;
     stream.set_read_timeout(Some(ASK_TIMEOUT)).ok()?;
     stream
@@ -110,13 +155,26 @@ fn requests(admin: SocketAddr) -> Option<u64> {
         .ok()?;
     let mut page = Vec::new();
     stream.read_to_end(&mut page).ok()?;
-    let page = String::from_utf8_lossy(&page);
-    let rows = page.lines().filter(|line| {
-        line.starts_with("dendra_requests_total{") && !line.contains("op=\"status\"")
-    });
-    let mut total = 0.0;
-    for row in rows {
-        total += row.rsplit(' ').next()?.parse::<f64>().ok()?;
+    String::from_utf8(page).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_and_hints_are_read_from_a_page() {
+        let page = "dendra_requests_total{op=\"get\",class=\"2xx\"} 7\n\
+                    dendra_requests_total{op=\"put\",class=\"2xx\"} 5\n\
+                    dendra_requests_total{op=\"status\",class=\"2xx\"} 100\n\
+                    # HELP dendra_hint_bytes Bytes that hints hold, about.\n\
+                    dendra_hint_bytes 2048\n";
+        let numbers = Numbers {
+            requests: 12,
+            hint_bytes: 2048,
+        };
+        assert_eq!(Numbers::of(page), Some(numbers));
+        assert_eq!(Numbers::of("HTTP/1.1 404 Not Found"), None);
+        assert_eq!([size(999), size(2048)], ["999 B", "2.0 kB"]);
     }
-    Some(total as u64)
 }

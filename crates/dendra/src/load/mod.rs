@@ -32,8 +32,8 @@ use tokio::time::Instant;
 
 /// `dendra load`
 pub(crate) async fn load(args: &Load, console: Console) -> Outcome {
-    let client = ops::client(&args.target, console)?;
-    let encoding = args.encodings.chosen();
+    let client = ops::client(&args.client, console)?;
+    let encoding = args.client.encoding();
     let items = source::open(&args.source, args.format, encoding).map_err(Failure::usage)?;
     let prefix = encoding
         .decode(args.prefix.as_bytes())

@@ -1,7 +1,7 @@
 //! One thread of the driver.
 //!
 //! ```text
-//! loop:  take what is due ─► queue of its target ─► free connection ─► write
+//! loop:  take what is due ─► free connection of its target, or its queue ─► write
 //!        poll (until the next instant, less a few microseconds) ─► read ─► account, free
 //!        spin the last microseconds
 //! ```
@@ -22,6 +22,7 @@ use crate::limits::{
     BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, READ_BYTES, SPIN_NS,
 };
 use crate::recorder::{End, Ended, Recorder, SentAt, Used};
+use crate::source::Ask;
 use crate::template::Fill;
 use dendra_base::workload::Operation;
 use rustix::event::Timespec;
@@ -367,7 +368,9 @@ impl<'a> Worker<'a> {
                 return Some(due_ns);
             }
             taken += 1;
-            self.plan_one(index, due_ns);
+            // Numbers of one thread are a stride apart: without the division some targets would get none.
+            let target = (index / self.step) as usize % self.queues.len();
+            self.plan_one(target, index, due_ns, now_ns);
             for _ in 0..self.step {
                 dues.next();
             }
@@ -375,54 +378,46 @@ impl<'a> Worker<'a> {
         None
     }
 
-    /// In a closed loop: one request for every connection with room.
+    /// In a closed loop: as many requests as there is room for, so that all of one connection are one write.
     fn take_free(&mut self, now_ns: u64) -> Option<u64> {
         let Pace::Closed(count_max) = self.plan.pace else {
             return None;
         };
         let end_ns = self.ends_ns.last().copied().unwrap_or(0);
-        let (step, number) = (self.step, self.number);
-        let index = |planned: u64| planned * step + number;
-        let is_over =
-            |planned: u64| now_ns >= end_ns || count_max.is_some_and(|max| index(planned) >= max);
-        let room: usize = self.free.iter().map(VecDeque::len).sum();
-        let first = self.plan.first_index;
-        let mut wanted = Vec::new();
-        for _ in 0..room {
-            if is_over(self.planned + wanted.len() as u64) {
-                break;
+        let targets = self.free.len();
+        loop {
+            let index = self.planned * self.step + self.number;
+            if now_ns >= end_ns || count_max.is_some_and(|max| index >= max) {
+                return None;
             }
-            wanted.push(first + index(self.planned + wanted.len() as u64));
-        }
-        for index in wanted {
+            let index = self.plan.first_index + index;
             // The target is that of a free connection: the answer decides, not the plan.
-            let targets = self.free.len();
-            let free = |target: &usize| self.free[*target].len() > self.queues[*target].len();
             let preferred = index as usize % targets;
-            let target = (preferred..targets).chain(0..preferred).find(free);
-            self.plan_one_for(target.unwrap_or(preferred), index, now_ns);
+            let mut others = (preferred..targets).chain(0..preferred);
+            let is_free = |&target: &usize| self.queues[target].is_empty() && self.has_free(target);
+            let Some(target) = others.find(is_free) else {
+                return Some(u64::MAX);
+            };
+            self.plan_one(target, index, now_ns, now_ns);
         }
-        (!is_over(self.planned)).then_some(u64::MAX)
     }
 
-    fn plan_one(&mut self, index: u64, due_ns: u64) {
-        // Numbers of one thread are a stride apart: without the division some targets would get none.
-        let target = (index / self.step) as usize % self.queues.len();
-        self.plan_one_for(target, index, due_ns);
-    }
-
-    fn plan_one_for(&mut self, target: usize, index: u64, due_ns: u64) {
+    /// A request is due: it goes to a free connection at once, or waits for one.
+    fn plan_one(&mut self, target: usize, index: u64, due_ns: u64, now_ns: u64) {
         self.planned += 1;
         self.next_index = self.next_index.max(index + 1);
-        let operation = self.plan.source.ask(index, &mut self.key).operation;
+        let ask = self.plan.source.ask(index, &mut self.key);
+        let operation = ask.operation;
         self.recorder.planned(operation, target, due_ns);
         let waiting = Waiting {
             index,
             operation,
             due_ns,
         };
-        if self.queues[target].len() >= BACKLOG_LEN_MAX {
-            let now_ns = self.now_ns();
+        let is_first = self.queues[target].is_empty() && !self.is_late(due_ns, now_ns);
+        if is_first && self.has_free(target) {
+            self.send_free(target, waiting, &ask);
+        } else if self.queues[target].len() >= BACKLOG_LEN_MAX {
             self.unsent(target, waiting, now_ns);
         } else {
             self.queues[target].push_back(waiting);
@@ -468,32 +463,50 @@ impl<'a> Worker<'a> {
                     self.unsent(target, waiting, now_ns);
                     continue;
                 }
-                let Some(slot) = self.free[target].pop_front() else {
+                if !self.has_free(target) {
                     break;
-                };
-                let slot = slot as usize;
-                self.connections[slot].is_listed = false;
-                if !self.connections[slot].is_open() {
-                    continue;
                 }
                 self.queues[target].pop_front();
-                let ready_ns = waiting.due_ns.max(self.connections[slot].free_since_ns);
-                self.append(slot, waiting, ready_ns);
-                self.list(slot);
+                let ask = self.plan.source.ask(waiting.index, &mut self.key);
+                self.send_free(target, waiting, &ask);
             }
         }
+    }
+
+    /// Does a connection with room head the list of this target? Those that were closed since leave it.
+    fn has_free(&mut self, target: usize) -> bool {
+        while let Some(&slot) = self.free[target].front() {
+            let connection = &mut self.connections[slot as usize];
+            if connection.is_open() {
+                return true;
+            }
+            connection.is_listed = false;
+            self.free[target].pop_front();
+        }
+        false
+    }
+
+    /// Renders a request into the buffer of a free connection. Requires: `has_free(target)`, and the key of
+    /// `ask` in `self.key`.
+    fn send_free(&mut self, target: usize, waiting: Waiting, ask: &Ask) {
+        let slot = self.free[target]
+            .pop_front()
+            .expect("the caller has seen a free connection") as usize;
+        let connection = &mut self.connections[slot];
+        connection.is_listed = false;
+        let ready_ns = waiting.due_ns.max(connection.free_since_ns);
+        self.append(slot, waiting, ready_ns, ask);
+        self.list(slot);
     }
 
     fn is_late(&self, due_ns: u64, now_ns: u64) -> bool {
         now_ns.saturating_sub(due_ns) > self.plan.timeout.as_nanos() as u64
     }
 
-    /// Renders a request into the buffer of its connection.
-    fn append(&mut self, slot: usize, waiting: Waiting, ready_ns: u64) {
-        let ask = self.plan.source.ask(waiting.index, &mut self.key);
+    fn append(&mut self, slot: usize, waiting: Waiting, ready_ns: u64, ask: &Ask) {
         let connection = &mut self.connections[slot];
         let templates = &self.plan.targets[connection.target].templates;
-        let value = self.plan.source.value(&ask);
+        let value = self.plan.source.value(ask);
         let out = connection.out();
         let before = out.len();
         if ask.is_target {

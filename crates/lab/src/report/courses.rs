@@ -55,19 +55,25 @@ pub(crate) fn search_chart(search: &Search) -> Chart {
         x,
         Axis::new(y, "p99, response time", 6, duration_us),
     );
-    let dots = |name: &str, class, is_met| Line {
-        name: name.to_owned(),
-        class,
-        points: search
-            .steps
-            .iter()
-            .filter(|step| step.is_met == is_met)
-            .map(|step| Some((step.rate, step.p99_us)))
-            .collect(),
-        form: Form::Dots,
-    };
-    chart.lines.push(dots("objective met", "s2", true));
-    chart.lines.push(dots("objective missed", "s3", false));
+    let kinds: [(&str, &str, fn(&SearchStep) -> bool); 3] = [
+        ("objective met", "s2", |s| s.is_met),
+        ("objective missed", "s3", |s| !s.is_met && !s.is_void),
+        ("void: the generator was the bottleneck", "s1", |s| {
+            s.is_void
+        }),
+    ];
+    for (name, class, is_one) in kinds {
+        let ones = search.steps.iter().filter(|step| is_one(step));
+        let points: Vec<_> = ones.map(|step| Some((step.rate, step.p99_us))).collect();
+        if !points.is_empty() {
+            chart.lines.push(Line {
+                name: name.to_owned(),
+                class,
+                points,
+                form: Form::Dots,
+            });
+        }
+    }
     if let Some(us) = objective {
         chart.rules.push(Rule::At {
             y: us,
@@ -113,16 +119,21 @@ pub(crate) fn search_table(search: &Search) -> Table {
         "p99",
         "objective",
     ]);
+    let mut before: Option<&SearchStep> = None;
     for (at, step) in search.steps.iter().enumerate() {
-        let why = match step.why {
-            SearchWhy::Double => "twice the one before",
-            SearchWhy::Bisect => "between held and missed",
-            SearchWhy::Repeat => "again, near the knee",
+        let why = match (step.why, before) {
+            (_, None) => "the rate to begin with",
+            (_, Some(b)) if b.is_void && b.rate == step.rate => "again, after a void run",
+            (SearchWhy::Double, Some(b)) if step.rate < b.rate => "half of the one before",
+            (SearchWhy::Double, _) => "twice the one before",
+            (SearchWhy::Bisect, _) => "between held and missed",
+            (SearchWhy::Repeat, _) => "again, near the knee",
         };
-        let verdict = if step.is_met {
-            "met".to_owned()
-        } else {
-            format!("missed: {}", step.reason)
+        before = Some(step);
+        let verdict = match (step.is_met, step.is_void) {
+            (true, _) => "met".to_owned(),
+            (_, true) => format!("void: {}", step.reason),
+            (_, false) => format!("missed: {}", step.reason),
         };
         table.row([
             (at + 1).to_string(),

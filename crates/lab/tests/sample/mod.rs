@@ -371,6 +371,7 @@ pub fn run(taste: Taste) -> Run {
         (8_000.0, SearchWhy::Double, 2_400.0),
         (16_000.0, SearchWhy::Double, 5_200.0),
         (32_000.0, SearchWhy::Double, 480_000.0),
+        (24_000.0, SearchWhy::Bisect, 19_000.0),
         (24_000.0, SearchWhy::Bisect, 8_100.0),
         (28_000.0, SearchWhy::Bisect, 31_000.0),
         (26_000.0, SearchWhy::Bisect, 9_400.0),
@@ -381,16 +382,21 @@ pub fn run(taste: Taste) -> Run {
     .enumerate()
     {
         let is_met = p99_us < 10_000.0;
+        // The first try of 24,000 is one that the generator spoiled.
+        let is_void = p99_us == 19_000.0;
         steps.push(SearchStep {
             rate,
             why,
             phase: 1,
             is_met,
+            is_void,
             p99_us,
-            reason: if is_met {
-                String::new()
-            } else {
-                format!("p99 {:.1} ms > 10 ms", p99_us / 1e3)
+            reason: match (is_met, is_void) {
+                (true, _) => String::new(),
+                (_, true) => "the generator was the bottleneck: 1.9 % of the requests left more \
+                              than 1 ms late (send lag p99 3.10 ms)"
+                    .to_owned(),
+                _ => format!("p99 {:.1} ms > 10 ms", p99_us / 1e3),
             },
             goodput: if rate > 28_000.0 { 27_400.0 } else { rate },
         });
@@ -455,7 +461,7 @@ pub fn run(taste: Taste) -> Run {
         notes: vec!["Generator and server share the two processors of this machine.".to_owned()],
         phases,
         servers: vec![server(106)],
-        search: Some(Search { slo: "p99<10ms,errors<0.1%".to_owned(), steps, knee_low: 26_000.0, knee_high: Some(27_000.0),
+        search: Some(Search { slo: "p99<10ms,errors<0.1%".to_owned(), steps, knee_low: 26_000.0, knee_high: Some(27_000.0), generator_limit: None,
             sentence: "The objective p99<10ms,errors<0.1% holds up to 26 000 requests a second and fails at 27 000.".to_owned() }),
         overload: Some(Overload { base_rate: 26_000.0, base_phase: 1, steps: overload }).map(|mut o| { o.base_phase = usize::MAX; o }),
         profiles: vec![profile("cpu", folded(&mut random, tilt)), profile("wall", folded(&mut random, 0))],

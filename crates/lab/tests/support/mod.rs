@@ -166,6 +166,45 @@ impl Shared {
     }
 }
 
+/// How late this machine woke a thread that slept, at worst, since it was started: what every time that is
+/// measured meanwhile may be longer by, once for each thread that takes part in it.
+pub struct Canary {
+    worst_ns: Arc<AtomicU64>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Canary {
+    pub fn start() -> Canary {
+        let canary = Canary {
+            worst_ns: Arc::new(AtomicU64::new(0)),
+            is_over: Arc::new(AtomicBool::new(false)),
+        };
+        let (worst_ns, is_over) = (canary.worst_ns.clone(), canary.is_over.clone());
+        std::thread::spawn(move || {
+            let nap = Duration::from_millis(1);
+            while !is_over.load(Relaxed) {
+                let before = Instant::now();
+                std::thread::sleep(nap);
+                let late = before.elapsed().saturating_sub(nap);
+                worst_ns.fetch_max(late.as_nanos() as u64, Relaxed);
+            }
+        });
+        canary
+    }
+
+    /// Allowance for a time that four threads had a hand in, milliseconds: the generator twice, the server
+    /// twice.
+    pub fn allowance_ms(&self) -> f64 {
+        4.0 * self.worst_ns.load(Relaxed) as f64 / 1e6
+    }
+}
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+    }
+}
+
 /// Sleeps, and spins the end: a sleep alone is late by up to a tenth of a millisecond.
 fn wait_until(end: Instant) {
     let spin = Duration::from_micros(80);

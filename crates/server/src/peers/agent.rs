@@ -24,6 +24,7 @@ use super::operation::Finished;
 use super::pool::Pool;
 use crate::lane::{Lane, RoomPermit};
 use crate::limits;
+use crate::metrics::LaneMetrics;
 use crate::seat::{LocalBell, Seat};
 use dendra_base::peer::{Answer, Ask, Refused, Stamp};
 use dendra_node::step::{Asker, ClientTicket, Effect, Event, Now};
@@ -309,6 +310,15 @@ impl Agent {
     /// Operations and scans of clients that the node works on.
     pub(crate) fn operations(&self) -> usize {
         self.clients.borrow().len()
+    }
+
+    /// How long the node's rounds took, and how it sees the other members: once per sweep.
+    pub(crate) fn show(&self, metrics: &LaneMetrics) {
+        let node = self.node.borrow();
+        metrics.rounds.set(node.rounds());
+        for member in self.others() {
+            metrics.peers.set(member, node.health(member));
+        }
     }
 
     // The turn.

@@ -171,6 +171,14 @@ impl Cluster {
             .map(|(_, (member, gauges))| (member.url.as_str(), gauges))
     }
 
+    /// The other members with their urls.
+    pub(crate) fn other_members(&self) -> impl Iterator<Item = (MemberIndex, &str)> {
+        (0..self.topology.len())
+            .map(MemberIndex)
+            .filter(|member| *member != self.me)
+            .map(|member| (member, self.url(member)))
+    }
+
     /// What this member says about itself on a link of `lane`.
     pub(crate) fn hello(&self, lane: usize, nonce: [u8; 16]) -> Hello {
         let description = self.topology.describe();

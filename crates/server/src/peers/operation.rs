@@ -17,6 +17,7 @@ use crate::connection::{Connection, End};
 use crate::limits;
 use crate::metrics::{Op, Refused};
 use crate::requests::answer_read;
+use crate::stages::{Stage, Watch};
 use crate::status::{self, Terms};
 use bytes::Bytes;
 use dendra_base::Cell;
@@ -61,6 +62,7 @@ pub(crate) struct PendingOperation {
     key: Bytes,
     began_ns: u64,
     deadline_us: u64,
+    watch: Watch,
 }
 
 /// A condition is judged by a majority of all copies, or not at all.
@@ -91,6 +93,7 @@ impl Connection {
         terms: Terms,
         stored_key: &[u8],
         operation: Operation,
+        watch: Watch,
     ) -> Result<(), Refused> {
         let agent = self
             .lane
@@ -122,6 +125,7 @@ impl Connection {
             key,
             began_ns: self.lane.now_ns(),
             deadline_us,
+            watch,
         });
         Ok(())
     }
@@ -141,9 +145,12 @@ impl Connection {
             seat,
             out,
             operations,
+            unsent,
             ..
         } = self;
-        for (place, waiting) in operations.drain(..).enumerate() {
+        let stages = &lane.metrics().stages;
+        for (place, mut waiting) in operations.drain(..).enumerate() {
+            waiting.watch.lap(stages, waiting.op, Stage::ReplicaWait);
             let status = match seat.take_finished(place) {
                 Some(Finished::Operation {
                     outcome,
@@ -163,6 +170,8 @@ impl Connection {
                     status::write(out, &waiting.terms, &outcome, b"")
                 }
             };
+            waiting.watch.lap(stages, waiting.op, Stage::Form);
+            unsent.add(waiting.op, waiting.watch);
             let took_ns = now_ns.saturating_sub(waiting.began_ns);
             lane.metrics().note(waiting.op, status, took_ns);
         }

@@ -1,0 +1,169 @@
+//! The options as the server takes them.
+//!
+//! ```text
+//! Effective ─► node_settings ─► Settings ─► Settings::check ─► `config print` and `serve` alike
+//!                                     └─ the secret of the cluster is read by `serve` alone
+//! ```
+//!
+//! Invariants
+//! 1. What `config print` accepts, `serve` accepts: both judge by the server's own check, in its words.
+//!
+//! Not here: what the settings do (crate `server`).
+//! See: docs/cli.md.
+
+use super::Effective;
+use super::table::Value;
+use dendra_engine::Durability;
+use dendra_server::Settings;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+impl Effective {
+    /// Everything that the server is told, but for the secret of the cluster.
+    ///
+    /// # Errors
+    /// When the options of the cluster are impossible together.
+    pub(crate) fn node_settings(&self) -> Result<Settings, String> {
+        let durability = match self.setting("durability").value {
+            Value::Choice("os") => Durability::Os,
+            _ => Durability::Sync,
+        };
+        let mut settings = Settings::new(self.folder("data"));
+        settings.listen = self.addresses("listen");
+        settings.admin = self.addresses("admin").first().copied();
+        settings.workers = self.size("workers");
+        settings.queue = self.size("queue");
+        settings.durability = durability;
+        settings.memory_bytes = self.size("memory");
+        settings.memtable_bytes = Some(self.size("memtable"));
+        settings.value_bytes_max = self.size("value-bytes-max");
+        settings.drain_ms = self.number("drain-ms");
+        settings.cluster = self.cluster()?;
+        Ok(settings)
+    }
+
+    /// Why the server would refuse the options, with who set the one that the reason begins with.
+    pub(super) fn refusal(&self) -> Option<String> {
+        let reason = self
+            .node_settings()
+            .and_then(|settings| settings.check())
+            .err()?;
+        let named = self
+            .settings()
+            .iter()
+            .find(|setting| reason.starts_with(&format!("{} = ", setting.key)));
+        Some(match named {
+            Some(setting) => format!("{reason} ({}: {})", setting.key, setting.source),
+            None => reason,
+        })
+    }
+
+    /// Requires: `key` is an option of addresses.
+    fn addresses(&self, key: &str) -> Vec<SocketAddr> {
+        match &self.setting(key).value {
+            Value::Addresses(addresses) => addresses.clone(),
+            _ => unreachable!("the table says that {key} is addresses"),
+        }
+    }
+
+    /// Requires: `key` is an option of a folder.
+    fn folder(&self, key: &str) -> PathBuf {
+        match &self.setting(key).value {
+            Value::Folder(path) => path.clone(),
+            _ => unreachable!("the table says that {key} is a folder"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Said;
+    use dendra_server::settings::{ClusterSettings, Member, PeerTransport, Secret, Topology};
+    use std::ffi::OsString;
+    use std::io::Write;
+
+    #[test]
+    fn the_defaults_of_the_table_are_the_defaults_of_the_server() {
+        let effective = Said::default().resolve().expect("nothing was said");
+        let theirs = Settings::new("data");
+        let ours = Settings {
+            memtable_bytes: None,
+            ..effective.node_settings().expect("a node by itself")
+        };
+        assert_eq!(ours, theirs);
+        let memtable = theirs.engine_options().memtable_bytes;
+        assert_eq!(effective.size("memtable"), memtable);
+    }
+
+    #[test]
+    fn every_option_reaches_the_server() {
+        let flags = [
+            ("listen", "127.0.0.1:1,127.0.0.1:2"),
+            ("admin", "off"),
+            ("data", "elsewhere"),
+            ("workers", "7"),
+            ("queue", "70"),
+            ("durability", "os"),
+            ("memory", "64MiB"),
+            ("memtable", "2MiB"),
+            ("value-bytes-max", "2MiB"),
+            ("drain-ms", "9"),
+            ("cluster", "h2:1;weight=2,http://h1:1;zone=a"),
+            ("self", "http://h2:1"),
+            ("replication-factor", "2"),
+            ("partitions", "1024"),
+            ("cluster-name", "prod"),
+            ("peer-transport", "http"),
+        ];
+        let said = Said {
+            flags: flags.map(|(key, text)| (key, text.into())).to_vec(),
+            ..Said::default()
+        };
+        let effective = said.resolve().expect("all are fine");
+        let settings = effective.node_settings().expect("a member");
+        let mut expected = Settings::new("elsewhere");
+        expected.listen = vec![([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2).into()];
+        expected.admin = None;
+        expected.workers = 7;
+        expected.queue = 70;
+        expected.durability = Durability::Os;
+        expected.memory_bytes = 64 << 20;
+        expected.memtable_bytes = Some(2 << 20);
+        expected.value_bytes_max = 2 << 20;
+        expected.drain_ms = 9;
+        let members = ["http://h1:1;zone=a", "http://h2:1;weight=2"].map(|text| text.parse());
+        let members: Result<Vec<Member>, _> = members.into_iter().collect();
+        let topology = Topology::new("prod", members.expect("two members"), 2).expect("a topology");
+        let topology = topology.with_partitions(1024).expect("a number");
+        let mut cluster = ClusterSettings::new(topology, "http://h2:1").expect("a member");
+        cluster.transport = PeerTransport::Http;
+        expected.cluster = Some(cluster);
+        assert_eq!(settings, expected);
+    }
+
+    #[test]
+    fn the_secret_is_what_the_file_holds() {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(b"hush\n").expect("written");
+        let said = Said {
+            flags: vec![("cluster-secret-file", file.path().into())],
+            ..Said::default()
+        };
+        let effective = said.resolve().expect("all are fine");
+        assert_eq!(effective.secret(), Ok(Secret::new(b"hush")));
+    }
+
+    #[test]
+    fn what_the_server_refuses_is_refused_when_the_options_are_read() {
+        let said = Said {
+            flags: vec![("memory", OsString::from("4MiB"))],
+            ..Said::default()
+        };
+        let problems = said.resolve().expect_err("serve would not start");
+        let sentence = problems.to_string();
+        let words = "memory = 4194304 bytes does not hold its parts";
+        assert!(sentence.starts_with(words), "{sentence}");
+        assert!(sentence.ends_with("(memory: flag)"), "{sentence}");
+    }
+}

@@ -1,0 +1,169 @@
+//! How long the rounds of operations take, and how often a late answer was hedged: for whoever looks.
+//!
+//! ```text
+//! GET          read ─ (write_back)                  a round begins when its questions are made,
+//! PUT          clock ─ (cover) ─ write              and ends when enough answers came, or it failed
+//! conditional  prepare ─ accept ─ write             … finish, back_off between the attempts
+//! ```
+//!
+//! Invariants
+//! 1. Nothing is decided by these numbers: they are written here and read by a world.
+//! 2. A round counts once, up to the moment that the operation goes on or is told; what only lingers for
+//!    the late is not in it.
+//!
+//! Not here: the rounds themselves (`coordinator/`), names and pages (crate `server`).
+//! See: docs/consistency.md.
+
+use crate::coordinator::Stage;
+
+/// Upper bounds of the buckets, in microseconds; one more bucket holds the rest. A member on the same machine
+/// answers in a fifth of a millisecond, one behind a sync in some.
+pub const ROUND_BUCKETS_US: [u64; 18] = [
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000, 10_000_000, 60_000_000,
+];
+
+/// A part of an operation in which others are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Round {
+    /// A majority's clocks.
+    Clock,
+    /// A clock ceiling that is not durable yet.
+    Cover,
+    /// Confirmations of a write.
+    Write,
+    /// Copies.
+    Read,
+    /// Confirmations of what a read found, by those who lacked it.
+    WriteBack,
+    /// Promises.
+    Prepare,
+    /// Acceptances.
+    Accept,
+    /// Confirmations of what a rival had proposed.
+    Finish,
+    /// A rest, so that a rival can finish.
+    BackOff,
+    /// The store of the only member.
+    Only,
+}
+
+impl Round {
+    /// All of them.
+    pub const ALL: [Round; 10] = [
+        Round::Clock,
+        Round::Cover,
+        Round::Write,
+        Round::Read,
+        Round::WriteBack,
+        Round::Prepare,
+        Round::Accept,
+        Round::Finish,
+        Round::BackOff,
+        Round::Only,
+    ];
+
+    /// As a label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Round::Clock => "clock",
+            Round::Cover => "cover",
+            Round::Write => "write",
+            Round::Read => "read",
+            Round::WriteBack => "write_back",
+            Round::Prepare => "prepare",
+            Round::Accept => "accept",
+            Round::Finish => "finish",
+            Round::BackOff => "back_off",
+            Round::Only => "only",
+        }
+    }
+
+    fn of(stage: Stage) -> Option<Round> {
+        Some(match stage {
+            Stage::Begin => return None,
+            Stage::Clock => Round::Clock,
+            Stage::Cover => Round::Cover,
+            Stage::Write => Round::Write,
+            Stage::Read => Round::Read,
+            Stage::WriteBack => Round::WriteBack,
+            Stage::Prepare => Round::Prepare,
+            Stage::Accept => Round::Accept,
+            Stage::Finish => Round::Finish,
+            Stage::BackOff => Round::BackOff,
+            Stage::Only => Round::Only,
+        })
+    }
+}
+
+/// How long one kind of round took.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoundTimes {
+    /// Counts by bucket of [`ROUND_BUCKETS_US`], each with what lies above the bucket below it.
+    pub buckets: [u64; ROUND_BUCKETS_US.len() + 1],
+    /// Sum of all, microseconds.
+    pub sum_us: u64,
+}
+
+/// The rounds of one event loop since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rounds {
+    times: [RoundTimes; Round::ALL.len()],
+    hedges: u64,
+}
+
+impl Rounds {
+    /// How long the rounds of this kind took.
+    pub fn of(&self, round: Round) -> &RoundTimes {
+        &self.times[round as usize]
+    }
+
+    /// Questions that were put to a further owner because one that was asked was late.
+    pub fn hedges(&self) -> u64 {
+        self.hedges
+    }
+
+    /// An operation left this stage after so long.
+    pub(crate) fn note(&mut self, stage: Stage, took_us: u64) {
+        if let Some(round) = Round::of(stage) {
+            let times = &mut self.times[round as usize];
+            let bucket = ROUND_BUCKETS_US.partition_point(|&bound| bound < took_us);
+            times.buckets[bucket] += 1;
+            times.sum_us = times.sum_us.saturating_add(took_us);
+        }
+    }
+
+    /// A further owner was asked.
+    pub(crate) fn hedged(&mut self) {
+        self.hedges += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_falls_into_the_first_bucket_that_holds_it() {
+        let mut rounds = Rounds::default();
+        for us in [50, 51, 61_000_000] {
+            rounds.note(Stage::Write, us);
+        }
+        rounds.note(Stage::Begin, 7);
+        let write = rounds.of(Round::Write);
+        assert_eq!(write.buckets[..2], [1, 1]);
+        assert_eq!(write.buckets[ROUND_BUCKETS_US.len()], 1);
+        assert_eq!(write.sum_us, 61_000_101);
+        let others = Round::ALL.into_iter().filter(|r| *r != Round::Write);
+        let empty = RoundTimes::default();
+        assert!(others.into_iter().all(|round| *rounds.of(round) == empty));
+    }
+
+    #[test]
+    fn every_kind_of_round_has_its_place() {
+        for (at, round) in Round::ALL.into_iter().enumerate() {
+            assert_eq!(round as usize, at, "{}", round.as_str());
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What a member of a cluster shows of it: rounds of operations, hints, links, how the others do.
+//!
+//! ```text
+//! round_seconds{round}      clock, write, read, write_back, prepare, accept, …     every operation
+//! hedges                    reads that asked somebody else because one was late
+//! hints_kept _delivered _dropped, hint_bytes
+//! peer_links{peer} peer_latency_seconds{peer} peer_asks{peer} …
+//! ```
+//!
+//! Invariants
+//! 1. A node by itself shows none of it.
+//!
+//! Not here: how the numbers come about (crate `node`, `peers/`).
+//! See: docs/overload.md, docs/consistency.md.
+
+use super::{Page, sum};
+use crate::metrics::{PeerTally, Tally};
+use crate::peers::{Cluster, PeerGauges};
+use crate::shared::Shared;
+use dendra_node::Round;
+use dendra_node::rounds::ROUND_BUCKETS_US;
+use prometheus_client::encoding::NoLabelSet;
+use prometheus_client::metrics::MetricType;
+use std::fmt;
+
+/// Rounds, hints, links and questions; nothing from a node by itself.
+pub(super) fn page(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
+    let Some(cluster) = &shared.cluster else {
+        return Ok(());
+    };
+    page.gauge(
+        "operations_inflight",
+        "Operations and scans of clients that the loops' nodes work on, within 100 ms.",
+        sum(shared, |m| &m.operations),
+    )?;
+    page.gauge(
+        "orders_inflight",
+        "Orders of nodes that wait for the log or the store pool, and room leased for them.",
+        shared.orders.used(),
+    )?;
+    page.gauge(
+        "orders_inflight_max",
+        "Orders of nodes at which the next one is refused.",
+        shared.orders.limit(),
+    )?;
+    let hints = &cluster.hints;
+    page.gauge("hint_bytes", "Bytes that hints hold, about.", hints.bytes())?;
+    page.counter(
+        "hints_kept",
+        "Writes kept for a member that did not confirm them.",
+        hints.kept(),
+    )?;
+    page.counter(
+        "hints_dropped",
+        "Hints for which there was no room.",
+        hints.dropped(),
+    )?;
+    page.counter(
+        "hints_delivered",
+        "Hints that their members confirmed.",
+        hints.delivered(),
+    )?;
+    rounds(page, shared)?;
+    estimates(page, shared, cluster)?;
+    let rows = cluster.others().map(|(url, gauges)| {
+        let links = gauges.links.load(std::sync::atomic::Ordering::Relaxed);
+        ([("peer", url.to_owned())], links)
+    });
+    page.gauges(
+        "peer_links",
+        "Event loops whose link to a peer is up.",
+        rows,
+    )?;
+    let counters: [(&str, &str, OfPeer); 5] = [
+        ("peer_asks", "Questions sent to a peer.", |g| &g.asks),
+        ("peer_answers", "Answers of a peer.", |g| &g.answers),
+        (
+            "peer_refused",
+            "Questions refused here: no link to the peer, or too much waits for it.",
+            |g| &g.refused,
+        ),
+        (
+            "peer_late",
+            "Questions of a peer that were too old when they arrived.",
+            |g| &g.late,
+        ),
+        ("peer_links_lost", "Links to a peer that were lost.", |g| {
+            &g.lost
+        }),
+    ];
+    for (name, help, of) in counters {
+        let mut family = page
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (url, gauges) in cluster.others() {
+            let value = of(gauges).load(std::sync::atomic::Ordering::Relaxed);
+            family
+                .encode_family(&[("peer", url)])?
+                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// Which counter of a peer.
+type OfPeer = fn(&PeerGauges) -> &std::sync::atomic::AtomicU64;
+
+/// How long the rounds took, all loops together, within a sweep.
+fn rounds(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
+    let mut family = page.0.encode_descriptor(
+        "round_seconds",
+        "From the questions of a round to enough answers, by kind of round; every operation.",
+        None,
+        MetricType::Histogram,
+    )?;
+    for round in Round::ALL {
+        let all = shared
+            .lanes
+            .iter()
+            .map(|lane| lane.metrics.rounds.of(round));
+        let bounds = ROUND_BUCKETS_US.iter().map(|&us| us as f64 / 1e6);
+        let buckets: Vec<(f64, u64)> = bounds
+            .chain([f64::MAX])
+            .enumerate()
+            .map(|(at, bound)| (bound, all.clone().map(|one| one.buckets[at].read()).sum()))
+            .collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let sum_us: u64 = all.map(|one| one.sum_us.read()).sum();
+        family
+            .encode_family(&[("round", round.as_str())])?
+            .encode_histogram::<NoLabelSet>(sum_us as f64 / 1e6, count, &buckets, None)?;
+    }
+    page.counter(
+        "hedges",
+        "Questions to a further owner because one that was asked was late.",
+        sum(shared, |m| &m.rounds.hedges),
+    )
+}
+
+/// What the loops expect of the other members: the most patient one is shown.
+fn estimates(page: &mut Page<'_>, shared: &Shared, cluster: &Cluster) -> fmt::Result {
+    let gauges: [(&str, &str, fn(&PeerTally) -> &Tally); 2] = [
+        (
+            "peer_latency_seconds",
+            "How long an answer of a peer takes, about: the longest estimate of a loop.",
+            |peer| &peer.latency_us,
+        ),
+        (
+            "peer_patience_seconds",
+            "After how long a read asks somebody else beside a peer: the longest of a loop.",
+            |peer| &peer.patience_us,
+        ),
+    ];
+    for (name, help, of) in gauges {
+        let mut family = page
+            .0
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (member, url) in cluster.other_members() {
+            let loops = shared.lanes.iter();
+            let us = loops.map(|lane| of(lane.metrics.peers.of(member)).read());
+            let seconds = us.max().unwrap_or(0) as f64 / 1e6;
+            family
+                .encode_family(&[("peer", url)])?
+                .encode_gauge(&seconds)?;
+        }
+    }
+    Ok(())
+}
