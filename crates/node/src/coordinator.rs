@@ -205,11 +205,12 @@ impl Op {
         self.pending.remove(place);
         match self.stage {
             Stage::Read => self.read_answered(desk, turn, place, answer),
-            Stage::WriteBack => self.write_back_answered(desk, turn, place, &answer),
+            Stage::WriteBack | Stage::Finish => {
+                self.write_back_answered(desk, turn, place, &answer)
+            }
             Stage::Write => self.write_answered(desk, turn, place, &answer),
             Stage::Prepare => self.prepare_answered(desk, turn, place, answer),
             Stage::Accept => self.accept_answered(desk, turn, place, &answer),
-            Stage::Finish => self.finish_answered(desk, turn, place, &answer),
             Stage::Begin | Stage::Clock | Stage::Cover | Stage::BackOff | Stage::Only => Fate::Goes,
         }
     }

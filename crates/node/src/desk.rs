@@ -17,7 +17,7 @@
 //! See: docs/overload.md.
 
 use crate::health::Health;
-use crate::hints::HintRoom;
+use crate::hints::{HintRoom, Keeping};
 use crate::hlc::Hlc;
 use crate::ledger::Ledger;
 use crate::limits::{ORDERS_MAX, PEER_ASKS_MAX, REPLICA_JOBS_MAX};
@@ -96,7 +96,7 @@ pub(crate) enum Order {
     /// A part of a range is read for a scan.
     Page { requester: Requester, range: Range },
     /// A hint is kept.
-    HintKept { bytes: u64 },
+    HintKept(Box<Keeping>),
     /// A hint is deleted.
     HintGone { bytes: u64 },
     /// A part of the hints is read.

@@ -2,14 +2,18 @@
 //!
 //! ```text
 //! a write is over ─► owners without a confirmation ─ room? ─► own store, | Space::Hint | member 8 | raw key |
+//!                        an older hint is there ─► read it ─► the newer one takes its place, its bytes are given back
 //! keeper: link up, or some seconds later ─► page by page ─► WRITE ─ Written ─► hint deleted, if it is still that one
 //!                                                               ─ refused ─► later
 //! ```
 //!
 //! Invariants
 //! 1. A hint never counts as a copy: it makes repair quick, and nothing depends on it.
-//! 2. What hints hold is bounded; without room a hint is dropped and counted.
-//! 3. A newer hint for the same key and member takes the place of an older one, by the one merge rule. A
+//! 2. What hints hold is bounded; without room a hint is dropped and counted. The room counts what is
+//!    stored and what is on its way there, to the byte: every hint is written under the condition that
+//!    what it replaces is what was counted for it. Until the hints of an earlier life were counted,
+//!    nobody knows what is left: new ones are dropped, and none is delivered.
+//! 3. A newer hint for the same key and member takes the place of an older one. A
 //!    hint is deleted only under the condition that it is the one that was delivered.
 //! 4. One loop of a member delivers, one member after the other, a few writes at a time.
 //!
@@ -19,7 +23,8 @@
 use crate::desk::{Desk, Order, Purpose, Turn};
 use crate::ledger::NEVER;
 use crate::limits::{
-    HINT_PAGE_BYTES_MAX, HINT_PAUSE_US, HINT_TIMEOUT_US, HINT_WINDOW_MAX, ORDERS_MAX,
+    HINT_PAGE_BYTES_MAX, HINT_PAUSE_US, HINT_TIMEOUT_US, HINT_TRIES_MAX, HINT_WINDOW_MAX,
+    ORDERS_MAX,
 };
 use crate::member::MemberIndex;
 use crate::places::Places;
@@ -29,11 +34,11 @@ use crate::topology::Topology;
 use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_base::peer::{Answer, Ask};
-use dendra_base::{Cell, CellRef, Key, Kind, Space};
+use dendra_base::{Cell, CellRef, Key, Kind, Space, Version};
 use siphasher::sip::SipHasher13;
 use std::collections::VecDeque;
 use std::hash::Hasher;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes in front of the raw key: which member.
 const MEMBER_BYTES: usize = 8;
@@ -44,6 +49,8 @@ const MEMBER_BYTES: usize = 8;
 #[derive(Debug)]
 pub struct HintRoom {
     bytes_max: u64,
+    /// Were the hints that an earlier life left counted?
+    is_counted: AtomicBool,
     bytes: AtomicU64,
     kept: AtomicU64,
     dropped: AtomicU64,
@@ -55,6 +62,7 @@ impl HintRoom {
     pub fn new(bytes_max: u64) -> HintRoom {
         HintRoom {
             bytes_max,
+            is_counted: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
             kept: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -62,7 +70,7 @@ impl HintRoom {
         }
     }
 
-    /// Bytes that hints hold, about: one that took another's place counts twice until all are gone.
+    /// Bytes of keys and cells that hints hold, those on their way to the store included.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -85,19 +93,31 @@ impl HintRoom {
     fn take(&self, bytes: u64) -> bool {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let fits = before.saturating_add(bytes) <= self.bytes_max;
-        if !fits {
+        let is_taken = fits && self.is_counted();
+        if !is_taken {
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        fits
+        is_taken
     }
 
     fn give_back(&self, bytes: u64) {
         let less = |held: u64| Some(held.saturating_sub(bytes));
-        // A count that drifted ends at nothing, never below it.
+        debug_assert!(self.bytes() >= bytes, "{bytes} of {} bytes", self.bytes());
+        // A count that drifted would end at nothing, never below it.
         let _ = self
             .bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    fn is_counted(&self) -> bool {
+        self.is_counted.load(Ordering::Relaxed)
+    }
+
+    /// An earlier life left hints of so many bytes, and no others.
+    fn count(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.is_counted.store(true, Ordering::Relaxed);
     }
 }
 
@@ -138,23 +158,95 @@ pub(crate) fn keep(
     if !room.take(bytes) {
         return;
     }
-    let ticket = desk.order(Order::HintKept { bytes });
+    let keeping = Keeping {
+        key,
+        hint,
+        hinted: cell.version,
+        over: None,
+        tries: 0,
+    };
+    put(desk, turn, Box::new(keeping));
+}
+
+/// A hint on its way into the own store.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    key: Key,
+    hint: Cell,
+    /// The version of the cell in it.
+    hinted: Version,
+    /// The hint that it replaces: its version, and its bytes.
+    over: Option<(Version, u64)>,
+    tries: u8,
+}
+
+/// Orders the write, over what is known to be there.
+fn put(desk: &mut Desk, turn: &mut Turn<'_>, keeping: Box<Keeping>) {
+    let (key, cell) = (keeping.key.clone(), keeping.hint.clone());
+    let guard = StoreGuard::Is(keeping.over.map(|(version, _)| version));
+    let ticket = desk.order(Order::HintKept(keeping));
     turn.effects.push(Effect::Write {
         ticket,
         key,
-        cell: hint,
-        guard: StoreGuard::Newest,
+        cell,
+        guard,
     });
 }
 
-/// The store took a hint, or did not.
-pub(crate) fn kept(desk: &Desk, bytes: u64, result: Result<StoreOutcome, StoreFailure>) {
-    if result.is_ok() {
-        desk.hints.kept.fetch_add(1, Ordering::Relaxed);
-    } else {
-        desk.hints.give_back(bytes);
-        desk.hints.dropped.fetch_add(1, Ordering::Relaxed);
+/// The store took a hint, or found another one, or failed.
+pub(crate) fn kept(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    mut keeping: Box<Keeping>,
+    result: Result<StoreOutcome, StoreFailure>,
+) {
+    match result {
+        Ok(StoreOutcome::Applied { .. }) => {
+            let freed = keeping.over.map_or(0, |(_, bytes)| bytes);
+            if !is_planted(Bug::ReplacedHintIsCounted) {
+                desk.hints.give_back(freed);
+            }
+            desk.hints.kept.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(StoreOutcome::GuardFailed { .. }) if keeping.tries < HINT_TRIES_MAX => {
+            keeping.tries += 1;
+            let (key, deadline_us) = (keeping.key.clone(), turn.now.mono_us + HINT_TIMEOUT_US);
+            let ticket = desk.order(Order::HintKept(keeping));
+            turn.effects.push(Effect::Read {
+                ticket,
+                key,
+                deadline_us,
+            });
+        }
+        Ok(StoreOutcome::GuardFailed { .. }) | Err(_) => drop_hint(desk, &keeping),
     }
+}
+
+/// What is in the place of a hint that shall be kept.
+pub(crate) fn found(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    mut keeping: Box<Keeping>,
+    result: Result<Option<Cell>, StoreFailure>,
+) {
+    let Ok(there) = result else {
+        drop_hint(desk, &keeping);
+        return;
+    };
+    let there = there.filter(|cell| cell.kind == Kind::Value);
+    let hinted = |cell: &Cell| CellRef::decode(&cell.value).map(|cell| cell.version);
+    if there.as_ref().and_then(hinted) >= Some(keeping.hinted) {
+        // As new, or newer: this one is not needed.
+        desk.hints.give_back(size(&keeping.key, &keeping.hint));
+        return;
+    }
+    keeping.over = there.map(|cell| (cell.version, size(&keeping.key, &cell)));
+    put(desk, turn, keeping);
+}
+
+fn drop_hint(desk: &Desk, keeping: &Keeping) {
+    desk.hints.give_back(size(&keeping.key, &keeping.hint));
+    desk.hints.dropped.fetch_add(1, Ordering::Relaxed);
 }
 
 /// A hint on its way.
@@ -168,6 +260,8 @@ struct Delivery {
 #[derive(Debug)]
 struct Walk {
     member: Option<MemberIndex>,
+    /// Bytes of the hints that were counted so far.
+    counted: u64,
     /// Where the next page begins; `None` = this was the last one.
     next: Option<Key>,
     waiting: VecDeque<Delivery>,
@@ -186,10 +280,8 @@ pub(crate) struct Keeper {
     walk: Option<Walk>,
     /// Names the walk in answers.
     walks: u32,
-    /// When to look again for hints of members that have links.
+    /// When to look again for hints of members that have links; 0 = at once.
     again_us: u64,
-    /// Hints kept so far when the last round began; `None` = what is there was not counted yet.
-    seen: Option<u64>,
 }
 
 impl Keeper {
@@ -199,8 +291,7 @@ impl Keeper {
             wanted: Places::NONE,
             walk: None,
             walks: 0,
-            again_us: NEVER,
-            seen: None,
+            again_us: if is_keeper { 0 } else { NEVER },
         }
     }
 
@@ -219,13 +310,14 @@ impl Keeper {
 
     /// Time went by: hints that were kept although there is a link are tried again.
     pub(crate) fn tick(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        if !self.is_keeper || (self.seen.is_some() && turn.now.mono_us < self.again_us) {
+        if !self.is_keeper || turn.now.mono_us < self.again_us {
             return;
         }
         self.again_us = turn.now.mono_us + HINT_PAUSE_US;
-        let kept = desk.hints.kept();
-        if self.seen.replace(kept).is_none() {
-            self.begin_walk(desk, turn, None);
+        if !desk.hints.is_counted() {
+            if self.walk.is_none() {
+                self.begin_walk(desk, turn, None);
+            }
             return;
         }
         if desk.hints.bytes() == 0 {
@@ -239,7 +331,7 @@ impl Keeper {
     }
 
     fn next_walk(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        if self.walk.is_some() {
+        if self.walk.is_some() || !desk.hints.is_counted() {
             return;
         }
         let Some(member) = self.wanted.iter().next() else {
@@ -254,6 +346,7 @@ impl Keeper {
         self.walks = self.walks.wrapping_add(1);
         self.walk = Some(Walk {
             member,
+            counted: 0,
             next: Some(Key::new(Space::Hint, &first)),
             waiting: VecDeque::new(),
             under_way: Vec::new(),
@@ -295,6 +388,10 @@ impl Keeper {
                 walk.open = 1;
             }
             None => {
+                // Without an answer of the store there is no result: the count is begun again.
+                if walk.member.is_none() && !walk.is_refused {
+                    desk.hints.count(walk.counted);
+                }
                 self.walk = None;
                 self.next_walk(desk, turn);
             }
@@ -322,8 +419,8 @@ impl Keeper {
                 if walk.member.is_some() {
                     walk.waiting = kept.map(|(key, hint)| Delivery { key, hint }).collect();
                 } else {
-                    let bytes = kept.map(|(key, hint)| size(&key, &hint)).sum();
-                    desk.hints.bytes.fetch_add(bytes, Ordering::Relaxed);
+                    let bytes = kept.map(|(key, hint)| size(&key, &hint));
+                    walk.counted += bytes.sum::<u64>();
                 }
             }
             // The hints stay where they are; another walk will find them.
@@ -427,13 +524,15 @@ mod tests {
     #[test]
     fn a_full_room_drops_and_counts_until_something_left() {
         let room = HintRoom::new(100);
-        assert!(room.take(60) && room.take(40) && !room.take(1));
-        assert_eq!((room.bytes(), room.dropped()), (100, 1));
+        assert!(!room.take(1), "what is there already was not counted");
+        room.count(20);
+        assert!(room.take(40) && room.take(40) && !room.take(1));
+        assert_eq!((room.bytes(), room.dropped()), (100, 2));
         room.give_back(60);
         assert!(room.take(60));
-        room.give_back(1_000);
-        assert_eq!(room.bytes(), 0, "a count that drifted ends at nothing");
-        assert!(!HintRoom::new(0).take(1), "no room keeps no hint");
+        let none = HintRoom::new(0);
+        none.count(0);
+        assert!(!none.take(1), "no room keeps no hint");
     }
 
     #[test]

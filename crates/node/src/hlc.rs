@@ -1,7 +1,7 @@
 //! The hybrid logical clock: values for versions that never go back, whatever the wall clock does.
 //!
 //! ```text
-//! value    | wall ms 48 | counter 16 |       tick(now) = max(previous + 1, now << 16)
+//! value    | wall ms 48 | counter 16 |       tick(now) = max(previous + 1, now << 16), CLOCK_MIN at least
 //!
 //!            wall          last handed out        ceiling asked for
 //!  ──────────┼──────────────────┼───────────────────────┼──────────►
@@ -15,6 +15,8 @@
 //! 3. A value above the durable ceiling (`is_covered` says no) leaves the node only in, or after,
 //!    the log write that raises it.
 //! 4. A value more than 60 s ahead of the wall clock is refused and changes nothing.
+//! 5. No value is below `CLOCK_MIN`: what is smaller names records that were built on nothing
+//!    (`coordinator/paxos.rs`). A machine whose wall clock shows an earlier time has none that is right.
 //!
 //! Not here: the wall clock (an argument), the log that keeps the ceiling (crate `engine`,
 //! `raise_hlc_ceiling`, `hlc_floor`), origins of versions (crate `base`).
@@ -27,9 +29,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bits of the counter below the milliseconds.
 const COUNTER_BITS: u32 = 16;
 
+/// The first millisecond that the clock shows: in November 2004.
+const WALL_MS_MIN: u64 = 1 << 40;
+
+/// The smallest value of any clock.
+pub const CLOCK_MIN: u64 = WALL_MS_MIN << COUNTER_BITS;
+
 /// The first value of a wall millisecond. Beyond 48 bits (the year 10889) it stays at the last.
 fn first_of(wall_ms: u64) -> u64 {
-    wall_ms.min(u64::MAX >> COUNTER_BITS) << COUNTER_BITS
+    wall_ms.clamp(WALL_MS_MIN, u64::MAX >> COUNTER_BITS) << COUNTER_BITS
 }
 
 /// A clock shared by all loops of a node.
@@ -100,7 +108,7 @@ impl Hlc {
 
     /// Takes note of a value of another clock: later ticks are larger.
     pub fn observe(&self, hlc: u64, now_ms: u64) -> Result<(), TooFarAhead> {
-        let ahead_ms = (hlc >> COUNTER_BITS).saturating_sub(now_ms);
+        let ahead_ms = (hlc >> COUNTER_BITS).saturating_sub(now_ms.max(WALL_MS_MIN));
         if ahead_ms > HLC_AHEAD_MS_MAX {
             return Err(TooFarAhead { ahead_ms });
         }
@@ -151,65 +159,67 @@ mod tests {
     use proptest::prelude::*;
 
     const MS: u64 = 1 << COUNTER_BITS;
+    /// Tests count milliseconds from the first one that a clock shows.
+    const E: u64 = WALL_MS_MIN;
 
     #[test]
     fn the_clock_follows_the_wall_and_counts_within_a_millisecond() {
-        let hlc = Hlc::new(0, 1_000);
-        assert_eq!(hlc.tick(1_001), 1_001 * MS);
-        assert_eq!(hlc.tick(1_001), 1_001 * MS + 1);
-        assert_eq!(hlc.tick(1_001), 1_001 * MS + 2);
-        assert_eq!(hlc.tick(1_007), 1_007 * MS);
+        let hlc = Hlc::new(0, E + 1_000);
+        assert_eq!(hlc.tick(E + 1_001), (E + 1_001) * MS);
+        assert_eq!(hlc.tick(E + 1_001), (E + 1_001) * MS + 1);
+        assert_eq!(hlc.tick(E + 1_001), (E + 1_001) * MS + 2);
+        assert_eq!(hlc.tick(E + 1_007), (E + 1_007) * MS);
     }
 
     #[test]
     fn the_clock_goes_on_when_the_wall_jumps_back_an_hour() {
-        let hlc = Hlc::new(0, 4_000_000);
-        let before = hlc.tick(4_000_001);
-        let after = hlc.tick(400_001);
+        let hlc = Hlc::new(0, E + 4_000_000);
+        let before = hlc.tick(E + 4_000_001);
+        let after = hlc.tick(E + 400_001);
         assert_eq!(after, before + 1);
         // Once the wall has caught up, the clock follows it again.
-        assert_eq!(hlc.tick(4_000_002), 4_000_002 * MS);
+        assert_eq!(hlc.tick(E + 4_000_002), (E + 4_000_002) * MS);
     }
 
     #[test]
     fn a_restart_begins_above_the_ceiling_although_the_wall_is_behind() {
-        let first = Hlc::new(0, 10_000);
+        let first = Hlc::new(0, E + 10_000);
         let ceiling = first
-            .needs_ceiling(10_000)
+            .needs_ceiling(E + 10_000)
             .expect("nothing was asked for yet");
         let mut used = 0;
         while used < ceiling - MS {
-            used = first.tick(10_000 + (used / MS).saturating_sub(10_000) + 1);
+            used = first.tick(E + 10_000 + (used / MS).saturating_sub(E + 10_000) + 1);
         }
-        let second = Hlc::new(ceiling, 9_000);
-        assert!(second.tick(9_000) > used);
-        assert!(second.tick(9_000) > ceiling);
+        let second = Hlc::new(ceiling, E + 9_000);
+        assert!(second.tick(E + 9_000) > used);
+        assert!(second.tick(E + 9_000) > ceiling);
     }
 
     #[test]
     fn a_restart_begins_at_the_wall_when_that_is_ahead() {
-        let hlc = Hlc::new(10_000 * MS, 50_000);
-        assert_eq!(hlc.last(), 50_000 * MS);
-        assert_eq!(hlc.tick(50_001), 50_001 * MS);
+        let hlc = Hlc::new((E + 10_000) * MS, E + 50_000);
+        assert_eq!(hlc.last(), (E + 50_000) * MS);
+        assert_eq!(hlc.tick(E + 50_001), (E + 50_001) * MS);
     }
 
     #[test]
     fn the_ceiling_moves_in_steps_and_one_caller_is_told() {
-        let hlc = Hlc::new(0, 10_000);
-        assert_eq!(hlc.needs_ceiling(10_000), Some(13_000 * MS));
-        assert_eq!(hlc.needs_ceiling(10_000), None);
-        assert_eq!(hlc.needs_ceiling(11_500), None, "half a step is left");
-        assert_eq!(hlc.needs_ceiling(11_501), Some(14_501 * MS));
-        assert_eq!(hlc.needs_ceiling(11_501), None);
+        let hlc = Hlc::new(0, E + 10_000);
+        assert_eq!(hlc.needs_ceiling(E + 10_000), Some((E + 13_000) * MS));
+        assert_eq!(hlc.needs_ceiling(E + 10_000), None);
+        assert_eq!(hlc.needs_ceiling(E + 11_500), None, "half a step is left");
+        assert_eq!(hlc.needs_ceiling(E + 11_501), Some((E + 14_501) * MS));
+        assert_eq!(hlc.needs_ceiling(E + 11_501), None);
     }
 
     #[test]
     fn a_value_is_covered_once_its_ceiling_is_durable() {
-        let hlc = Hlc::new(0, 10_000);
+        let hlc = Hlc::new(0, E + 10_000);
         let ceiling = hlc
-            .needs_ceiling(10_000)
+            .needs_ceiling(E + 10_000)
             .expect("nothing was asked for yet");
-        let value = hlc.tick(10_001);
+        let value = hlc.tick(E + 10_001);
         assert!(!hlc.is_covered(value));
         hlc.cover(ceiling);
         assert!(hlc.is_covered(value));
@@ -220,32 +230,45 @@ mod tests {
 
     #[test]
     fn a_value_a_minute_ahead_is_believed_and_one_more_is_not() {
-        let hlc = Hlc::new(0, 1_000);
-        let edge = (1_000 + HLC_AHEAD_MS_MAX) * MS + MS - 1;
-        assert_eq!(hlc.observe(edge, 1_000), Ok(()));
-        assert_eq!(hlc.tick(1_000), edge + 1);
+        let hlc = Hlc::new(0, E + 1_000);
+        let edge = (E + 1_000 + HLC_AHEAD_MS_MAX) * MS + MS - 1;
+        assert_eq!(hlc.observe(edge, E + 1_000), Ok(()));
+        assert_eq!(hlc.tick(E + 1_000), edge + 1);
         let last = hlc.last();
-        let refused = hlc.observe((1_001 + HLC_AHEAD_MS_MAX) * MS, 1_000);
+        let refused = hlc.observe((E + 1_001 + HLC_AHEAD_MS_MAX) * MS, E + 1_000);
         assert_eq!(refused, Err(TooFarAhead { ahead_ms: 60_001 }));
         assert_eq!(hlc.last(), last, "a refused value changes nothing");
-        assert!(hlc.observe(u64::MAX, 1_000).is_err());
+        assert!(hlc.observe(u64::MAX, E + 1_000).is_err());
+    }
+
+    #[test]
+    fn a_machine_that_thinks_it_is_1970_has_a_clock_all_the_same() {
+        let (here, there) = (Hlc::new(0, 7), Hlc::new(0, 1_000));
+        let value = here.tick(8);
+        assert!(value > CLOCK_MIN);
+        assert_eq!(there.observe(value, 1_001), Ok(()), "it is as early there");
+        assert!(there.tick(1_001) > value);
     }
 
     #[test]
     fn an_older_value_is_observed_without_effect() {
-        let hlc = Hlc::new(0, 1_000);
+        let hlc = Hlc::new(0, E + 1_000);
         let last = hlc.last();
-        assert_eq!(hlc.observe(5 * MS, 1_000), Ok(()));
+        assert_eq!(hlc.observe((E + 5) * MS, E + 1_000), Ok(()));
         assert_eq!(hlc.last(), last);
     }
 
     #[test]
     fn loops_that_share_a_clock_never_get_one_value_twice() {
-        let hlc = Hlc::new(0, 1);
+        let hlc = Hlc::new(0, E + 1);
         let values: Vec<u64> = std::thread::scope(|threads| {
             let loops: Vec<_> = (0..4)
                 .map(|_| {
-                    threads.spawn(|| (0..5_000).map(|i| hlc.tick(i / 100)).collect::<Vec<_>>())
+                    threads.spawn(|| {
+                        (0..5_000)
+                            .map(|i| hlc.tick(E + i / 100))
+                            .collect::<Vec<_>>()
+                    })
                 })
                 .collect();
             loops
@@ -264,7 +287,7 @@ mod tests {
         fn no_value_is_ever_used_twice_across_restarts(
             steps in prop::collection::vec((0u8..6, -5_000i64..5_000), 1..200),
         ) {
-            let mut now_ms = 1_000_000u64;
+            let mut now_ms = E + 1_000_000;
             let mut durable = 0;
             let mut largest = 0;
             let mut hlc = Hlc::new(0, now_ms);

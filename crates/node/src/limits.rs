@@ -92,6 +92,10 @@ pub const HINT_PAGE_BYTES_MAX: u32 = 256 << 10;
 /// Deliveries of hints at once: a member that comes back has other things to do.
 pub const HINT_WINDOW_MAX: usize = 32;
 
+/// How often a hint is tried again because another one for the same key and member came in between.
+/// Each try that fails means that another loop of this member got through; without more tries the hint is dropped.
+pub const HINT_TRIES_MAX: u8 = 4;
+
 /// Between two looks for hints of members that have links: what they refused or were late for.
 pub const HINT_PAUSE_US: u64 = 10_000_000;
 

@@ -259,6 +259,7 @@ impl Node {
             Some(Order::Protocol(job)) => {
                 replica::protocol::read(&mut self.desk, turn, job, result);
             }
+            Some(Order::HintKept(keeping)) => hints::found(&mut self.desk, turn, keeping, result),
             _ => {}
         }
     }
@@ -279,7 +280,7 @@ impl Node {
             Some(Order::Only { op }) => {
                 self.with_op(turn.now.mono_us, op, |op, _| op.only_wrote(turn, result));
             }
-            Some(Order::HintKept { bytes }) => hints::kept(&self.desk, bytes, result),
+            Some(Order::HintKept(keeping)) => hints::kept(&mut self.desk, turn, keeping, result),
             Some(Order::HintGone { bytes }) => hints::gone(&self.desk, bytes, result),
             _ => {}
         }

@@ -59,13 +59,21 @@ pub enum Bug {
     NoFence,
     /// A hint is dropped although its member did not take it.
     HintDroppedEarly,
+    /// A hint that took another's place holds the room of both.
+    ReplacedHintIsCounted,
+    /// Of two proposals that were accepted the one above the base is finished, whatever their ballots.
+    FinishLowerBallot,
+    /// A scan shows what came, whoever is missing.
+    ScanFromMinority,
+    /// A scan shows what one member sent beyond the place up to which all have come.
+    ScanPastRest,
     /// A proposal that is finished for its author gets a version of its own.
     FinishUnderNewVersion,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 23] = [
+    pub const ALL: [Bug; 27] = [
         Bug::SkipWriteBack,
         Bug::AckBeforeDurable,
         Bug::HintCountsAsAck,
@@ -88,6 +96,10 @@ impl Bug {
         Bug::ProbeServesLaterOperations,
         Bug::NoFence,
         Bug::HintDroppedEarly,
+        Bug::ReplacedHintIsCounted,
+        Bug::FinishLowerBallot,
+        Bug::ScanFromMinority,
+        Bug::ScanPastRest,
         Bug::FinishUnderNewVersion,
     ];
 }

@@ -78,14 +78,15 @@ pub enum StoreGuard {
     /// The write becomes newer than what it finds: its version may be raised. For operations on
     /// the only copy, with the condition of the client.
     Only(dendra_base::peer::Condition),
-    /// The record has this version, or none is there. For the node's own records.
+    /// The live record has this version, or there is none. The write becomes newer than what it finds, a
+    /// tombstone included: its version may be raised. For the node's own records.
     Is(Option<Version>),
 }
 
 /// What became of a write to the own store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
-    /// Durable. `version` is the written one, raised only under `StoreGuard::Only`.
+    /// Durable. `version` is the written one, raised only under a condition.
     Applied {
         /// The version.
         version: Version,

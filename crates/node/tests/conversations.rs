@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Messages wait until they are delivered; stores work at once unless they are held. Versions are
-//! called v1, v2 … in the order in which they appear (v1.1 follows v1), ballots b1, b2 ….
+//! called v1, v2 … in the order in which they appear (v1.1 follows v1), ballots b1, b2 …. `purge` makes as if
+//! a key had never been, everywhere; `room` tells what hints hold.
 //!
 //! Invariants
 //! 1. A script that is not what happens fails, with both sides.
@@ -18,6 +19,7 @@
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Stamp};
 use dendra_base::{Cell, Key, Kind, Space, Version};
+use dendra_node::hlc::CLOCK_MIN;
 use dendra_node::planted::{Bug, plant};
 use dendra_node::step::{
     AskId, Asker, Effect, Event, Now, StoreFailure, StoreGuard, StoreOutcome, StoreTicket,
@@ -47,6 +49,7 @@ struct Site {
     ahead_ms: i64,
     ceiling: u64,
     lives: u64,
+    hints: Arc<HintRoom>,
 }
 
 struct Stage {
@@ -56,7 +59,8 @@ struct Stage {
     sent: Vec<Sent>,
     now_us: u64,
     clients: u64,
-    versions: Vec<(u64, u32)>,
+    /// Each the first of its line: what follows it has a larger `rmw`.
+    versions: Vec<Version>,
     ballots: Vec<Ballot>,
     log: String,
 }
@@ -87,6 +91,7 @@ impl Stage {
             ahead_ms: 0,
             ceiling: 0,
             lives: 0,
+            hints: Arc::new(HintRoom::new(1 << 20)),
         };
         let mut stage = Stage {
             topology: Arc::new(topology),
@@ -109,13 +114,14 @@ impl Stage {
         let now = self.now(at);
         let here = &mut self.sites[at];
         here.lives += 1;
+        here.hints = Arc::new(HintRoom::new(1 << 20));
         here.node = Some(Node::new(NodeConfig {
             topology: Arc::clone(&self.topology),
             ring: Arc::clone(&self.ring),
             me: MemberIndex(u8::try_from(at).expect("few members")),
             origin: u32::try_from(at).expect("few members") + 1,
             hlc: Arc::new(Hlc::new(here.ceiling, now.wall_ms)),
-            hints: Arc::new(HintRoom::new(1 << 20)),
+            hints: Arc::clone(&here.hints),
             is_keeper: true,
             seed: here.lives * 100 + at as u64,
             operations_max: 100,
@@ -271,12 +277,15 @@ impl Stage {
         at: usize,
         ticket: StoreTicket,
         key: Key,
-        cell: Cell,
+        mut cell: Cell,
         guard: StoreGuard,
     ) -> Event {
         let what = self.record(&key, &cell);
         let store = &mut self.sites[at].store;
         let before = store.get(key.as_stored()).map(|(cell, _)| cell.clone());
+        if let (StoreGuard::Is(_), Some(before)) = (guard, &before) {
+            cell.version = cell.version.max(before.version.successor());
+        }
         let version = cell.version;
         let live = before
             .as_ref()
@@ -420,6 +429,16 @@ impl Stage {
                 let found = self.sites[site(at)].store.get_mut(stored.as_stored());
                 found.expect("the key is there").1 = true;
             }
+            ["purge", key] => {
+                for here in &mut self.sites {
+                    here.store
+                        .retain(|stored, _| stored[1..] != *key.as_bytes());
+                }
+            }
+            ["room", at] => {
+                let bytes = self.sites[site(at)].hints.bytes();
+                self.line(&format!("{at}: hints hold {bytes} bytes"));
+            }
             ["clock", at, ms] => {
                 self.sites[site(at)].ahead_ms =
                     ms.trim_end_matches("ms").parse().expect("milliseconds");
@@ -466,10 +485,10 @@ impl Stage {
         let version = |word: &&str| {
             let (number, rmw) = word[1..].split_once('.').unwrap_or((&word[1..], "0"));
             let number: usize = number.parse().expect("a version's number");
-            let before = number.checked_sub(1);
-            let (hlc, origin) = before.map_or((0, 0), |at| self.versions[at]);
-            let rmw = rmw.parse().expect("a successor's number");
-            Version { hlc, origin, rmw }
+            let first = self.versions[number - 1];
+            let steps: u32 = rmw.parse().expect("a successor's number");
+            let rmw = first.rmw + steps;
+            Version { rmw, ..first }
         };
         match words
             .iter()
@@ -529,18 +548,22 @@ impl Stage {
     }
 
     fn version(&mut self, version: Version) -> String {
-        let follows = if version.rmw > 0 {
-            format!(".{}", version.rmw)
-        } else {
-            String::new()
+        // What is built on nothing has its author's clock in the upper bits of `rmw`, too.
+        let line = match version.hlc < CLOCK_MIN {
+            true => version.rmw >> 24 << 24,
+            false => 0,
         };
-        if version.hlc == 0 {
-            return format!("v0{follows}");
-        }
-        let base = (version.hlc, version.origin);
-        let known = self.versions.iter().position(|known| *known == base);
+        let follows = match version.rmw - line {
+            0 => String::new(),
+            steps => format!(".{steps}"),
+        };
+        let first = Version {
+            rmw: line,
+            ..version
+        };
+        let known = self.versions.iter().position(|known| *known == first);
         let number = known.unwrap_or_else(|| {
-            self.versions.push(base);
+            self.versions.push(first);
             self.versions.len() - 1
         });
         format!("v{}{follows}", number + 1)
@@ -743,7 +766,10 @@ fn planted_bugs_that_the_twin_cannot_show_change_a_conversation() {
     let bugs = [
         Bug::NoFence,
         Bug::HintDroppedEarly,
+        Bug::ReplacedHintIsCounted,
         Bug::ProbeServesLaterOperations,
+        Bug::ScanFromMinority,
+        Bug::ScanPastRest,
     ];
     for bug in bugs {
         plant(Some(bug));

@@ -21,6 +21,12 @@ pub trait Decider {
 
     /// What it still holds, for a member at rest: `None` when nothing that a rest should have ended.
     fn leftovers(&self) -> Option<String>;
+
+    /// Bytes that the member's hints hold, and hints that it dropped in this life, as it counts them; `None`
+    /// when it keeps none.
+    fn hints(&self) -> Option<(u64, u64)> {
+        None
+    }
 }
 
 /// A member that starts.

@@ -13,6 +13,7 @@
 //!
 //! Not here: how values become bytes (`client.rs`), what must hold (`check/`).
 
+use bytes::Bytes;
 use dendra_base::Version;
 
 /// A value by the number of the operation that wrote it, counted from 1.
@@ -144,6 +145,36 @@ pub struct Op {
     pub ended_us: u64,
     /// What the client was told.
     pub end: End,
+}
+
+/// One page of a scan.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// What was still to come, from here …
+    pub start: Bytes,
+    /// … up to here, exclusive.
+    pub end: Option<Bytes>,
+    /// When it was asked for.
+    pub asked_us: u64,
+    /// When it was shown.
+    pub shown_us: u64,
+    /// Keys and what they held, in the order in which they were shown.
+    pub records: Vec<(usize, Seen)>,
+    /// What was left after it; `None` = nothing.
+    pub rest: Option<(Bytes, Option<Bytes>)>,
+    /// `false`: too few members answered.
+    pub is_complete: bool,
+}
+
+/// A walk over a range of keys.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// The member that was asked.
+    pub member: usize,
+    /// From the end towards the start.
+    pub is_reverse: bool,
+    /// What was shown.
+    pub pages: Vec<Page>,
 }
 
 impl Op {

@@ -10,6 +10,9 @@
 /// and need as many states; a hundred times that is a search that will not end.
 pub const LINEAR_STATES_MAX: u64 = 400_000;
 
+/// Keys of a thousand whose search may end at [`LINEAR_STATES_MAX`]: more is a checker that looks away.
+pub const UNDECIDED_PERMILLE_MAX: u64 = 1;
+
 /// Happenings in one run. The largest plans have some tens of thousands; a run that reaches this
 /// one goes in circles.
 pub const HAPPENINGS_MAX: u64 = 2_000_000;

@@ -9,11 +9,12 @@
 //! ```
 //!
 //! Invariants
-//! 1. Exit 0: every promise held. 1: one was broken, and its seed and command were printed. 2: the
-//!    options make no sense.
+//! 1. Exit 0: every promise held. 1: one was broken, and its seed and command were printed; or too many
+//!    histories were too long for the search to decide. 2: the options make no sense.
 //!
 //! Not here: what a run is (`world/`).
 
+use dendra_sim::check::linear::Searches;
 use dendra_sim::plan::Plan;
 use dendra_sim::runner::{Failure, command, run_plan, run_seed, shrink_seed};
 use dendra_sim::trace::Tracing;
@@ -143,6 +144,7 @@ fn many(wanted: &Wanted) -> bool {
     let has_failed = AtomicBool::new(false);
     let failure: Mutex<Option<Failure>> = Mutex::new(None);
     let said = Mutex::new(Instant::now());
+    let searches = Mutex::new(Searches::default());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -152,7 +154,9 @@ fn many(wanted: &Wanted) -> bool {
                     if number >= count || is_over || has_failed.load(Ordering::Relaxed) {
                         return;
                     }
-                    if let Some(found) = run_seed(from + number, None) {
+                    let ran = run_seed(from + number, None);
+                    searches.lock().expect("no holder panics").add(ran.searches);
+                    if let Some(found) = ran.failure {
                         has_failed.store(true, Ordering::Relaxed);
                         failure
                             .lock()
@@ -171,8 +175,11 @@ fn many(wanted: &Wanted) -> bool {
     });
     println!("{}", progress(done.into_inner(), started));
     let failure = failure.into_inner().expect("no holder panics");
+    let searches = searches.into_inner().expect("no holder panics");
+    let Searches { keys, undecided } = searches;
+    println!("{undecided} of {keys} histories were too long to decide");
     let Some(failure) = failure else {
-        return true;
+        return searches.are_enough();
     };
     println!("\nFAILED: seed {}: {}", failure.seed, failure.violation);
     println!("repeat it with: {}", command(failure.seed));

@@ -139,6 +139,25 @@ pub struct Planned {
     pub ttl_ms: Option<u64>,
 }
 
+/// A walk over a range of keys, page by page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedScan {
+    /// When it begins.
+    pub at_us: u64,
+    /// Which member is asked.
+    pub member: usize,
+    /// From this key on.
+    pub start: usize,
+    /// Up to this one, exclusive; `None` = to the last one.
+    pub end: Option<usize>,
+    /// From the end towards the start.
+    pub is_reverse: bool,
+    /// About so many bytes a page.
+    pub bytes: u32,
+    /// How long one page may take.
+    pub timeout_us: u64,
+}
+
 /// What goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultKind {
@@ -190,6 +209,11 @@ pub enum FaultKind {
         /// Whose.
         member: usize,
     },
+    /// A disk answers no read, and keeps what it has.
+    FailingReads {
+        /// Whose.
+        member: usize,
+    },
     /// Bits of what is stored turn over. The unlucky member only.
     Rot {
         /// Where.
@@ -220,7 +244,8 @@ impl Fault {
             | FaultKind::Jump { member, .. }
             | FaultKind::SlowDisk { member, .. }
             | FaultKind::FailedSync { member }
-            | FaultKind::FullDisk { member } => Some(member),
+            | FaultKind::FullDisk { member }
+            | FaultKind::FailingReads { member } => Some(member),
             FaultKind::Blackout
             | FaultKind::Cut { .. }
             | FaultKind::Rot { .. }
@@ -238,6 +263,8 @@ pub struct Plan {
     pub shape: Shape,
     /// What each client does.
     pub clients: Vec<Vec<Planned>>,
+    /// Walks over many keys.
+    pub scans: Vec<PlannedScan>,
     /// What goes wrong.
     pub faults: Vec<Fault>,
 }
@@ -262,11 +289,17 @@ impl Plan {
         let mut prng = Prng::named(seed, "clients");
         let clients = draw_clients(&shape, &mut prng);
         let mut prng = Prng::named(seed, "faults");
-        let faults = draw_faults(&shape, &mut prng);
+        let mut faults = draw_faults(&shape, &mut prng);
+        let mut prng = Prng::named(seed, "failing reads");
+        faults.extend(draw_failing_reads(&shape, &mut prng));
+        faults.sort_by_key(|fault| fault.at_us);
+        let mut prng = Prng::named(seed, "scans");
+        let scans = draw_scans(&shape, &mut prng);
         Plan {
             seed,
             shape,
             clients,
+            scans,
             faults,
         }
     }
@@ -474,6 +507,50 @@ fn draw_faults(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     faults
 }
 
+/// In some runs, disks that do not answer for a while: drawn by themselves, so that the rest of a seed means what
+/// it would mean without.
+fn draw_failing_reads(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
+    let count = match prng.chance(1, 5) {
+        true => 1 + prng.below(4),
+        false => 0,
+    };
+    let draw = |_| Fault {
+        at_us: prng.below(shape.chaos_us),
+        length_us: 500 + skewed(prng, 2_000_000),
+        kind: FaultKind::FailingReads {
+            member: prng.below(shape.members as u64) as usize,
+        },
+    };
+    (0..count).map(draw).collect()
+}
+
+/// In some runs, walks over all keys or some.
+fn draw_scans(shape: &Shape, prng: &mut Prng) -> Vec<PlannedScan> {
+    let count = match prng.chance(1, 3) {
+        true => 1 + prng.below(12),
+        false => 0,
+    };
+    let keys = shape.keys.len() as u64;
+    let draw = |_| {
+        let start = match prng.chance(1, 2) {
+            true => 0,
+            false => prng.below(keys) as usize,
+        };
+        PlannedScan {
+            at_us: prng.below(shape.chaos_us),
+            member: prng.below(shape.members as u64) as usize,
+            start,
+            end: prng
+                .chance(1, 4)
+                .then(|| start + 1 + prng.below(keys) as usize),
+            is_reverse: prng.chance(1, 3),
+            bytes: pick(prng, &[1, 40, 200, 1 << 16]),
+            timeout_us: 1_000 + prng.below(shape.timeout_us),
+        }
+    };
+    (0..count).map(draw).collect()
+}
+
 /// One member whose clock is set back and that ends again and again: what a restart must remember.
 fn draw_crash_loop(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     let member = prng.below(shape.members as u64) as usize;
@@ -616,6 +693,7 @@ mod tests {
                 name.split([' ', '{']).next().unwrap_or_default().to_owned()
             })
             .collect();
-        assert_eq!(kinds.len(), 11, "{kinds:?}");
+        assert_eq!(kinds.len(), 12, "{kinds:?}");
+        assert!(plans.iter().any(|plan| plan.scans.len() > 4));
     }
 }

@@ -19,7 +19,7 @@ pub enum ShellBug {
     SameIdentityAfterWipe,
     /// A member comes back with an older image of its disk.
     OldImage,
-    /// What cannot be read is said not to be there.
+    /// What cannot be read, or does not match its checksum, is said not to be there.
     DamagedIsAbsent,
     /// Guards of the log are not looked at.
     GuardIgnored,

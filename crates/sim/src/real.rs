@@ -13,20 +13,27 @@ use std::sync::Arc;
 /// Operations of clients that a loop takes: more than there are clients.
 const OPERATIONS_MAX: usize = 64;
 
-struct Real(Node);
+struct Real {
+    node: Node,
+    hints: Arc<HintRoom>,
+}
 
 impl Decider for Real {
     fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
-        self.0.step(now, event, effects);
+        self.node.step(now, event, effects);
     }
 
     fn due_us(&self) -> Option<u64> {
-        self.0.due_us()
+        self.node.due_us()
     }
 
     fn leftovers(&self) -> Option<String> {
-        let operations = self.0.operations();
+        let operations = self.node.operations();
         (operations > 0).then(|| format!("{operations} operations"))
+    }
+
+    fn hints(&self) -> Option<(u64, u64)> {
+        Some((self.hints.bytes(), self.hints.dropped()))
     }
 }
 
@@ -47,6 +54,9 @@ pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
         })
     };
     (0..birth.lanes)
-        .map(|lane| Box::new(Real(node(lane))) as Box<dyn Decider>)
+        .map(|lane| {
+            let (node, hints) = (node(lane), Arc::clone(&hints));
+            Box::new(Real { node, hints }) as Box<dyn Decider>
+        })
         .collect()
 }

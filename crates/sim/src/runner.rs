@@ -6,6 +6,7 @@
 //!
 //! Not here: options of the command line (`main.rs`).
 
+use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
 use crate::plan::Plan;
 use crate::planted::ShellBug;
@@ -43,18 +44,31 @@ pub fn run_plan(plan: &Plan, bug: Option<ShellBug>, tracing: Tracing) -> Report 
                 Rule::Panic,
                 text.unwrap_or("a panic without words"),
             )],
+            searches: Searches::default(),
             happenings: 0,
             hash: 0,
         }
     })
 }
 
-/// Runs one seed; what it breaks, if anything.
-pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Option<Failure> {
+/// What came of one seed.
+#[derive(Debug)]
+pub struct Ran {
+    /// What it broke, if anything.
+    pub failure: Option<Failure>,
+    /// How thoroughly that was looked for.
+    pub searches: Searches,
+}
+
+/// Runs one seed.
+pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
     let plan = Plan::draw(seed);
     let report = run_plan(&plan, bug, Tracing::Off);
-    let violation = report.violations.into_iter().next()?;
-    Some(Failure { seed, violation })
+    let first = report.violations.into_iter().next();
+    Ran {
+        failure: first.map(|violation| Failure { seed, violation }),
+        searches: report.searches,
+    }
 }
 
 /// Makes the plan of a failed seed small.

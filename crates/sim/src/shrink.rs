@@ -33,6 +33,12 @@ pub fn shrink(plan: &Plan, rule: Rule, run: impl Fn(&Plan) -> Option<Rule>) -> (
             },
         );
         search.thin(Plan::operations, remove_operation);
+        search.thin(
+            |plan| plan.scans.len(),
+            |plan, at| {
+                plan.scans.remove(at);
+            },
+        );
         search.simplify();
         if search.size() == before || search.runs >= SHRINK_RUNS_MAX {
             return (search.best, search.runs);
@@ -49,7 +55,13 @@ struct Search<F> {
 
 impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
     fn size(&self) -> usize {
-        self.best.faults.len() + self.best.operations() + self.best.shape.keys.len()
+        let Plan {
+            shape,
+            scans,
+            faults,
+            ..
+        } = &self.best;
+        faults.len() + self.best.operations() + scans.len() + shape.keys.len()
     }
 
     /// Takes `plan` when it fails in the same way.
@@ -118,6 +130,9 @@ impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
                 let from = from.min(members as u8);
                 (ack.min(from), from)
             });
+        }
+        for planned in &mut plan.scans {
+            planned.member %= members;
         }
         plan.faults
             .retain(|fault| fault.member().is_none_or(|member| member < members));

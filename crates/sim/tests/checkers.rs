@@ -4,11 +4,12 @@
 //! a register that does every operation at one instant is never blamed, a register that answers old
 //! values is blamed exactly when an exhaustive search finds no order.
 
+use bytes::Bytes;
 use dendra_base::{Prng, Version};
 use dendra_sim::check::linear::{Pending, Verdict, key_verdict};
 use dendra_sim::check::store::{Copy, check_convergence, check_key};
-use dendra_sim::check::{Rule, linear, versions};
-use dendra_sim::history::{Base, End, Op, Promise, Seen, Wish};
+use dendra_sim::check::{Disks, Rule, linear, scans, versions};
+use dendra_sim::history::{Base, End, Op, Page, Promise, Scan, Seen, Wish};
 
 fn version(hlc: u64) -> Version {
     Version {
@@ -85,12 +86,24 @@ fn written(hlc: u64) -> End {
 /// The rule that the black box names, whatever versions say.
 fn linear(ops: &[Op]) -> Option<Rule> {
     linear::check(ops, Pending::EndsWhenReplaced)
+        .0
         .first()
         .map(|violation| violation.rule)
 }
 
 fn by_version(ops: &[Op]) -> Option<Rule> {
-    versions::check(ops).first().map(|violation| violation.rule)
+    versions::check(ops, Disks::Whole)
+        .first()
+        .map(|violation| violation.rule)
+}
+
+/// Histories with a name and the rule that each of them breaks.
+type Bad = Vec<(&'static str, Rule, Vec<Op>)>;
+
+fn each_is_blamed(bad: Bad, by: impl Fn(&[Op]) -> Option<Rule>) {
+    for (what, rule, ops) in bad {
+        assert_eq!(by(&ops), Some(rule), "{what}");
+    }
 }
 
 #[test]
@@ -189,7 +202,7 @@ fn the_black_box_blames_what_no_order_explains() {
         version: version(1),
         value: 1,
     };
-    let bad: Vec<(&str, Rule, Vec<Op>)> = vec![
+    let bad: Bad = vec![
         (
             "a lost write",
             Rule::NotLinearizable,
@@ -259,9 +272,7 @@ fn the_black_box_blames_what_no_order_explains() {
             ],
         ),
     ];
-    for (what, rule, ops) in bad {
-        assert_eq!(linear(&ops), Some(rule), "{what}");
-    }
+    each_is_blamed(bad, linear);
 }
 
 #[test]
@@ -277,7 +288,7 @@ fn versions_that_contradict_are_blamed() {
     ];
     weak.iter_mut()
         .for_each(|op| op.promise = Promise::Eventual);
-    let bad: Vec<(&str, Rule, Vec<Op>)> = vec![
+    let bad: Bad = vec![
         (
             "a later write has an older version",
             Rule::VersionOrder,
@@ -331,8 +342,133 @@ fn versions_that_contradict_are_blamed() {
             weak,
         ),
     ];
-    for (what, rule, ops) in bad {
-        assert_eq!(by_version(&ops), Some(rule), "{what}");
+    each_is_blamed(bad, by_version);
+}
+
+fn key_name(key: usize) -> Bytes {
+    Bytes::from(format!("key-{key}"))
+}
+
+/// A page over all keys, asked for at 10 and shown at 20.
+fn page(records: &[(usize, u64, u32)], rest: Option<usize>) -> Page {
+    let seen = |(key, hlc, value): &(usize, u64, u32)| {
+        let (version, value) = (version(*hlc), *value);
+        (*key, Seen { version, value })
+    };
+    Page {
+        start: key_name(0),
+        end: None,
+        asked_us: 10,
+        shown_us: 20,
+        records: records.iter().map(seen).collect(),
+        rest: rest.map(|key| (key_name(key), None)),
+        is_complete: true,
+    }
+}
+
+/// The rule that a scan of these pages breaks, against `ops` on three keys.
+fn by_scan(ops: &[Op], pages: Vec<Page>) -> Option<Rule> {
+    let scan = Scan {
+        member: 0,
+        is_reverse: false,
+        pages,
+    };
+    let found = scans::check(ops, &[scan], 3, key_name);
+    found.first().map(|violation| violation.rule)
+}
+
+fn on(key: usize, op: Op) -> Op {
+    Op { key, ..op }
+}
+
+#[test]
+fn scans_show_what_was_told_once_and_in_order() {
+    let ops = [
+        put(1, 0, 1, written(1)),
+        on(1, put(2, 0, 1, written(2))),
+        on(1, put(3, 5, 15, written(3))),
+        on(2, put(4, 0, 1, written(4))),
+        on(2, delete(5, 12, 18, written(5))),
+        on(2, put(6, 30, 40, written(6))),
+    ];
+    let stop = Page {
+        rest: Some((key_name(0), None)),
+        is_complete: false,
+        ..page(&[], None)
+    };
+    let good = [
+        (
+            "old and new of what runs beside",
+            vec![page(&[(0, 1, 1), (1, 2, 2), (2, 4, 4)], None)],
+        ),
+        (
+            "what is deleted meanwhile",
+            vec![page(&[(0, 1, 1), (1, 3, 3)], None)],
+        ),
+        ("a stop", vec![stop.clone()]),
+        (
+            "two pages",
+            vec![
+                page(&[(0, 1, 1)], Some(1)),
+                Page {
+                    start: key_name(1),
+                    ..page(&[(1, 3, 3)], None)
+                },
+            ],
+        ),
+    ];
+    for (what, pages) in good {
+        assert_eq!(by_scan(&ops, pages), None, "{what}");
+    }
+    let bad = [
+        (
+            "out of order",
+            Rule::ScanForm,
+            vec![page(&[(1, 2, 2), (0, 1, 1)], None)],
+        ),
+        (
+            "twice",
+            Rule::ScanForm,
+            vec![page(&[(0, 1, 1), (0, 1, 1), (1, 2, 2)], None)],
+        ),
+        (
+            "beyond the rest",
+            Rule::ScanForm,
+            vec![page(&[(0, 1, 1), (1, 2, 2)], Some(1))],
+        ),
+        ("no progress", Rule::ScanForm, vec![page(&[], Some(0))]),
+        (
+            "a stop that shows something",
+            Rule::ScanForm,
+            vec![Page {
+                records: page(&[(0, 1, 1)], None).records,
+                ..stop
+            }],
+        ),
+        ("left out", Rule::ScanBlind, vec![page(&[(1, 2, 2)], None)]),
+        (
+            "older than told",
+            Rule::ScanBlind,
+            vec![page(&[(0, 0, 1), (1, 2, 2)], None)],
+        ),
+        (
+            "nobody's",
+            Rule::WrongValue,
+            vec![page(&[(0, 1, 9), (1, 2, 2)], None)],
+        ),
+        (
+            "not yet written",
+            Rule::WrongValue,
+            vec![page(&[(0, 1, 1), (1, 2, 2), (2, 6, 6)], None)],
+        ),
+        (
+            "two values of one version",
+            Rule::VersionValue,
+            vec![page(&[(0, 1, 1), (1, 3, 2)], None)],
+        ),
+    ];
+    for (what, rule, pages) in bad {
+        assert_eq!(by_scan(&ops, pages), Some(rule), "{what}");
     }
 }
 
@@ -341,22 +477,66 @@ fn stores_are_held_against_what_was_told() {
     let at = |hlc, value| Copy::Cell(version(hlc), value);
     let acknowledged = put(1, 0, 1, written(5));
     let ops = [&acknowledged];
-    assert!(check_key(0, &[at(5, Some(1)), Copy::Nothing, Copy::Nothing], &ops).is_empty());
-    assert!(check_key(0, &[at(6, None), Copy::Nothing, Copy::Nothing], &ops).is_empty());
-    let lost = check_key(0, &[Copy::Gone, Copy::Nothing, Copy::Nothing], &ops);
+    assert!(
+        check_key(
+            0,
+            &[at(5, Some(1)), Copy::Nothing, Copy::Nothing],
+            &ops,
+            Disks::Whole
+        )
+        .is_empty()
+    );
+    assert!(
+        check_key(
+            0,
+            &[at(6, None), Copy::Nothing, Copy::Nothing],
+            &ops,
+            Disks::Whole
+        )
+        .is_empty()
+    );
+    let lost = check_key(
+        0,
+        &[Copy::Gone, Copy::Nothing, Copy::Nothing],
+        &ops,
+        Disks::Whole,
+    );
     assert_eq!(
         lost[0].rule,
         Rule::Lost,
         "two copies were promised and one disk is gone"
     );
-    assert!(check_key(0, &[Copy::Gone, Copy::Damaged, Copy::Nothing], &ops).is_empty());
+    assert!(
+        check_key(
+            0,
+            &[Copy::Gone, Copy::Damaged, Copy::Nothing],
+            &ops,
+            Disks::Whole
+        )
+        .is_empty()
+    );
     let refused = put(1, 0, 1, End::NotApplied);
     let seen = check_key(
         0,
         &[at(5, Some(1)), Copy::Nothing, Copy::Nothing],
         &[&refused],
+        Disks::Whole,
     );
     assert_eq!(seen[0].rule, Rule::NotAppliedSeen);
+    let alone = Op {
+        ack: 1,
+        ..acknowledged.clone()
+    };
+    let mended = [at(4, None), at(4, None), at(4, None)];
+    assert!(check_key(0, &mended, &[&alone], Disks::Damaged).is_empty());
+    assert_eq!(
+        check_key(0, &mended, &[&alone], Disks::Whole)[0].rule,
+        Rule::Lost
+    );
+    assert_eq!(
+        check_key(0, &mended, &ops, Disks::Damaged)[0].rule,
+        Rule::Lost
+    );
     assert!(check_convergence(0, &[at(5, Some(1)), Copy::Gone, at(5, Some(1))]).is_none());
     assert!(check_convergence(0, &[at(5, Some(1)), Copy::Nothing]).is_some());
     assert!(check_convergence(0, &[at(5, Some(1)), Copy::Damaged]).is_some());

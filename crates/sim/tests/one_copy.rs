@@ -191,6 +191,7 @@ fn plans() -> impl Iterator<Item = Plan> {
         .map(|mut plan| {
             // One copy is the majority of one: every level is the default.
             plan.shape.keys.fill(KeyClass::Strong);
+            plan.scans.clear();
             for planned in plan.clients.iter_mut().flatten() {
                 planned.quorum = None;
                 planned.ttl_ms = None;

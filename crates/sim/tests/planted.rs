@@ -23,10 +23,11 @@ const SEEDS_MAX: u64 = 6_000;
 
 /// Seeds that found a bug late: tried first, so that the test takes seconds. With `PLANTED_FROM_ZERO`
 /// set they are not, and the table tells how many seeds a bug takes.
-const KNOWN: [u64; 9] = [98, 114, 150, 226, 242, 249, 862, 1052, 1615];
+const KNOWN: [u64; 6] = [42, 48, 58, 90, 98, 150];
 
-/// Breaks no promise: hints are only quicker than the reads that repair as well.
-const UNPROMISED: Bug = Bug::HintDroppedEarly;
+/// Too rare for thousands of seeds. The twin of crates/node, which runs thousands a second, shows the first; the
+/// other one delays repair, breaks no promise where reads repair as well, and changes a conversation there.
+const ELSEWHERE: [Bug; 2] = [Bug::FinishLowerBallot, Bug::HintDroppedEarly];
 
 #[derive(Debug)]
 struct Found {
@@ -52,7 +53,7 @@ fn find(bug: Planted) -> Found {
     // Most bugs are found at once; only then the late ones, and then one by one.
     let seeds = (0..32).chain(known.iter().copied()).chain(32..SEEDS_MAX);
     let by = seeds.into_iter().find_map(|seed| {
-        let failure = run_seed(seed, shell)?;
+        let failure = run_seed(seed, shell).failure?;
         Some((seed, failure.violation.rule))
     });
     plant(None);
@@ -63,7 +64,7 @@ fn find(bug: Planted) -> Found {
 #[test]
 fn what_finds_a_planted_bug_finds_nothing_without_one() {
     for seed in (0..100).chain(KNOWN) {
-        let failure = run_seed(seed, None);
+        let failure = run_seed(seed, None).failure;
         assert!(failure.is_none(), "{failure:?}");
     }
 }
@@ -78,7 +79,7 @@ fn every_planted_bug_is_found() {
             .is_none_or(|name| format!("{bug:?}").contains(name))
     };
     let shell = ShellBug::ALL.into_iter().map(Planted::Shell);
-    let node = Bug::ALL.into_iter().filter(|bug| *bug != UNPROMISED);
+    let node = Bug::ALL.into_iter().filter(|bug| !ELSEWHERE.contains(bug));
     let node = node.map(Planted::Node);
     let bugs: Vec<Planted> = shell.chain(node).filter(is_wanted).collect();
     let next = AtomicUsize::new(0);

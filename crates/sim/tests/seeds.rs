@@ -1,25 +1,34 @@
 //! The real node in a made-up world: a fixed set of seeds, the seeds of bugs that were, and the same
 //! seed twice.
 
+use dendra_sim::check::linear::Searches;
 use dendra_sim::plan::Plan;
-use dendra_sim::runner::{command, run_plan, run_seed};
+use dendra_sim::runner::{Failure, command, run_plan, run_seed};
 use dendra_sim::trace::Tracing;
 
-/// Runs seeds on two threads; the first that fails fails the test.
+/// Runs seeds on two threads; the first that fails fails the test, and so do searches that say nothing.
 fn hold(seeds: impl Iterator<Item = u64>) {
     let seeds: Vec<u64> = seeds.collect();
+    let mut searches = Searches::default();
     std::thread::scope(|scope| {
         let halves: Vec<_> = (0..2)
             .map(|half| {
                 let seeds = &seeds;
                 scope.spawn(move || {
+                    let mut searches = Searches::default();
                     let mut mine = seeds.iter().skip(half).step_by(2);
-                    mine.find_map(|&seed| run_seed(seed, None))
+                    let failure: Option<Failure> = mine.find_map(|&seed| {
+                        let ran = run_seed(seed, None);
+                        searches.add(ran.searches);
+                        ran.failure
+                    });
+                    (failure, searches)
                 })
             })
             .collect();
         for half in halves {
-            let failure = half.join().expect("a run catches the panics of its hearts");
+            let (failure, of_half) = half.join().expect("a run catches the panics of its hearts");
+            searches.add(of_half);
             if let Some(failure) = failure {
                 let again = command(failure.seed);
                 panic!(
@@ -29,6 +38,8 @@ fn hold(seeds: impl Iterator<Item = u64>) {
             }
         }
     });
+    println!("{searches:?}");
+    assert!(searches.are_enough(), "{searches:?}");
 }
 
 #[test]

@@ -5,16 +5,17 @@
 //!   │          a proposal above the base was accepted ─► ACCEPT it under the own ballot ─► Finish ─► Prepare
 //!   │          the own one is known to have won         ─► Write
 //!   │          the condition fails                      ─► base held by a majority ─► ConditionFailed
-//!   │          the condition holds                      ─► Accept(base's successor)
+//!   │          the condition holds                      ─► Accept(base's successor, or a first version)
 //! Accept ─ a majority accepted ─► Write ─ `ack` ─► Stored, Deleted
 //! outbid ─► BackOff, with jitter ─► Prepare under a higher ballot
 //! ```
 //!
 //! Invariants
 //! 1. Nothing fits between a version and its successor: a plain write is before the base or after the
-//!    proposal, never between.
-//! 2. Rivals on one base propose the same version; the majority that accepted one of them makes
-//!    every later proposer of that version propose that one. Its author's ballot tells who won.
+//!    proposal, never between. Nor between nothing and a first version: no clock shows a value so small.
+//! 2. Rivals on one base propose the same version, and rivals on nothing each their own; the majority that
+//!    accepted one of them makes every later proposer propose that one, because only what was accepted under the
+//!    highest ballot is finished. Its author's ballot tells who won.
 //! 3. Once an acceptance left, this operation proposes nothing else, unless its version was given to
 //!    a rival for certain. When neither is certain, the outcome is "unknown".
 //! 4. A ballot is used once, and leaves only once its ceiling is durable.
@@ -22,8 +23,9 @@
 //! Not here: promises (`replica/protocol.rs`), the last round (`write.rs`).
 //! See: docs/consistency.md; Lamport, "The Part-Time Parliament"; Burke, Cheng, Lloyd, "Gryff", 2020.
 
-use super::{Fate, Op, Stage, is_written};
+use super::{Fate, Op, Stage};
 use crate::desk::{Desk, Turn};
+use crate::hlc::CLOCK_MIN;
 use crate::limits::{BACK_OFF_US_MAX, BACK_OFF_US_MIN};
 use crate::outcome::{Known, Outcome};
 use crate::places::Places;
@@ -54,6 +56,8 @@ struct Own {
     author: Ballot,
     ancestors: [Ballot; ANCESTORS],
     version: Version,
+    /// What it builds on; zero = nothing.
+    base: Version,
 }
 
 /// What became of the own proposal.
@@ -96,6 +100,9 @@ impl Paxos {
     /// The majority that accepted the base has one among those who promised: of the proposals with
     /// its version the highest is the one that won, and names the authors before it.
     fn fortune(&self, own: Own, base: Version) -> Fortune {
+        if own.base == Version::ZERO {
+            return fortune_of_first(own.version, base);
+        }
         let is_of_one_line = (own.version.hlc, own.version.origin) == (base.hlc, base.origin);
         let Some(winner) = self.highest(|version| version == base) else {
             return Fortune::Unknown;
@@ -128,6 +135,38 @@ impl Paxos {
     fn highest(&self, wanted: impl Fn(Version) -> bool) -> Option<&Proposal> {
         let passing = self.accepted.iter().filter(|p| wanted(p.cell.version));
         passing.max_by_key(|p| p.ballot)
+    }
+}
+
+/// Bits of a first version that are its successors' numbers.
+const FIRST_BITS: u32 = 24;
+
+/// The version of what is built on nothing: its author's clock value, moved down by a byte within the 96 bits of
+/// clock and successor. So it is below all that clocks show, whatever is written meanwhile, and nobody
+/// else's: a ballot is used once. What follows it cannot reach the next one: 2^24 conditional writes of one
+/// key need as many ballots, and so many clock values of at most a few thousand origins that the author's
+/// clock has left the next ones behind.
+fn first_version(author: Ballot) -> Version {
+    let line = u128::from(author.hlc) << FIRST_BITS;
+    Version {
+        hlc: (line >> u32::BITS) as u64,
+        origin: author.origin,
+        rmw: line as u32,
+    }
+}
+
+/// What became of a proposal on nothing, now that a majority knows `base`? There is one first version of a
+/// key: its own line is the proof that it won, and another one that it did not.
+fn fortune_of_first(own: Version, base: Version) -> Fortune {
+    if base.hlc >= CLOCK_MIN {
+        // A plain write came behind it, or in its place.
+        return Fortune::Unknown;
+    }
+    let place = |version: Version| u128::from(version.hlc) << u32::BITS | u128::from(version.rmw);
+    let behind = place(base).checked_sub(place(own));
+    match behind {
+        Some(behind) if base.origin == own.origin && behind < 1 << FIRST_BITS => Fortune::Won,
+        _ => Fortune::Lost,
     }
 }
 
@@ -229,7 +268,11 @@ impl Op {
             .filter(|cell| cell.as_ref().is_live(turn.now.wall_ms))
             .map(|cell| cell.version);
         let paxos = self.paxos_mut();
-        let open = paxos.highest(|version| version > base).cloned();
+        // What a majority accepted is under the highest ballot of any majority, or was built on since.
+        let open = paxos
+            .highest(|version| version > base || !is_planted(Bug::FinishLowerBallot))
+            .filter(|last| last.cell.version > base)
+            .cloned();
         if let Some(mut open) = open.filter(|_| !is_planted(Bug::ForgetForeignProposal)) {
             if is_planted(Bug::FinishUnderNewVersion) {
                 open.cell.version = open.cell.version.successor();
@@ -237,7 +280,8 @@ impl Op {
             return self.propose(desk, turn, open);
         }
         if let Some(own) = paxos.own {
-            if own.version > base {
+            let is_first_now = own.base != Version::ZERO || base == Version::ZERO;
+            if own.version > base && is_first_now {
                 // Nobody of a majority accepted it, and nothing newer came: it is proposed again.
                 let proposal = paxos.own_proposal(own);
                 return self.propose(desk, turn, proposal);
@@ -265,12 +309,16 @@ impl Op {
             if is_settled {
                 return self.tell_condition_failed(turn);
             }
-            return self.write_back(desk, turn);
+            return self.write_back(desk, turn, Stage::WriteBack);
         }
         let own = Own {
             author: paxos.ballot,
             ancestors: paxos.line_of(base),
-            version: base.successor(),
+            version: match base {
+                Version::ZERO => first_version(paxos.ballot),
+                base => base.successor(),
+            },
+            base,
         };
         paxos.own = Some(own);
         let proposal = paxos.own_proposal(own);
@@ -312,31 +360,9 @@ impl Op {
         if is_own {
             return self.send_write(desk, turn);
         }
-        self.begin_round(Stage::Finish);
-        self.send_cell(desk, turn);
-        Fate::Goes
-    }
-
-    /// An owner holds what was finished for somebody else, or does not.
-    pub(crate) fn finish_answered(
-        &mut self,
-        desk: &mut Desk,
-        turn: &mut Turn<'_>,
-        place: u8,
-        answer: &Answer,
-    ) -> Fate {
-        if is_written(answer) {
-            self.good.insert(place);
-        }
-        if self.good.len() >= self.majority() {
-            return self.prepare(desk, turn);
-        }
-        if self.can_reach(self.majority()) {
-            return Fate::Goes;
-        }
-        let known = self.known_if_failed();
-        self.fail(turn, known);
-        Fate::Over
+        self.holders = Places::NONE;
+        self.older = Places::NONE;
+        self.write_back(desk, turn, Stage::Finish)
     }
 
     /// Tells the client that the condition does not hold of a base that a majority holds.
@@ -364,6 +390,49 @@ impl Paxos {
                 version: own.version,
                 ..self.value.clone()
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ballot() -> impl Strategy<Value = Ballot> {
+        // Near each other as well as far apart.
+        let hlc = prop_oneof![any::<u64>(), CLOCK_MIN..CLOCK_MIN + 600];
+        (hlc, prop_oneof![any::<u32>(), 1u32..4]).prop_map(|(hlc, origin)| Ballot { hlc, origin })
+    }
+
+    proptest! {
+        #[test]
+        fn first_versions_are_unique_with_all_that_follows_them(
+            a in ballot(), b in ballot(), steps in 0u32..1 << FIRST_BITS,
+        ) {
+            let follows = |first: Version| Version { rmw: first.rmw.wrapping_add(steps), ..first };
+            let (first, other) = (first_version(a), first_version(b));
+            prop_assert!(first > Version::ZERO || a == Ballot::ZERO);
+            prop_assert_eq!(first == other, a == b);
+            prop_assert_eq!(follows(first) == other, a == b && steps == 0);
+            prop_assert!(follows(first) >= first, "the low bits have room for the steps");
+        }
+
+        #[test]
+        fn first_versions_are_below_all_that_clocks_show(a in ballot(), origin: u32) {
+            let plain = Version { hlc: CLOCK_MIN, origin, rmw: 0 };
+            prop_assert!(first_version(a) < plain);
+        }
+
+        #[test]
+        fn who_built_on_nothing_knows_who_won(a in ballot(), b in ballot(), steps in 0u32..1000) {
+            let (own, other) = (first_version(a), first_version(b));
+            let later = (0..steps).fold(own, |version, _| version.successor());
+            prop_assert!(matches!(fortune_of_first(own, later), Fortune::Won));
+            let is_lost = matches!(fortune_of_first(own, other), Fortune::Lost);
+            prop_assert_eq!(is_lost, a != b);
+            let plain = Version { hlc: CLOCK_MIN, ..own };
+            prop_assert!(matches!(fortune_of_first(own, plain), Fortune::Unknown));
         }
     }
 }

@@ -5,12 +5,14 @@
 //!     late, refused, damaged ─► the next ones
 //! newest held by a majority ─► outcome
 //!                     else  ─► WRITE to whoever should hold it and does not ─► a majority holds it ─► outcome
+//! damaged ─ enough others answered ─► WRITE the newest over it, behind the outcome
+//!                   nobody else left ─► and in front of it: a copy that was mended is an answer
 //! ```
 //!
 //! Invariants
 //! 1. A strict read shows a version only when a majority holds it durably: no later read sees less.
-//! 2. A damaged copy is no answer. It is written over only with what a majority of answers came to: with
-//!    less, the copy would forget a version that it once confirmed.
+//! 2. A damaged copy is no answer. It is written over only with what so many others came to that one of
+//!    them has whatever a majority once confirmed: with less, the copy would forget a version.
 //! 3. What is written back is what was read, its version included. It goes to the copies that the
 //!    record should have, and to those that are older; it makes no further ones.
 //! 4. Whether a value is expired is judged once, here, by the own wall clock.
@@ -61,8 +63,7 @@ impl Op {
             let cost = |place: &u8| desk.health.cost(owners[usize::from(*place)]);
             let fresh = self.everybody().without(self.asked);
             let Some(place) = fresh.iter().min_by_key(cost) else {
-                self.fail(turn, Known::NotApplied);
-                return Fate::Over;
+                return self.mend_to_answer(desk, turn);
             };
             patience_us = patience_us.max(desk.health.patience_us(owners[usize::from(place)]));
             self.ask_copy(desk, turn, place);
@@ -109,10 +110,28 @@ impl Op {
                 }
             }
         }
+        if self.is_settled {
+            return self.mend_behind(desk, turn);
+        }
         if self.good.len() >= self.reads_needed() {
             return self.conclude_read(desk, turn);
         }
         self.ask_more(desk, turn)
+    }
+
+    /// Nobody else is left to ask. What is damaged answers once it is mended, if the others tell with what.
+    fn mend_to_answer(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+        let hoped_for = self.good.or(self.pending).or(self.damaged);
+        if !self.damaged.is_empty() && hoped_for.len() >= self.reads_needed() {
+            if !self.pending.is_empty() {
+                return Fate::Goes;
+            }
+            if self.cell.is_some() && !self.mendable(desk).is_empty() {
+                return self.write_back(desk, turn, Stage::WriteBack);
+            }
+        }
+        self.fail(turn, Known::NotApplied);
+        Fate::Over
     }
 
     /// Takes a copy into account: the newest stays.
@@ -160,21 +179,19 @@ impl Op {
     /// Enough copies were seen.
     fn conclude_read(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         if self.cell.is_none() {
-            return self.show(turn);
+            return self.show(desk, turn);
         }
-        if self.good.len() >= self.majority() {
-            self.mend(desk, turn);
-        }
+        self.mend(desk, turn);
         if is_planted(Bug::SkipWriteBack) {
-            return self.show(turn);
+            return self.show(desk, turn);
         }
         // Below the default level nobody waits, and at it only until a majority holds the cell; but
         // whoever was seen to be behind is brought up.
         if !self.is_strict() || self.is_held() {
             self.bring_up(desk, turn, self.behind());
-            return self.show(turn);
+            return self.show(desk, turn);
         }
-        self.write_back(desk, turn)
+        self.write_back(desk, turn, Stage::WriteBack)
     }
 
     /// Owners that showed an older cell, or nothing where they should hold the newest.
@@ -183,10 +200,41 @@ impl Op {
         empty.without(self.holders).or(self.older)
     }
 
+    /// Damaged copies, once all others have answered and are so many that whatever a majority confirmed, one of
+    /// them confirmed, too. What nobody else ever confirmed is lost with the damage.
+    fn mendable(&self, desk: &Desk) -> Places {
+        let from = self.quorum.from();
+        let is_sure = self.good.or(self.damaged) == self.everybody()
+            && self.good.len() + self.majority() > from
+            && from >= desk.topology.copies();
+        match is_sure {
+            true => self.damaged,
+            false => Places::NONE,
+        }
+    }
+
     /// Writes the newest cell over damaged copies; nobody waits for it.
     fn mend(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        self.bring_up(desk, turn, self.damaged);
-        self.damaged = Places::NONE;
+        if !self.damaged.is_empty() {
+            let sure = self.mendable(desk);
+            self.bring_up(desk, turn, sure);
+            self.damaged = self.damaged.without(sure);
+        }
+    }
+
+    /// The client was told. What is damaged is mended once enough others answered, or not at all.
+    fn mend_behind(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+        self.mend(desk, turn);
+        if self.damaged.is_empty() || self.cell.is_none() {
+            return Fate::Over;
+        }
+        for place in self.everybody().without(self.asked).iter() {
+            self.ask_copy(desk, turn, place);
+        }
+        match self.pending.is_empty() {
+            true => Fate::Over,
+            false => Fate::Goes,
+        }
     }
 
     fn bring_up(&self, desk: &mut Desk, turn: &mut Turn<'_>, places: Places) {
@@ -200,24 +248,34 @@ impl Op {
         }
     }
 
-    /// Writes the newest cell to those who should hold it and do not.
-    pub(crate) fn write_back(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        self.begin_round(Stage::WriteBack);
-        if is_planted(Bug::WriteBackUnderNewVersion) {
+    /// Writes the newest cell to those who should hold it and do not, and over what is damaged.
+    pub(crate) fn write_back(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        stage: Stage,
+    ) -> Fate {
+        let answered = self.good;
+        self.begin_round(stage);
+        // Who answered has answered: this round only adds to them.
+        self.good = answered;
+        if is_planted(Bug::WriteBackUnderNewVersion) && stage == Stage::WriteBack {
             let hlc = desk.tick(turn);
             let cell = self.cell.as_mut().expect("something was read");
             (cell.version.hlc, cell.version.origin) = (hlc, desk.origin);
             self.holders = Places::NONE;
         }
         let cell = self.cell.clone().expect("something was read");
+        let mended = self.mendable(desk);
         let wanted = Places::first(self.span()).or(self.older);
+        let wanted = wanted.without(self.damaged).or(mended);
         for place in wanted.without(self.holders).iter() {
             self.ask(desk, turn, place, write(&self.key, &cell));
         }
         Fate::Goes
     }
 
-    /// An owner holds what was written back, or does not.
+    /// An owner holds what was written back, or what was finished for somebody else; or it does not.
     pub(crate) fn write_back_answered(
         &mut self,
         desk: &mut Desk,
@@ -228,32 +286,40 @@ impl Op {
         if is_written(answer) {
             self.holders.insert(place);
         }
-        if self.is_held() {
+        if self.is_held() && self.has_answers(self.holders) {
             return self.settle_held(desk, turn);
         }
-        let reachable = self
-            .holders
-            .or(self.pending)
-            .and(Places::first(self.span()));
-        if reachable.len() <= self.span() / 2 {
-            let known = self.known_if_failed();
-            self.fail(turn, known);
-            return Fate::Over;
+        let open = self.holders.or(self.pending);
+        let can_be_held = open.and(Places::first(self.span())).len() > self.span() / 2;
+        if can_be_held && self.has_answers(open) {
+            return Fate::Goes;
         }
-        Fate::Goes
+        let known = self.known_if_failed();
+        self.fail(turn, known);
+        Fate::Over
     }
 
-    fn settle_held(&mut self, _desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        match &self.paxos {
-            Some(_) => self.tell_condition_failed(turn),
-            None => self.show(turn),
+    /// Are there as many answers as the client asked for, once those who hold the cell have answered, too?
+    fn has_answers(&self, holders: Places) -> bool {
+        self.paxos.is_some() || self.good.or(holders).len() >= self.reads_needed()
+    }
+
+    fn settle_held(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+        match (self.stage, &self.paxos) {
+            (Stage::Finish, _) => self.prepare(desk, turn),
+            (_, Some(_)) => self.tell_condition_failed(turn),
+            (_, None) => self.show(desk, turn),
         }
     }
 
     /// Tells the client what was read.
-    fn show(&mut self, turn: &mut Turn<'_>) -> Fate {
+    fn show(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         self.good = self.good.or(self.holders);
-        let cell = self.cell.take();
+        let is_mending = self.stage == Stage::Read && !self.damaged.is_empty();
+        let cell = match is_mending {
+            true => self.cell.clone(),
+            false => self.cell.take(),
+        };
         let live = cell.filter(|cell| cell.as_ref().is_live(turn.now.wall_ms));
         let outcome = match &live {
             Some(cell) => Outcome::Found {
@@ -263,7 +329,10 @@ impl Op {
             None => Outcome::Missing,
         };
         self.tell(turn, outcome, live);
-        Fate::Over
+        match is_mending {
+            true => self.mend_behind(desk, turn),
+            false => Fate::Over,
+        }
     }
 }
 

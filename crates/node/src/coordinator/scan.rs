@@ -21,6 +21,7 @@ use crate::ledger::NEVER;
 use crate::limits::SCAN_PATIENCE_US;
 use crate::member::MemberIndex;
 use crate::places::Places;
+use crate::planted::{Bug, is_planted};
 use crate::step::{ClientTicket, Effect};
 use bytes::Bytes;
 use dendra_base::Cell;
@@ -142,6 +143,9 @@ impl Scan {
     /// Did a majority of the owners of every partition answer?
     fn is_enough(&self, desk: &Desk) -> bool {
         let copies = usize::from(desk.topology.copies());
+        if is_planted(Bug::ScanFromMinority) {
+            return !self.answered.is_empty();
+        }
         let has = |member: &&MemberIndex| self.answered.has(member.0);
         self.answered.len() == desk.topology.len()
             || desk.ring.all().all(|partition| {
@@ -179,7 +183,8 @@ impl Scan {
         let mut shown: Vec<(Bytes, Cell)> = Vec::new();
         let mut bytes = 0;
         for (key, cell) in records {
-            if rest.as_ref().is_some_and(|rest| is_in(rest, &key)) {
+            let is_left = rest.as_ref().is_some_and(|rest| is_in(rest, &key));
+            if is_left && !is_planted(Bug::ScanPastRest) {
                 break;
             }
             if bytes >= self.bytes as usize {

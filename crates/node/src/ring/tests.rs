@@ -156,23 +156,6 @@ fn a_member_moves_its_share_and_at_most_a_tenth_more() {
     }
 }
 
-#[test]
-#[ignore = "a minute: the table of the decision record"]
-fn figures_for_all_sizes() {
-    for partitions in crate::topology::PARTITIONS {
-        for n in [2, 3, 4, 5, 6, 7, 8, 9, 11, 14, 19, 29, 49, 99] {
-            let seeds = if n > 20 { 3 } else { 24 };
-            let (average, worst) = extra(n, partitions, seeds);
-            let topology = topology(1, 0..=n, partitions);
-            let off = worst_load(&topology, &Ring::new(&topology), 3);
-            println!(
-                "{partitions:5} partitions, {:3} members: {average:5.1} % on average, {worst:5.1} % worst; load {off:.2}",
-                n + 1
-            );
-        }
-    }
-}
-
 /// The tables of released versions: another table under the same layout would lose records.
 #[test]
 fn the_table_is_the_same_for_ever() {

@@ -69,9 +69,12 @@ fn in_fair_weather_everything_succeeds() {
 }
 
 /// Bugs that this world shows too rarely, or not at all: those that conversations show.
-const ELSEWHERE: [Bug; 3] = [
+const ELSEWHERE: [Bug; 6] = [
     Bug::NoFence,                    // one epoch only: scripts/refusals.txt
     Bug::HintDroppedEarly,           // hints never count: scripts/hints.txt
+    Bug::ReplacedHintIsCounted,      // the same: scripts/hint-replaced.txt
+    Bug::ScanFromMinority,           // one key, no scans: scripts/scan.txt
+    Bug::ScanPastRest,               // the same
     Bug::ProbeServesLaterOperations, // one of 20,000 seeds or so: scripts/two-writes-one-probe.txt
 ];
 

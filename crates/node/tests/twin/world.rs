@@ -7,21 +7,22 @@
 //!                                    crash:   what was not committed is lost, or not
 //! ```
 //!
-//! Not here: files, frames, many keys: the large simulator has them. This one is for quick answers.
+//! Not here: what clients want and see (`world/clients.rs`), stores (`world/store.rs`); files, frames, many keys: the
+//! large simulator has them. This one is for quick answers.
 
-use crate::history::{Did, Entry, States, Wanted};
+mod clients;
+mod store;
+
+use crate::history::{Entry, States};
 use bytes::Bytes;
-use dendra_base::peer::{Answer, Ask, Condition, Operation, Stamp};
+use dendra_base::peer::{Answer, Ask, Operation, Stamp};
 use dendra_base::{Cell, Key, Prng, Version};
-use dendra_node::step::{
-    AskId, Asker, Effect, Event, Now, StoreFailure, StoreGuard, StoreOutcome, StoreTicket,
-};
-use dendra_node::{
-    HintRoom, Hlc, Known, MemberIndex, Node, NodeConfig, Outcome, Quorum, Ring, Topology,
-};
+use dendra_node::step::{AskId, Asker, Effect, Event, Now, StoreGuard, StoreTicket};
+use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Ring, Topology};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
+use store::{Stored, commit, look, page};
 
 /// Everything that is common to all seeds.
 pub struct Ground {
@@ -132,12 +133,6 @@ enum What {
     },
 }
 
-struct Stored {
-    key: Key,
-    cell: Cell,
-    is_damaged: bool,
-}
-
 struct Site {
     node: Option<Node>,
     life: u32,
@@ -195,9 +190,6 @@ pub struct World {
     effects: Vec<Effect>,
     written: Vec<(Version, u64)>,
 }
-
-/// A value that many clients write: who wins a duel must not be told by the bytes.
-const COMMON: &[u8] = b"mine";
 
 impl World {
     pub fn run(ground: &Ground, seed: u64, weather: Weather) -> Run {
@@ -364,7 +356,7 @@ impl World {
                 key,
             } => {
                 if self.sites[site].life == life {
-                    let result = self.look(site, &key);
+                    let result = look(&self.sites[site].store, &key);
                     self.step(site, Event::Read { ticket, result });
                 }
             }
@@ -400,15 +392,7 @@ impl World {
                 end,
             } => {
                 if self.sites[site].life == life {
-                    let is_in = |key: &Key| {
-                        *key >= start
-                            && key.as_stored()[0] == start.as_stored()[0]
-                            && end.as_ref().is_none_or(|end| key < end)
-                    };
-                    let stored = self.sites[site].store.iter().filter(|s| is_in(&s.key));
-                    let mut cells: Vec<_> =
-                        stored.map(|s| (s.key.clone(), s.cell.clone())).collect();
-                    cells.sort_by(|a, b| a.0.cmp(&b.0));
+                    let cells = page(&self.sites[site].store, &start, end.as_ref());
                     let result = Ok((cells, None));
                     self.step(site, Event::Paged { ticket, result });
                 }
@@ -460,17 +444,6 @@ impl World {
             let member = MemberIndex(site as u8);
             let event = Box::new(Event::Link { member, is_up });
             self.later(delay, What::Deliver { to, event });
-        }
-    }
-
-    fn look(&self, site: usize, key: &Key) -> Result<Option<Cell>, StoreFailure> {
-        let found = self.sites[site]
-            .store
-            .iter()
-            .find(|stored| stored.key == *key);
-        match found {
-            Some(stored) if stored.is_damaged => Err(StoreFailure::Damaged),
-            found => Ok(found.map(|stored| stored.cell.clone())),
         }
     }
 
@@ -637,219 +610,4 @@ impl World {
         }
         delays.into_iter().take(times)
     }
-
-    // Clients.
-
-    fn next(&mut self, client: usize) {
-        if self.clients[client].left == 0 {
-            return;
-        }
-        let site = self.prng.below(self.doors) as usize;
-        if self.sites[site].node.is_none() {
-            let delay = 100 + self.prng.below(400);
-            self.later(delay, What::Next { client });
-            return;
-        }
-        self.clients[client].left -= 1;
-        let operation = self.draw(client);
-        let deadline = self.now + self.patience + self.prng.below(20_000);
-        self.clients[client].waiting = Some(Waiting {
-            site,
-            start: self.now,
-            deadline,
-            operation: operation.clone(),
-            life: self.sites[site].life,
-        });
-        let quorum = Quorum::new(self.ack, self.copies, self.topology.len());
-        let quorum = quorum.expect("as many copies as there can be");
-        let event = Event::Begin {
-            client: client as u64,
-            key: self.key.clone(),
-            operation,
-            quorum,
-            deadline_us: deadline,
-        };
-        self.step(site, event);
-    }
-
-    fn draw(&mut self, client: usize) -> Operation {
-        let seen = self.clients[client].seen;
-        let condition = match self.prng.below(20) {
-            0..8 => return Operation::Get,
-            8..14 => Condition::None,
-            14 => Condition::Present,
-            15..17 => Condition::Absent,
-            17 => seen.map_or(Condition::Absent, Condition::Differs),
-            _ => seen.map_or(Condition::Absent, Condition::Matches),
-        };
-        self.values += 1;
-        let value = match self.prng.chance(1, 3) {
-            true => Bytes::from_static(COMMON),
-            false => Bytes::from(self.values.to_be_bytes().to_vec()),
-        };
-        match self.prng.below(8) {
-            0 => Operation::Delete { condition },
-            1 => Operation::Put {
-                value,
-                expiry_ms: Some(1),
-                condition,
-            },
-            _ => Operation::Put {
-                value,
-                expiry_ms: None,
-                condition,
-            },
-        }
-    }
-
-    fn wanted(&mut self, condition: Condition) -> Wanted {
-        let mut number = |version| self.run.states.number(version, true);
-        match condition {
-            Condition::None => Wanted::Anything,
-            Condition::Present => Wanted::Live,
-            Condition::Absent => Wanted::Dead,
-            Condition::Matches(version) => Wanted::Is(number(version)),
-            Condition::Differs(version) => Wanted::IsNot(number(version)),
-        }
-    }
-
-    /// An operation ended for its client: with an outcome, or because its member died.
-    fn end(&mut self, client: usize, told: Option<(Outcome, Option<Cell>)>) {
-        let waiting = self.clients[client].waiting.take().expect("it waits");
-        let delay = self.prng.below(600);
-        self.later(delay, What::Next { client });
-        let (start, mut end) = (waiting.start, self.now);
-        if told.is_some() {
-            self.run.outcomes += 1;
-            if self.now > waiting.deadline + 200 {
-                self.broke(format!(
-                    "an outcome came {} us late",
-                    self.now - waiting.deadline
-                ));
-            }
-        }
-        let _ = waiting.life;
-        let condition = waiting.operation.condition();
-        let wanted = self.wanted(condition);
-        let (is_live, bytes) = match &waiting.operation {
-            Operation::Put {
-                value, expiry_ms, ..
-            } => (expiry_ms.is_none(), Some(value.clone())),
-            _ => (false, None),
-        };
-        let did = match told {
-            Some((Outcome::Found { version, .. }, cell)) => {
-                let bytes = cell.expect("a value was found").value;
-                self.shown.push((version, bytes));
-                self.clients[client].seen = Some(version);
-                let state = self.run.states.number(version, true);
-                Did::Saw {
-                    wanted: Wanted::Is(state),
-                    failed: None,
-                }
-            }
-            Some((Outcome::Missing, _)) => Did::Saw {
-                wanted: Wanted::Dead,
-                failed: None,
-            },
-            Some((Outcome::Stored { version } | Outcome::Deleted { version }, _)) => {
-                if self.written.iter().any(|(other, _)| *other == version) {
-                    self.broke(format!("two writes were stored under {version}"));
-                }
-                self.written.push((version, self.now));
-                if is_live {
-                    self.clients[client].seen = Some(version);
-                }
-                let to = vec![self.run.states.number(version, is_live)];
-                Did::Write { wanted, to }
-            }
-            Some((Outcome::ConditionFailed { current }, _)) => {
-                let state = current.map(|version| self.run.states.number(version, true));
-                Did::Saw {
-                    wanted: state.map_or(Wanted::Dead, Wanted::Is),
-                    failed: Some(wanted),
-                }
-            }
-            Some((outcome, _)) if outcome.known() == Some(Known::NotApplied) => {
-                self.run.failed += 1;
-                return;
-            }
-            Some(_) | None if waiting.operation == Operation::Get => return,
-            Some(_) | None => {
-                self.run.unknown += 1;
-                end = u64::MAX;
-                self.unknown.push((self.run.entries.len(), bytes, is_live));
-                Did::Write {
-                    wanted,
-                    to: Vec::new(),
-                }
-            }
-        };
-        self.run.entries.push(Entry { start, end, did });
-    }
-
-    fn broke(&mut self, what: String) {
-        self.run.broken.get_or_insert(what);
-    }
-
-    /// Gives unknown writes the versions that they may have had.
-    fn finish(mut self) -> Run {
-        for client in 0..self.clients.len() {
-            if let Some(waiting) = &self.clients[client].waiting {
-                let late = self.now.saturating_sub(waiting.deadline);
-                self.broke(format!(
-                    "client {client} was told nothing, {late} us after its deadline"
-                ));
-                self.end(client, None);
-            }
-        }
-        for (entry, bytes, is_live) in std::mem::take(&mut self.unknown) {
-            let mut states = vec![self.run.states.unseen(is_live)];
-            let known = |version: &Version| self.written.iter().any(|(other, _)| other == version);
-            let shown = |version: &Version| self.shown.iter().find(|(other, _)| other == version);
-            for version in self.run.states.versions().filter(|v| !known(v)) {
-                let may_be_its =
-                    shown(version).is_none_or(|(_, shown)| bytes.as_ref() == Some(shown));
-                if is_live && may_be_its {
-                    states.extend(self.run.states.find(*version));
-                }
-            }
-            if let Did::Write { to, .. } = &mut self.run.entries[entry].did {
-                *to = states;
-            }
-        }
-        self.run.entries.sort_by_key(|entry| entry.start);
-        self.run
-    }
-}
-
-/// What a store does when a write's turn has come.
-fn commit(store: &mut Vec<Stored>, key: Key, cell: Cell, guard: StoreGuard) -> StoreOutcome {
-    let version = cell.version;
-    let found = store.iter().position(|stored| stored.key == key);
-    let current = found.map(|at| store[at].cell.version);
-    let holds = match guard {
-        StoreGuard::Newest => true,
-        StoreGuard::Is(wanted) => wanted == current,
-        StoreGuard::Only(_) => unreachable!("there is more than one member"),
-    };
-    if !holds {
-        return StoreOutcome::GuardFailed { current };
-    }
-    match found {
-        None => store.push(Stored {
-            key,
-            cell,
-            is_damaged: false,
-        }),
-        Some(at) if version >= store[at].cell.version => {
-            store[at] = Stored {
-                key,
-                cell,
-                is_damaged: false,
-            };
-        }
-        Some(_) => {}
-    }
-    StoreOutcome::Applied { version }
 }

@@ -9,7 +9,8 @@
 //!
 //! Invariants
 //! 1. Versions are not trusted: they only name the values that clients saw, for conditions.
-//! 2. `Verdict::Bad` is a proof within the rules above; `Undecided` says that the budget ran out.
+//! 2. `Verdict::Bad` is a proof within the rules above; `Undecided` says that the budget ran out, and is
+//!    counted: who runs many seeds says how many, and fails when there are more than a few.
 //!
 //! Not here: what versions promise (`versions.rs`).
 //! See: Wing and Gong, "Testing and verifying concurrent objects", 1993; Lowe, "Testing for
@@ -17,7 +18,7 @@
 
 use super::{Rule, Violation};
 use crate::history::{Base, End, Op, Promise, ValueId};
-use crate::limits::LINEAR_STATES_MAX;
+use crate::limits::{LINEAR_STATES_MAX, UNDECIDED_PERMILLE_MAX};
 use dendra_base::Version;
 use std::collections::{BTreeMap, HashSet};
 
@@ -96,19 +97,45 @@ impl Step {
     }
 }
 
+/// How many keys were searched, and how many searches ended without an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Searches {
+    /// Keys.
+    pub keys: u64,
+    /// Of these, undecided ones.
+    pub undecided: u64,
+}
+
+impl Searches {
+    /// Adds those of another run.
+    pub fn add(&mut self, other: Searches) {
+        self.keys += other.keys;
+        self.undecided += other.undecided;
+    }
+
+    /// Are there so few undecided ones that the others speak for all?
+    pub fn are_enough(&self) -> bool {
+        1_000 * self.undecided <= UNDECIDED_PERMILLE_MAX * self.keys
+    }
+}
+
 /// Checks every key that saw only operations of the default level, and values without an end.
-pub fn check(history: &[Op], pending: Pending) -> Vec<Violation> {
+pub fn check(history: &[Op], pending: Pending) -> (Vec<Violation>, Searches) {
     let mut keys: BTreeMap<usize, Vec<&Op>> = BTreeMap::new();
     for op in history {
         keys.entry(op.key).or_default().push(op);
     }
     let mut violations = Vec::new();
+    let mut searches = Searches::default();
     for (key, ops) in keys {
         let is_plain = |op: &&Op| op.promise == Promise::Linearizable && !op.is_fleeting;
         if !ops.iter().all(is_plain) {
             continue;
         }
-        if key_verdict(&ops, pending) != Verdict::Bad {
+        let verdict = key_verdict(&ops, pending);
+        searches.keys += 1;
+        searches.undecided += u64::from(verdict == Verdict::Undecided);
+        if verdict != Verdict::Bad {
             continue;
         }
         let rule = match key_verdict(&ops, Pending::StaysOpen) {
@@ -118,7 +145,7 @@ pub fn check(history: &[Op], pending: Pending) -> Vec<Violation> {
         let what = format!("key {key}: {} operations have no order", ops.len());
         violations.push(Violation::new(rule, what));
     }
-    violations
+    (violations, searches)
 }
 
 /// The verdict on the operations on one key.

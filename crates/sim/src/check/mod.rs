@@ -4,6 +4,7 @@
 //! file            promise    trusts          looks at
 //! linear.rs       2, 3, 5    nothing         values and times, one key at a time
 //! versions.rs     2, 3, 6, 7 the versions    every operation against all that ended before it
+//! scans.rs        api        the versions    pages of scans against all that was told before
 //! store.rs        1, 5, 7    the versions    what the stores hold in the end
 //! ```
 //!
@@ -15,10 +16,20 @@
 //! See: docs/consistency.md.
 
 pub mod linear;
+pub mod scans;
 pub mod store;
 pub mod versions;
 
 use std::fmt;
+
+/// What became of the disks of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disks {
+    /// Every byte could be read.
+    Whole,
+    /// Some could not: what only one copy had confirmed is lost with it, or hidden for a while.
+    Damaged,
+}
 
 /// Which rule was broken: what two runs must share to count as the same failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +52,10 @@ pub enum Rule {
     Expiry,
     /// Read and write quorums met, and the read did not see the write.
     QuorumBlind,
+    /// A scan showed a key twice, out of order or out of its range, or did not come nearer to its end.
+    ScanForm,
+    /// A scan did not show what had been told before.
+    ScanBlind,
     /// An acknowledged write is not there in the end.
     Lost,
     /// Replicas differ after everything was repaired.

@@ -11,7 +11,7 @@
 //!
 //! Not here: what clients read in the end, which is part of the history.
 
-use super::{Rule, Violation};
+use super::{Disks, Rule, Violation};
 use crate::history::{End, Op, ValueId};
 use dendra_base::Version;
 
@@ -29,7 +29,8 @@ pub enum Copy {
 }
 
 impl Copy {
-    fn version(self) -> Option<Version> {
+    /// The version, where there is one to be known.
+    pub fn version(self) -> Option<Version> {
         match self {
             Copy::Cell(version, _) => Some(version),
             _ => None,
@@ -38,7 +39,7 @@ impl Copy {
 }
 
 /// Checks one key: the copies of its owners in the ring's order, and the operations on it.
-pub fn check_key(key: usize, copies: &[Copy], ops: &[&Op]) -> Vec<Violation> {
+pub fn check_key(key: usize, copies: &[Copy], ops: &[&Op], disks: Disks) -> Vec<Violation> {
     let mut violations = Vec::new();
     let newest = copies.iter().filter_map(|copy| copy.version()).max();
     for op in ops {
@@ -50,6 +51,11 @@ pub fn check_key(key: usize, copies: &[Copy], ops: &[&Op]) -> Vec<Violation> {
             .iter()
             .filter(|c| matches!(c, Copy::Gone | Copy::Damaged))
             .count();
+        // Damage that was mended is not seen any more.
+        let lost = match disks {
+            Disks::Whole => lost,
+            Disks::Damaged => lost.max(1),
+        };
         if lost < usize::from(op.ack) && newest.is_none_or(|newest| newest < version) {
             let what = format!("key {key}: {op:?} is not there: {copies:?}");
             violations.push(Violation::new(Rule::Lost, what));

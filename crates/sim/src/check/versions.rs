@@ -16,13 +16,13 @@
 //! Not here: histories without trust in versions (`linear.rs`).
 //! See: docs/consistency.md, "Version".
 
-use super::{Rule, Violation};
+use super::{Disks, Rule, Violation};
 use crate::history::{Base, End, Op, Promise, ValueId, Wish};
 use dendra_base::Version;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks a whole history.
-pub fn check(history: &[Op]) -> Vec<Violation> {
+pub fn check(history: &[Op], disks: Disks) -> Vec<Violation> {
     let mut violations = values(history);
     let keys: BTreeSet<usize> = history.iter().map(|op| op.key).collect();
     for key in keys {
@@ -31,7 +31,7 @@ pub fn check(history: &[Op]) -> Vec<Violation> {
             order(&ops, &mut violations);
         }
         successors(&ops, &mut violations);
-        quorums(&ops, &mut violations);
+        quorums(&ops, disks, &mut violations);
         ends(&ops, &mut violations);
     }
     violations
@@ -101,7 +101,7 @@ fn wrong_writer(read: &Op, value: ValueId, writers: &BTreeMap<ValueId, &Op>) -> 
 }
 
 /// The version that an operation was told, and whether it made it.
-fn told(op: &Op) -> Option<(Version, bool)> {
+pub(super) fn told(op: &Op) -> Option<(Version, bool)> {
     match op.end {
         End::Found(seen) => Some((seen.version, false)),
         End::Missing(version) => Some((version?, false)),
@@ -156,8 +156,9 @@ fn successors(ops: &[&Op], violations: &mut Vec<Violation>) {
     }
 }
 
-fn quorums(ops: &[&Op], violations: &mut Vec<Violation>) {
+fn quorums(ops: &[&Op], disks: Disks, violations: &mut Vec<Violation>) {
     let writes = ops.iter().filter_map(|op| match op.end {
+        End::Written(_) if disks == Disks::Damaged && op.ack == 1 => None,
         End::Written(version) if op.wish.is_write() => Some((op, version)),
         _ => None,
     });

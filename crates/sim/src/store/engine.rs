@@ -89,7 +89,9 @@ impl EngineStore {
             Ok(Lookup::Cell(Some(cell))) => Ok(Some(cell)),
             Ok(Lookup::Nothing) => Ok(None),
             // The checksum did not hold, or the disk did not answer: nothing is known.
-            Ok(Lookup::Cell(None) | Lookup::WouldBlock) | Err(_) => Err(StoreFailure::Damaged),
+            Ok(Lookup::Cell(None)) => Err(StoreFailure::Damaged),
+            Ok(Lookup::WouldBlock) => Err(StoreFailure::Busy),
+            Err(error) => Err(unread(&error)),
         }
     }
 
@@ -122,9 +124,7 @@ impl EngineStore {
                     false => Flow::Continue,
                 }
             });
-        let Ok(progress) = progress else {
-            return Err(StoreFailure::Damaged);
-        };
+        let progress = progress.map_err(|error| unread(&error))?;
         if !is_intact {
             return Err(StoreFailure::Damaged);
         }
@@ -220,6 +220,15 @@ impl EngineStore {
             .fail(Call::Sync, next, Failure::Io, Repeat::Once);
     }
 
+    pub(super) fn fail_reads(&self, fails_reads: bool) {
+        self.faulty.heal();
+        if fails_reads {
+            let next = self.faulty.calls().of(Call::Read);
+            self.faulty
+                .fail(Call::Read, next, Failure::Io, Repeat::Onwards);
+        }
+    }
+
     pub(super) fn heal(&self) {
         self.vfs.crash_at(u64::MAX);
         self.faulty.heal();
@@ -270,6 +279,14 @@ impl EngineStore {
             Crash::PowerLoss => self.vfs.crash_image(prng),
             Crash::Killed => self.vfs.process_crash_image(),
         }
+    }
+}
+
+/// As the server tells its node.
+fn unread(error: &Error) -> StoreFailure {
+    match error {
+        Error::Damaged { .. } => StoreFailure::Damaged,
+        _ => StoreFailure::NotApplied,
     }
 }
 

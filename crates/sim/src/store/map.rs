@@ -3,7 +3,8 @@
 //! Invariants
 //! 1. Guards mean what they mean in the engine: expired values and tombstones are absent, and a
 //!    write that passes its condition becomes newer than what it found.
-//! 2. A damaged cell is an error until a cell is written over it.
+//! 2. A damaged cell is an error until one that is not older is written over it.
+//! 3. While reads fail, nobody learns what is there, nor what is not. As in the engine, that is damage, too.
 //!
 //! Not here: a disk. A commit is one step, and a crash comes before or after it.
 
@@ -19,6 +20,7 @@ use std::ops::Bound;
 pub struct MapStore {
     cells: BTreeMap<Key, Cell>,
     damaged: BTreeSet<Key>,
+    fails_reads: bool,
     durable_ceiling: u64,
     ceiling: u64,
     /// The newest version that a condition let in: later plain writes on this copy are newer.
@@ -36,13 +38,26 @@ impl MapStore {
     }
 
     pub(super) fn read(&self, key: &Key) -> Result<Option<Cell>, StoreFailure> {
-        if self.damaged.contains(key) {
+        if self.fails_reads || self.damaged.contains(key) {
             return Err(StoreFailure::Damaged);
         }
         Ok(self.cells.get(key).cloned())
     }
 
+    pub(super) fn hidden_version(&self, key: &Key) -> Option<Version> {
+        let is_damaged = self.damaged.contains(key);
+        let cell = self.cells.get(key).filter(|_| is_damaged);
+        cell.map(|cell| cell.version)
+    }
+
+    pub(super) fn fail_reads(&mut self, fails_reads: bool) {
+        self.fails_reads = fails_reads;
+    }
+
     pub(super) fn page(&self, range: &PageRange) -> Paged {
+        if self.fails_reads {
+            return Err(StoreFailure::Damaged);
+        }
         let space = range.start.as_stored()[0];
         let (low, high) = match range.is_reverse {
             false => (
@@ -126,7 +141,7 @@ impl MapStore {
 
     /// The version that a condition is judged by. Damage is no version.
     fn live_version(&self, key: &Key, now_ms: u64) -> Result<Option<Version>, StoreFailure> {
-        if self.damaged.contains(key) {
+        if self.fails_reads || self.damaged.contains(key) {
             return Err(StoreFailure::NotApplied);
         }
         let live = self

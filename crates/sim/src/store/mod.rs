@@ -22,7 +22,7 @@ pub use engine::EngineStore;
 pub use map::MapStore;
 
 use crate::plan::{Shape, StoreKind};
-use dendra_base::{Cell, Key, Prng};
+use dendra_base::{Cell, Key, Prng, Version};
 use dendra_engine::Identity;
 use dendra_engine::vfs::MemVfs;
 use dendra_node::step::{StoreFailure, StoreGuard, StoreOutcome};
@@ -141,6 +141,22 @@ impl Store {
         }
     }
 
+    /// The version of a cell that is damaged, where that can be known; no member ever sees it.
+    pub fn hidden_version(&self, key: &Key) -> Option<Version> {
+        match self {
+            Store::Engine(_) => None,
+            Store::Map(store) => store.hidden_version(key),
+        }
+    }
+
+    /// From now on the disk answers no read (what is in memory is there all the same), or it does again.
+    pub fn fail_reads(&mut self, fails_reads: bool) {
+        match self {
+            Store::Engine(store) => store.fail_reads(fails_reads),
+            Store::Map(store) => store.fail_reads(fails_reads),
+        }
+    }
+
     /// A part of a space.
     pub fn page(&self, range: &PageRange) -> Paged {
         match self {
@@ -197,8 +213,9 @@ impl Store {
 
     /// No fault is armed any more, and there is room.
     pub fn heal(&mut self) {
-        if let Store::Engine(store) = self {
-            store.heal();
+        match self {
+            Store::Engine(store) => store.heal(),
+            Store::Map(store) => store.fail_reads(false),
         }
     }
 
@@ -215,6 +232,7 @@ impl Store {
         match self {
             Store::Engine(store) => Disk::Folder(store.crash(how, in_flight, now_ms, prng)),
             Store::Map(mut store) => {
+                store.fail_reads(false);
                 if prng.chance(1, 2) {
                     store.commit(in_flight, now_ms);
                 }

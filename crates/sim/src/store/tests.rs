@@ -1,7 +1,7 @@
 use super::*;
 use crate::plan::Plan;
+use dendra_base::CellRef;
 use dendra_base::peer::Condition;
-use dendra_base::{CellRef, Version};
 
 fn draw_write(prng: &mut Prng) -> Write {
     let key = Key::user(format!("k{}", prng.below(6)).as_bytes());
@@ -122,5 +122,46 @@ fn a_commit_survives_every_crash_and_a_damaged_cell_is_an_error() {
             }
             assert!(is_damaged || kind == StoreKind::Engine);
         }
+    }
+}
+
+#[test]
+fn while_reads_fail_nothing_is_known_and_nothing_is_absent() {
+    let shape = Plan::draw(1).shape;
+    let identity = Identity { node: 1, origin: 1 };
+    for kind in [StoreKind::Map, StoreKind::Engine] {
+        let mut store = Store::open(&Disk::new(kind), &shape, identity, 1).expect("a new folder");
+        let keys: Vec<Key> = (0..200)
+            .map(|number| Key::user(format!("k{number}").as_bytes()))
+            .collect();
+        for (hlc, key) in (1..).zip(&keys) {
+            let version = Version {
+                hlc,
+                origin: 1,
+                rmw: 0,
+            };
+            let cell = CellRef::value(key.as_stored(), version, &[7; 40]).to_owned();
+            let (key, guard) = (key.clone(), StoreGuard::Newest);
+            store.commit(&[Write { key, cell, guard }], 1);
+            store.maintain(1 << 20, 1);
+        }
+        // What a life before has written is not in memory any more.
+        let disk = store.crash(Crash::Killed, &[], 1, &mut Prng::new(7));
+        let mut store = Store::open(&disk, &shape, identity, 1).expect("a folder");
+        store.fail_reads(true);
+        let failed = keys.iter().filter(|key| match store.read(key) {
+            Ok(cell) => {
+                assert!(cell.is_some(), "{kind:?}: {key:?} is said not to be there");
+                false
+            }
+            Err(failure) => failure == StoreFailure::Damaged,
+        });
+        assert!(
+            failed.count() > 0,
+            "{kind:?}: every read is answered from memory"
+        );
+        store.heal();
+        let is_there = |key: &Key| matches!(store.read(key), Ok(Some(_)));
+        assert!(keys.iter().all(is_there), "{kind:?}");
     }
 }

@@ -10,13 +10,14 @@
 //!
 //! Not here: what the outcomes must add up to (`check/`).
 
+use super::scans::scan_of;
 use super::{Happening, World};
 use crate::check::Rule;
 use crate::history::{Base, End, Op, Promise, Seen, Wish};
 use crate::member::Open;
 use crate::plan::{KeyClass, Planned, PlannedBase, PlannedKind, StoreKind};
 use bytes::Bytes;
-use dendra_base::peer::{Condition, Operation, Range};
+use dendra_base::peer::{Condition, Operation};
 use dendra_base::{Cell, Kind};
 use dendra_node::step::{ClientTicket, Event};
 use dendra_node::{Known, Level, Outcome, Quorum};
@@ -57,6 +58,13 @@ pub(crate) fn value_number(bytes: &[u8]) -> Option<u32> {
 /// The name of a key.
 pub(crate) fn key_name(key: usize) -> Bytes {
     Bytes::from(format!("key-{key:02}"))
+}
+
+/// The number of a key with this name.
+pub(crate) fn key_number(name: &Bytes) -> Option<usize> {
+    let number = std::str::from_utf8(name.strip_prefix(b"key-")?).ok()?;
+    let number = number.parse().ok()?;
+    (key_name(number) == *name).then_some(number)
 }
 
 impl World<'_> {
@@ -235,22 +243,6 @@ impl World<'_> {
         })
     }
 
-    /// A page of a scan, which no client of this world asks for yet.
-    pub(super) fn client_is_shown(
-        &mut self,
-        member: usize,
-        _lane: usize,
-        ticket: ClientTicket,
-        _records: &[(Bytes, Cell)],
-        _rest: Option<&Range>,
-        _is_complete: bool,
-    ) {
-        self.violate(
-            Rule::Answer,
-            format!("a page for {ticket} at member {member}, which asked for none"),
-        );
-    }
-
     pub(super) fn client_hangs_up(&mut self, number: u32) {
         let op = &self.history[number as usize - 1];
         let (client, member) = (op.client, op.member);
@@ -270,7 +262,7 @@ impl World<'_> {
     /// The member of these operations is no more.
     pub(super) fn clients_lose(&mut self, tickets: Vec<(u64, Open)>) {
         for (ticket, open) in tickets {
-            if !open.is_gone {
+            if !open.is_gone && scan_of(ticket).is_none() {
                 self.client_learns(ticket as u32, End::Unknown);
             }
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! Chaos ─► Calm      everything is mended; who is down starts again
 //!       ─► Probes    every member does everything: nothing may fail
-//!       ─► Reads     every key is read from all of its owners, three times
+//!       ─► Reads     every key is read from all of its owners, three times, and walked over
 //!       ─► Rest      nothing happens; then the verdict
 //! ```
 //!
@@ -15,17 +15,19 @@
 
 use super::clients::{Client, key_name, value_number};
 use super::{Happening, World};
-use crate::check::linear::Pending;
+use crate::check::linear::{Pending, Searches};
 use crate::check::store::Copy;
-use crate::check::{self, Rule};
+use crate::check::{self, Disks, Rule};
 use crate::history::{End, Op, Promise};
 use crate::member::{Clock, Member};
-use crate::plan::{KeyClass, Plan, Planned, PlannedBase, PlannedKind};
+use crate::plan::{
+    Fault, FaultKind, KeyClass, Plan, Planned, PlannedBase, PlannedKind, PlannedScan,
+};
 use crate::schedule::Schedule;
 use crate::store::{Disk, PageRange};
 use crate::trace::Trace;
 use crate::world::Setup;
-use dendra_base::{Key, Kind, Prng, Space};
+use dendra_base::{Cell, Key, Kind, Prng, Space, Version};
 use dendra_node::ring::Ring;
 use dendra_node::step::StoreFailure;
 use dendra_node::topology::{Member as Listed, Topology};
@@ -44,10 +46,6 @@ const REST_US: u64 = 25_000_000;
 const PROBE_TIMEOUT_US: u64 = 3_000_000;
 /// How often it is looked whether the clients are done.
 const LOOK_US: u64 = 50_000;
-/// Is an owner brought up that a read saw to be behind?
-const IS_REPAIRED_BY_READS: bool = false;
-/// Room that no run fills.
-const HINT_BYTES_PLENTY: u64 = 1 << 20;
 /// Keys that are probed, every other one; all are read.
 const PROBED_KEYS: usize = 6;
 /// Rounds of last reads: a read finds a difference, repairs it behind its answer, and the next one
@@ -106,9 +104,13 @@ impl<'a> World<'a> {
             members,
             clients: Vec::new(),
             history: Vec::new(),
+            walks: Vec::new(),
+            scans: Vec::new(),
             cuts: Vec::new(),
             phase: Phase::Chaos,
             violations: Vec::new(),
+            searches: Searches::default(),
+            reads_us: u64::MAX,
             trace: Trace::new(setup.tracing),
             effects: Vec::new(),
         }
@@ -120,6 +122,10 @@ impl<'a> World<'a> {
         }
         for (number, fault) in self.plan.faults.iter().enumerate() {
             self.schedule.at(fault.at_us, Happening::Fault { number });
+        }
+        let plan = self.plan;
+        for planned in &plan.scans {
+            self.plan_scan(planned.clone());
         }
         for (client, todo) in self.plan.clients.iter().enumerate() {
             let think_us = todo.first().map_or(0, |first| first.think_us);
@@ -161,7 +167,10 @@ impl<'a> World<'a> {
             Phase::Settle => (Phase::Reads(0), HINTED_US),
             Phase::Reads(round) => {
                 if round == 0 {
+                    self.reads_us = self.now_us();
                     self.judge_hinted();
+                    self.judge_hint_rooms();
+                    self.walk_everything();
                 }
                 self.read_everything();
                 match round + 1 < READ_ROUNDS {
@@ -240,6 +249,25 @@ impl<'a> World<'a> {
         }
     }
 
+    /// All keys, both ways, where the plan has walks at all.
+    fn walk_everything(&mut self) {
+        if self.plan.scans.is_empty() {
+            return;
+        }
+        for is_reverse in [false, true] {
+            let planned = PlannedScan {
+                at_us: self.now_us(),
+                member: self.prng.below(self.members.len() as u64) as usize,
+                start: 0,
+                end: None,
+                is_reverse,
+                bytes: 100,
+                timeout_us: PROBE_TIMEOUT_US,
+            };
+            self.plan_scan(planned);
+        }
+    }
+
     /// On how many owners an operation may have put copies of the key.
     fn copies_of(&self, key: usize) -> u8 {
         match self.plan.shape.keys[key] {
@@ -261,14 +289,21 @@ impl<'a> World<'a> {
     pub(super) fn judge(&mut self) {
         if self.violations.is_empty() {
             self.violations
-                .extend(check::versions::check(&self.history));
+                .extend(check::versions::check(&self.history, self.disks()));
         }
         if self.violations.is_empty() {
-            self.violations
-                .extend(check::linear::check(&self.history, self.pending()));
+            let keys = self.plan.shape.keys.len();
+            let found = check::scans::check(&self.history, &self.scans, keys, key_name);
+            self.violations.extend(found);
+        }
+        if self.violations.is_empty() {
+            let (found, searches) = check::linear::check(&self.history, self.pending());
+            self.violations.extend(found);
+            self.searches = searches;
         }
         if self.phase == Phase::Over && self.violations.is_empty() {
             self.judge_availability();
+            self.judge_scans();
             self.judge_stores();
             self.judge_leftovers();
         }
@@ -297,13 +332,14 @@ impl<'a> World<'a> {
             .cloned()
             .collect();
         for op in failed {
-            let owners = self.owners(op.key);
-            let healthy = owners[..usize::from(op.from)]
-                .iter()
-                .filter(|&&owner| {
-                    self.members[owner].is_running() && !self.members[owner].is_rotten
-                })
-                .count();
+            let owners = &self.owners(op.key)[..usize::from(op.from)];
+            let runs = |owner: &&usize| self.members[**owner].is_running();
+            let is_rotten = |owner: &&usize| self.members[**owner].is_rotten;
+            let rotten = owners.iter().filter(runs).filter(is_rotten).count();
+            let mut healthy = owners.iter().filter(runs).count() - rotten;
+            if self.is_mendable(&op, healthy) {
+                healthy += rotten;
+            }
             if healthy >= usize::from(op.ack) {
                 self.violate(
                     Rule::NotAvailable,
@@ -311,6 +347,67 @@ impl<'a> World<'a> {
                 );
             }
         }
+    }
+
+    /// Do so many owners with a whole copy tell a read what belongs into a damaged one? Only of a record that
+    /// was written at the default level do they know for certain; and a map takes what is written over
+    /// damage, the engine only when it need not read the damaged block again.
+    fn is_mendable(&self, op: &Op, healthy: usize) -> bool {
+        let is_known = self.history.iter().any(|write| {
+            let is_written = matches!(write.end, End::Written(_));
+            write.key == op.key && is_written && write.ended_us < op.begun_us
+        });
+        let from = usize::from(op.from);
+        let is_read = !op.wish.is_write() && op.promise == Promise::Linearizable;
+        is_read && is_known && !self.is_engine() && healthy + (from / 2 + 1) > from
+    }
+
+    /// A healthy cluster shows all of a range.
+    fn judge_scans(&mut self) {
+        let is_ill = |member: &Member| !member.is_running() || member.is_rotten;
+        if self.members.iter().any(is_ill) {
+            return;
+        }
+        let reads_us = self.reads_us;
+        let late = self.scans.iter().filter_map(|scan| {
+            let first = scan.pages.first()?;
+            let last = scan.pages.last()?;
+            let is_whole = last.is_complete && last.rest.is_none();
+            (first.asked_us >= reads_us && !is_whole).then(|| format!("{scan:?}"))
+        });
+        let stopped: Vec<String> = late.collect();
+        let shown = self.scans.iter().rev().take(2);
+        let is_silent =
+            !self.plan.scans.is_empty() && shown.into_iter().any(|s| s.pages.is_empty());
+        for what in stopped {
+            self.violate(Rule::NotAvailable, what);
+        }
+        if is_silent {
+            self.violate(Rule::NotAvailable, "a walk at a healthy member has no page");
+        }
+    }
+
+    /// The copy as readers see it: a value behind its end is no value any more, whether a table has kept it or not.
+    fn copy_as_shown(&self, member: usize, key: usize) -> Copy {
+        let now_us = self.now_us();
+        let walls = self.members.iter().map(|m| m.clock.now(now_us).wall_ms);
+        let wall_ms = walls.max().unwrap_or(0);
+        let store = self.members[member].store.as_ref();
+        let cell = store.map(|store| store.read(&Key::user(&key_name(key))));
+        match cell {
+            Some(Ok(Some(cell))) if !cell.as_ref().is_live(wall_ms) => {
+                Copy::Cell(cell.version, None)
+            }
+            _ => self.copy(member, key),
+        }
+    }
+
+    /// Is the copy damaged for good? It holds something newer than all others do, which nobody was
+    /// ever told of: what others have cannot be written over it.
+    fn is_beyond_repair(&self, owner: usize, key: usize, newest: Option<Version>) -> bool {
+        let store = self.members[owner].store.as_ref();
+        let hidden = store.and_then(|store| store.hidden_version(&Key::user(&key_name(key))));
+        hidden.is_some() && hidden > newest
     }
 
     fn copy(&self, member: usize, key: usize) -> Copy {
@@ -349,19 +446,33 @@ impl<'a> World<'a> {
             let owners = self.owners(key);
             let copies: Vec<Copy> = owners.iter().map(|&owner| self.copy(owner, key)).collect();
             let ops: Vec<&Op> = self.history.iter().filter(|op| op.key == key).collect();
-            let mut found = check::store::check_key(key, &copies, &ops);
-            let was_touched = ops
-                .iter()
-                .any(|op| op.promise == Promise::Linearizable || op.is_done());
-            let was_read = ops
-                .iter()
-                .any(|op| op.ack == op.from && matches!(op.end, End::Found(_) | End::Missing(_)));
-            if IS_REPAIRED_BY_READS && is_whole && was_touched && was_read {
+            let mut found = check::store::check_key(key, &copies, &ops, self.disks());
+            let was_read = ops.iter().any(|op| {
+                let is_last = op.begun_us >= self.reads_us && op.ack == op.from;
+                is_last && matches!(op.end, End::Found(_) | End::Missing(_))
+            });
+            if is_whole && was_read {
                 // A record of so many copies belongs on so many owners, and on no other.
-                let copies = &copies[..self.copies_wanted(&owners, key)];
-                found.extend(check::store::check_convergence(key, copies));
+                let wanted = &owners[..self.copies_wanted(&owners, key)];
+                let newest = copies.iter().filter_map(|copy| copy.version()).max();
+                let mended = wanted
+                    .iter()
+                    .filter(|&&owner| !self.is_beyond_repair(owner, key, newest));
+                let copies: Vec<Copy> = mended
+                    .map(|&owner| self.copy_as_shown(owner, key))
+                    .collect();
+                found.extend(check::store::check_convergence(key, &copies));
             }
             self.violations.extend(found);
+        }
+    }
+
+    fn disks(&self) -> Disks {
+        let is_unread = |fault: &Fault| matches!(fault.kind, FaultKind::FailingReads { .. });
+        let is_met = self.plan.faults.iter().any(is_unread);
+        match is_met || self.members.iter().any(|member| member.is_rotten) {
+            true => Disks::Damaged,
+            false => Disks::Whole,
         }
     }
 
@@ -369,64 +480,76 @@ impl<'a> World<'a> {
         self.plan.shape.store == crate::plan::StoreKind::Engine
     }
 
-    /// Before anybody reads: the last write of a calm time is on all of its owners, by itself or by
-    /// hint, since its member kept running and had room.
+    /// What the member counts of its hints, while it runs.
+    fn counted(&self, member: usize) -> Option<(u64, u64)> {
+        self.members[member].lanes.first()?.decider.hints()
+    }
+
+    /// Before anybody reads: what was acknowledged is on all of its owners, or something newer, by itself or by hint,
+    /// where its member has kept running since and has dropped no hint. Its own copy gets no hint.
     fn judge_hinted(&mut self) {
-        let shape = &self.plan.shape;
-        let is_spoilt = self
-            .members
-            .iter()
-            .any(|member| member.is_lost || member.is_rotten);
-        if is_spoilt || shape.hint_bytes < HINT_BYTES_PLENTY {
+        let is_spoilt = |member: &Member| member.is_lost || member.is_rotten;
+        if self.members.iter().any(is_spoilt) {
             return;
         }
-        for key in 0..shape.keys.len() {
-            let ops: Vec<&Op> = self.history.iter().filter(|op| op.key == key).collect();
-            let writes = ops.iter().filter(|op| op.wish.is_write());
-            let Some(last) = writes.max_by_key(|op| op.begun_us) else {
-                continue;
+        let copies: Vec<Vec<(usize, Copy)>> = (0..self.plan.shape.keys.len())
+            .map(|key| {
+                let owners = self.owners(key).into_iter();
+                owners.map(|owner| (owner, self.copy(owner, key))).collect()
+            })
+            .collect();
+        let behind = self.history.iter().find_map(|op| {
+            let End::Written(version) = op.end else {
+                return None;
             };
-            let is_alone = ops.iter().all(|op| op.is_done() || !op.wish.is_write());
-            let began_life_us = self.members[last.member].began_us;
-            let is_settled =
-                matches!(last.end, End::Written(_)) && is_alone && last.begun_us > began_life_us;
-            if !is_settled || shape.keys[key] != KeyClass::Strong {
-                continue;
-            }
-            let owners = self.owners(key);
-            let copies: Vec<Copy> = owners[..shape.copies]
-                .iter()
-                .map(|&owner| self.copy(owner, key))
-                .collect();
-            self.violations
-                .extend(check::store::check_convergence(key, &copies));
+            let is_same_life = self.members[op.member].began_us < op.begun_us;
+            let (_, dropped) = self.counted(op.member).filter(|_| is_same_life)?;
+            let mut addressed = copies[op.key].iter().take(usize::from(op.from));
+            let (owner, copy) = addressed.find(|(owner, copy)| {
+                *owner != op.member && dropped == 0 && copy.version() < Some(version)
+            })?;
+            Some(format!("m{owner} has {copy:?}, although {op:?}"))
+        });
+        if let Some(what) = behind {
+            self.violate(Rule::Diverged, what);
         }
     }
 
-    /// Hints that a member still keeps.
-    fn hints(&self, member: usize) -> usize {
+    /// Hints that a member still keeps, and their bytes; `None` when they cannot be read.
+    fn hints(&self, member: usize) -> Option<(usize, u64)> {
         let range = PageRange {
             start: Key::new(Space::Hint, b""),
             end: None,
             is_reverse: false,
-            bytes: 1 << 20,
+            bytes: u32::MAX,
         };
-        let page = self.members[member]
-            .store
-            .as_ref()
-            .map(|store| store.page(&range));
-        let Some(Ok((records, _))) = page else {
-            return 0;
-        };
+        let (records, _) = self.members[member].store.as_ref()?.page(&range).ok()?;
         let kept = records.iter().filter(|(_, cell)| cell.kind == Kind::Value);
-        kept.count()
+        let size = |(key, cell): &(Key, Cell)| key.as_stored().len() + cell.as_ref().encoded_len();
+        Some((kept.clone().count(), kept.map(size).sum::<usize>() as u64))
+    }
+
+    /// Nothing is on its way: a member counts the hints that it has, and has no more than it may.
+    fn judge_hint_rooms(&mut self) {
+        for member in 0..self.members.len() {
+            let (counted, kept) = (self.counted(member), self.hints(member));
+            let (Some((counted, _)), Some((_, stored))) = (counted, kept) else {
+                continue;
+            };
+            let is_counted = counted == stored && stored <= self.plan.shape.hint_bytes;
+            if !is_counted && !self.members[member].is_rotten {
+                let what = format!("m{member} counts {counted} bytes of hints and has {stored}");
+                self.violate(Rule::Leak, what);
+            }
+        }
     }
 
     fn judge_leftovers(&mut self) {
+        self.judge_hint_rooms();
         // What is kept for a member that never comes back stays.
         let is_whole = !self.members.iter().any(|member| member.is_lost);
         for member in 0..self.members.len() {
-            let hints = self.hints(member);
+            let hints = self.hints(member).map_or(0, |(hints, _)| hints);
             if is_whole && hints > 0 {
                 self.violate(Rule::Leak, format!("{hints} hints are left at m{member}"));
             }

@@ -76,6 +76,7 @@ impl World<'_> {
                 }
             }
             FaultKind::FullDisk { member } => self.set_room(member, Some(20_000)),
+            FaultKind::FailingReads { member } => self.fail_reads(member, true),
             FaultKind::Rot { draw } => self.rot(draw),
             FaultKind::LostDisk => self.lose_disk(length_us),
         }
@@ -89,6 +90,7 @@ impl World<'_> {
             }
             FaultKind::SlowDisk { member, .. } => self.members[member].slow_times = 1,
             FaultKind::FullDisk { member } => self.set_room(member, None),
+            FaultKind::FailingReads { member } => self.fail_reads(member, false),
             _ => {}
         }
     }
@@ -108,6 +110,12 @@ impl World<'_> {
     fn set_room(&mut self, member: usize, bytes: Option<u64>) {
         if let Some(store) = &mut self.members[member].store {
             store.set_room(bytes);
+        }
+    }
+
+    fn fail_reads(&mut self, member: usize, fails_reads: bool) {
+        if let Some(store) = &mut self.members[member].store {
+            store.fail_reads(fails_reads);
         }
     }
 

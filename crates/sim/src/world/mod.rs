@@ -4,6 +4,7 @@
 //! mod.rs       happenings, effects, the log of each member
 //! network.rs   messages, links
 //! clients.rs   what clients ask and what they are told
+//! scans.rs     walks over many keys
 //! faults.rs    crashes, restarts, cuts, clocks, damage
 //! ending.rs    calm, liveness, the last reads, the verdict
 //! ```
@@ -19,10 +20,12 @@ mod clients;
 mod ending;
 mod faults;
 mod network;
+mod scans;
 
+use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
 use crate::decider::Midwife;
-use crate::history::Op;
+use crate::history::{Op, Scan};
 use crate::limits::HAPPENINGS_MAX;
 use crate::member::{Lane, Member, Pending};
 use crate::plan::Plan;
@@ -37,6 +40,7 @@ use dendra_node::step::{Effect, Event, StoreFailure, StoreOutcome};
 use dendra_node::topology::Topology;
 use ending::Phase;
 use network::Envelope;
+use scans::Walk;
 use std::sync::Arc;
 
 /// How a run is made, besides its plan.
@@ -57,6 +61,8 @@ pub struct Report {
     pub history: Vec<Op>,
     /// Broken promises.
     pub violations: Vec<Violation>,
+    /// Searches for an order of the operations on a key.
+    pub searches: Searches,
     /// Happenings, as a measure of work.
     pub happenings: u64,
     /// Hash of the trace; 0 when it was off.
@@ -68,6 +74,8 @@ pub struct Report {
 pub(crate) enum Happening {
     /// A client begins its next operation.
     Begin { client: usize },
+    /// A client begins a scan.
+    Scan { scan: usize },
     /// A client hangs up.
     HangUp { number: u32 },
     /// A message arrives.
@@ -117,10 +125,15 @@ pub(crate) struct World<'a> {
     members: Vec<Member>,
     clients: Vec<Client>,
     history: Vec<Op>,
+    walks: Vec<Walk>,
+    scans: Vec<Scan>,
     /// What cuts which links, by fault.
     cuts: Vec<(usize, u64)>,
     phase: Phase,
+    /// When the last reads began.
+    reads_us: u64,
     violations: Vec<Violation>,
+    searches: Searches,
     trace: Trace,
     effects: Vec<Effect>,
 }
@@ -146,6 +159,7 @@ pub fn run(plan: &Plan, setup: Setup) -> Report {
     Report {
         history: world.history,
         violations: world.violations,
+        searches: world.searches,
         happenings: world.schedule.count(),
         hash: world.trace.hash(),
     }
@@ -211,6 +225,7 @@ impl World<'_> {
         }
         match happening {
             Happening::Begin { client } => self.client_begins(client),
+            Happening::Scan { scan } => self.scan_begins(scan),
             Happening::HangUp { number } => self.client_hangs_up(number),
             Happening::Arrive(envelope) => self.message_arrives(envelope),
             Happening::Turn { member, lane, .. } => self.turn(member, lane),
@@ -246,6 +261,11 @@ impl World<'_> {
         });
         let is_tick = matches!(event, Event::Tick);
         if let Event::Begin {
+            client,
+            deadline_us,
+            ..
+        }
+        | Event::Scan {
             client,
             deadline_us,
             ..
@@ -327,7 +347,7 @@ impl World<'_> {
                 rest,
                 is_complete,
             } => {
-                self.client_is_shown(member, lane, client, &records, rest.as_ref(), is_complete);
+                self.client_is_shown(member, lane, client, records, rest, is_complete);
             }
             Effect::Reply { asker, answer } => self.reply(member, asker, &answer),
             Effect::Ask {

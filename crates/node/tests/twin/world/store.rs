@@ -1,0 +1,75 @@
+//! Stores of the twin: lists of cells with one rule for each guard.
+//!
+//! Not here: when a write's turn comes (`world.rs`).
+
+use dendra_base::{Cell, Key, Kind, Version};
+use dendra_node::step::{StoreFailure, StoreGuard, StoreOutcome};
+
+/// One stored cell.
+pub(super) struct Stored {
+    pub(super) key: Key,
+    pub(super) cell: Cell,
+    pub(super) is_damaged: bool,
+}
+
+/// What a store says when it is asked for a key.
+pub(super) fn look(store: &[Stored], key: &Key) -> Result<Option<Cell>, StoreFailure> {
+    match store.iter().find(|stored| stored.key == *key) {
+        Some(stored) if stored.is_damaged => Err(StoreFailure::Damaged),
+        found => Ok(found.map(|stored| stored.cell.clone())),
+    }
+}
+
+/// The cells of a space between two keys.
+pub(super) fn page(store: &[Stored], start: &Key, end: Option<&Key>) -> Vec<(Key, Cell)> {
+    let is_in = |key: &Key| {
+        key >= start
+            && key.as_stored()[0] == start.as_stored()[0]
+            && end.is_none_or(|end| key < end)
+    };
+    let found = store.iter().filter(|stored| is_in(&stored.key));
+    let mut cells: Vec<_> = found.map(|s| (s.key.clone(), s.cell.clone())).collect();
+    cells.sort_by(|a, b| a.0.cmp(&b.0));
+    cells
+}
+
+/// What a store does when a write's turn has come.
+pub(super) fn commit(
+    store: &mut Vec<Stored>,
+    key: Key,
+    mut cell: Cell,
+    guard: StoreGuard,
+) -> StoreOutcome {
+    let found = store.iter().position(|stored| stored.key == key);
+    let before = found.map(|at| store[at].cell.version);
+    let live = found.filter(|at| store[*at].cell.kind == Kind::Value);
+    let current = live.map(|at| store[at].cell.version);
+    match guard {
+        StoreGuard::Newest => {}
+        StoreGuard::Is(wanted) if wanted != current => {
+            return StoreOutcome::GuardFailed { current };
+        }
+        StoreGuard::Is(_) => {
+            let next = before.map_or(Version::ZERO, Version::successor);
+            cell.version = cell.version.max(next);
+        }
+        StoreGuard::Only(_) => unreachable!("there is more than one member"),
+    }
+    let version = cell.version;
+    match found {
+        None => store.push(Stored {
+            key,
+            cell,
+            is_damaged: false,
+        }),
+        Some(at) if version >= store[at].cell.version => {
+            store[at] = Stored {
+                key,
+                cell,
+                is_damaged: false,
+            };
+        }
+        Some(_) => {}
+    }
+    StoreOutcome::Applied { version }
+}

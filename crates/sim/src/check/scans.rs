@@ -1,0 +1,206 @@
+//! Walks over many keys: each live key once, in order, nothing left out of what a page covers, nothing old.
+//!
+//! ```text
+//! page      asked for [start, end) ── shown up to the rest ──► covered: what lies before the rest
+//! told before a page was asked for, and covered  =>  shown as new as that, or newer
+//!                                                    not shown: a deletion, or an end, may have come
+//! a page that stopped                            =>  shows nothing; what it walked over is covered
+//! ```
+//!
+//! Invariants
+//! 1. A page is no read of the default level: it may show what is on one copy only and never will be on more. It
+//!    is not older than anything that anybody was told before.
+//! 2. Freshness is demanded of keys of the default level only.
+//!
+//! Not here: whether a healthy cluster may stop (`world/ending.rs`).
+//! See: docs/api.md, "Many keys".
+
+use super::versions::told;
+use super::{Rule, Violation};
+use crate::history::{End, Op, Page, Promise, Scan, Wish};
+use bytes::Bytes;
+use dendra_base::Version;
+use std::collections::BTreeMap;
+
+/// Checks all scans against the history; `name` is a key's.
+pub fn check(
+    history: &[Op],
+    scans: &[Scan],
+    keys: usize,
+    name: impl Fn(usize) -> Bytes,
+) -> Vec<Violation> {
+    if scans.is_empty() {
+        return Vec::new();
+    }
+    let mut by_key: Vec<Vec<&Op>> = vec![Vec::new(); keys];
+    for op in history {
+        by_key[op.key].push(op);
+    }
+    let names: Vec<Bytes> = (0..keys).map(name).collect();
+    let mut violations = Vec::new();
+    for scan in scans {
+        form(scan, &names, &mut violations);
+        for page in &scan.pages {
+            for (key, ops) in by_key.iter().enumerate() {
+                content(scan, page, key, &names[key], ops, &mut violations);
+            }
+        }
+    }
+    violations
+}
+
+/// Is the key in what a page was asked for and does not leave for the next one?
+fn covers(scan: &Scan, page: &Page, key: &Bytes) -> bool {
+    let is_in = |start: &Bytes, end: &Option<Bytes>| {
+        key >= start && end.as_ref().is_none_or(|end| key < end)
+    };
+    let is_left = page
+        .rest
+        .as_ref()
+        .is_some_and(|(start, end)| match scan.is_reverse {
+            true => end.as_ref().is_none_or(|end| key < end),
+            false => key >= start,
+        });
+    is_in(&page.start, &page.end) && !is_left
+}
+
+/// Order, bounds, progress.
+fn form(scan: &Scan, names: &[Bytes], violations: &mut Vec<Violation>) {
+    let mut blame = |what: String| violations.push(Violation::new(Rule::ScanForm, what));
+    let shown: Vec<usize> = scan
+        .pages
+        .iter()
+        .flat_map(|page| page.records.iter().map(|(key, _)| *key))
+        .collect();
+    let is_sorted = shown.windows(2).all(|pair| match scan.is_reverse {
+        true => pair[0] > pair[1],
+        false => pair[0] < pair[1],
+    });
+    if !is_sorted {
+        blame(format!("out of order, or twice: {shown:?}"));
+    }
+    for page in &scan.pages {
+        let outside = page
+            .records
+            .iter()
+            .find(|(key, _)| !names.get(*key).is_some_and(|name| covers(scan, page, name)));
+        if let Some(outside) = outside {
+            blame(format!("{outside:?} is not of this page: {page:?}"));
+        }
+        let (start, end) = (&page.start, &page.end);
+        let is_nearer = match (&page.rest, scan.is_reverse) {
+            (None, _) => true,
+            (Some((rest, rest_end)), false) => rest > start && rest_end == end,
+            (Some((rest, Some(rest_end))), true) => {
+                rest == start && end.as_ref().is_none_or(|end| rest_end < end)
+            }
+            (Some((_, None)), true) => false,
+        };
+        let asked = Some((start.clone(), end.clone()));
+        let is_stop = page.rest.is_some() && page.records.is_empty();
+        let is_fine = match page.is_complete {
+            true => is_nearer,
+            false => is_stop && (is_nearer || page.rest == asked),
+        };
+        if !is_fine {
+            blame(format!("neither a page nor a stop: {page:?}"));
+        }
+    }
+}
+
+/// One key in one page.
+fn content(
+    scan: &Scan,
+    page: &Page,
+    key: usize,
+    name: &Bytes,
+    ops: &[&Op],
+    violations: &mut Vec<Violation>,
+) {
+    if !covers(scan, page, name) {
+        return;
+    }
+    let shown = page.records.iter().find(|(shown, _)| *shown == key);
+    let mut blame = |rule: Rule, what: String| {
+        violations.push(Violation::new(
+            rule,
+            format!("key {key}: {what} in {page:?}"),
+        ));
+    };
+    if let Some((_, seen)) = shown {
+        let writer = ops.iter().find(|op| op.wish.leaves() == Some(seen.value));
+        match writer {
+            None => blame(Rule::WrongValue, format!("{seen:?} is nobody's")),
+            Some(op) if op.begun_us > page.shown_us => {
+                blame(Rule::WrongValue, format!("{seen:?} is of {op:?}"));
+            }
+            Some(op) if matches!(op.end, End::NotApplied | End::Refused { .. }) => {
+                blame(Rule::NotAppliedSeen, format!("{seen:?} is of {op:?}"));
+            }
+            Some(_) => {}
+        }
+        let named: BTreeMap<Version, u32> = ops.iter().filter_map(|op| value_of(op)).collect();
+        if named
+            .get(&seen.version)
+            .is_some_and(|value| *value != seen.value)
+        {
+            blame(
+                Rule::VersionValue,
+                format!("{seen:?} is another value elsewhere"),
+            );
+        }
+    }
+    if !ops.iter().all(|op| op.promise == Promise::Linearizable) {
+        return;
+    }
+    let before = ops.iter().filter(|op| op.ended_us < page.asked_us);
+    let newest = before
+        .filter_map(|op| Some((told(op)?.0, *op)))
+        .max_by_key(|(version, _)| *version);
+    let Some((version, op)) = newest else {
+        return;
+    };
+    match shown {
+        Some((_, seen)) if seen.version < version => {
+            blame(Rule::ScanBlind, format!("{seen:?} is older than {op:?}"));
+        }
+        None if is_value(op) && !op.is_fleeting && !may_be_gone(ops, version, page) => {
+            blame(
+                Rule::ScanBlind,
+                format!("what {op:?} was told is not there"),
+            );
+        }
+        _ => {}
+    }
+}
+
+/// The value that an operation was told of a version; 0 = it is a tombstone's.
+fn value_of(op: &Op) -> Option<(Version, u32)> {
+    match op.end {
+        End::Found(seen) => Some((seen.version, seen.value)),
+        End::Written(version) => Some((version, op.wish.leaves().unwrap_or(0))),
+        _ => None,
+    }
+}
+
+/// Was the operation told that there is a value?
+fn is_value(op: &Op) -> bool {
+    match op.end {
+        End::Found(_) | End::Refused { .. } => true,
+        End::Written(_) => op.wish.leaves().is_some(),
+        _ => false,
+    }
+}
+
+/// May a deletion that is newer than `version` have come before the page was shown?
+fn may_be_gone(ops: &[&Op], version: Version, page: &Page) -> bool {
+    ops.iter().any(|op| {
+        let is_deletion = matches!(op.wish, Wish::Delete { .. }) && op.begun_us < page.shown_us;
+        is_deletion
+            && match op.end {
+                End::Written(deleted) => deleted > version,
+                End::Unknown => true,
+                _ => false,
+            }
+    })
+}
