@@ -12,7 +12,8 @@
 //!
 //! Invariants
 //! 1. A failed step does not hide the ones after it; the run fails when any step failed.
-//! 2. The last line is the count of tests alone: `tests: N passed, N failed, N skipped`.
+//! 2. The last line is the count of tests alone: `tests: N passed, N failed, N skipped`; right above it stand the names
+//!    of those that failed, for whoever sees the end of the log only.
 //! 3. A run whose tests did not all finish counts at least one failure.
 //!
 //! Not here: the rules of tidy; what a hosted service does around this (`.ci/run`).
@@ -25,7 +26,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long the whole run may take on two cores from nothing; printed beside what it took.
-const BUDGET: Duration = Duration::from_secs(25 * 60);
+const BUDGET: Duration = Duration::from_secs(35 * 60);
 
 /// How one step ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,7 @@ struct Count {
 pub(crate) fn run(root: &Path) -> bool {
     let started = Instant::now();
     let mut count = Count::default();
+    let mut names = Vec::new();
     let mut report = Vec::new();
     for step in ["format", "tidy", "lints", "docs", "tests", "build"] {
         println!("\n== {step}");
@@ -59,7 +61,7 @@ pub(crate) fn run(root: &Path) -> bool {
             "docs" => ended(succeeds(
                 cargo(root, &DOCS).env("RUSTDOCFLAGS", "-D warnings"),
             )),
-            "tests" => tests(root, &mut count),
+            "tests" => tests(root, &mut count, &mut names),
             _ => ended(succeeds(&mut cargo(root, &BUILD))),
         };
         report.push((step, ended, step_started.elapsed()));
@@ -86,6 +88,9 @@ pub(crate) fn run(root: &Path) -> bool {
         took.as_secs_f64(),
         BUDGET.as_secs()
     );
+    for name in &names {
+        println!("failed: {name}");
+    }
     println!(
         "tests: {} passed, {} failed, {} skipped",
         count.passed, count.failed, count.skipped
@@ -171,17 +176,18 @@ fn tool(root: &Path, component: &str, arguments: &[&str]) -> Ended {
 }
 
 /// Runs all tests, showing their output as it comes and adding up the results.
-fn tests(root: &Path, count: &mut Count) -> Ended {
-    let held = [&TESTS[..], &PLANTED[..]].map(|arguments| test(root, arguments, count));
+fn tests(root: &Path, count: &mut Count, names: &mut Vec<String>) -> Ended {
+    let held = [&TESTS[..], &PLANTED[..]].map(|arguments| test(root, arguments, count, names));
     match held {
         [Ended::Held, Ended::Held] => Ended::Held,
         _ => Ended::Failed,
     }
 }
 
-fn test(root: &Path, arguments: &[&str], count: &mut Count) -> Ended {
+fn test(root: &Path, arguments: &[&str], count: &mut Count, names: &mut Vec<String>) -> Ended {
     let failed_before = count.failed;
     let outcome = streamed(cargo(root, arguments), |line| {
+        names.extend(parse_failed(line).map(str::to_owned));
         if let Some(result) = parse_result(line) {
             count.passed += result.passed;
             count.failed += result.failed;
@@ -198,6 +204,7 @@ fn test(root: &Path, arguments: &[&str], count: &mut Count) -> Ended {
     if !held && count.failed == failed_before {
         // A test binary that aborts or does not compile reports nothing: that is a failure, too.
         count.failed += 1;
+        names.push(format!("cargo {}, without a result", arguments.join(" ")));
     }
     ended(held && count.failed == failed_before)
 }
@@ -218,6 +225,13 @@ fn streamed(mut command: Command, mut see: impl FnMut(&str)) -> std::io::Result<
         line.clear();
     }
     Ok(child.wait()?.success())
+}
+
+/// The name in `test a::name ... FAILED`; a test that printed without a newline has its verdict on a line without its
+/// name, and is counted only.
+fn parse_failed(line: &str) -> Option<&str> {
+    let (name, verdict) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    verdict.trim_end().ends_with("FAILED").then_some(name)
 }
 
 /// Reads `test result: ok. 12 passed; 0 failed; 1 ignored; …`, wherever on the line it starts: a
@@ -269,6 +283,21 @@ mod tests {
                 skipped: 0
             })
         );
+    }
+
+    #[test]
+    fn the_name_of_a_failed_test_is_read() {
+        let failed = "test lane::tests::a_thing_is_so - should panic ... FAILED\n";
+        assert_eq!(
+            parse_failed(failed),
+            Some("lane::tests::a_thing_is_so - should panic")
+        );
+        assert_eq!(parse_failed("test lane::a_thing_is_so ... ok\n"), None);
+        assert_eq!(
+            parse_failed("test result: FAILED. 1 passed; 1 failed"),
+            None
+        );
+        assert_eq!(parse_failed("    lane::a_thing_is_so\n"), None);
     }
 
     #[test]

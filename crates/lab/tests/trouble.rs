@@ -37,7 +37,9 @@ fn a_plan_of_nothing_is_refused() {
 #[test]
 fn garbage_breaks_requests_and_the_reason_is_kept() {
     let server = FakeServer::start(|_| Reply::Raw(b"220 mail ready\r\n"));
-    let run = run(&setup(server.url(), 200.0, 0.3));
+    let mut setup = setup(server.url(), 200.0, 0.3);
+    setup.timeout = Duration::from_secs(5);
+    let run = run(&setup);
     let phase = run.headline().expect("it was measured");
     assert!(phase.counts.is_whole() && phase.counts.answered == 0);
     assert!(phase.counts.broken > 0, "{:?}", phase.counts);
@@ -79,7 +81,7 @@ fn a_run_that_is_cut_keeps_what_it_saw() {
         "{:?}",
         phase.counts
     );
-    assert!(phase.length_s < 30.0, "{}", phase.length_s);
+    assert!(phase.length_s < 60.0, "{}", phase.length_s);
 }
 
 #[test]
@@ -127,9 +129,9 @@ fn the_search_finds_the_rate_that_connections_and_delay_allow() {
     let mut setup = setup(server.url(), 60.0, 0.25);
     setup.connections = 2;
     setup.find_max = Some("p99<60ms,errors<1%".parse().expect("it is an objective"));
-    // One that is busy elsewhere makes the server slow, or the generator late, which it says: it gets six
+    // One that is busy elsewhere makes the server slow, or the generator late, which it says: it gets two
     // attempts to show the lower end.
-    for _ in 0..6 {
+    for _ in 0..2 {
         let run = run(&setup);
         let search = run.search.as_ref().expect("it was searched");
         assert!(search.knee_low < 260.0, "{}", search.sentence);

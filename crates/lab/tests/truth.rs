@@ -1,4 +1,18 @@
 //! The proof: what a server with known behaviour looks like through the lab.
+//!
+//! ```text
+//! server     ├── took ──┤                       by its own clock readings: the truth
+//! service  ├──────────────┤                     from the send
+//! response ├────────────────┤ from the plan     never less than service, never less than took
+//! ```
+//!
+//! Invariants
+//! 1. On any machine no time is shown that is shorter than what the server really took, at any percentile.
+//! 2. That nothing is shown much longer can only be seen while the machine lets everybody run: such a claim is tried
+//!    a few times, and judged in the end by what plain clients saw beside it, whom the same machine held up.
+//! 3. Nothing else is said about time but what a plan, a delay or a number of connections makes impossible.
+//!
+//! Not here: targets in trouble (`trouble.rs`).
 
 mod support;
 
@@ -6,92 +20,105 @@ use dendra_base::Workload;
 use dendra_lab::run::{Mode, Verdict};
 use dendra_lab::summary::all_operations;
 use std::time::Duration;
-use support::{Canary, FakeServer, Reply, run, setup};
+use support::{FakeServer, Reply, excesses, run, setup};
 
 const MS: f64 = 1000.0;
 
 #[test]
 fn a_server_frozen_for_one_second_shows_it_in_the_tail() {
-    let canary = Canary::start();
-    let at_once = |_| Reply::After(Duration::ZERO, 200);
-    let freeze_at = Duration::from_secs(1);
-    let server = FakeServer::start_frozen(at_once, freeze_at, Duration::from_secs(1));
-    let run = run(&setup(server.url(), 1000.0, 3.0));
-    let allowance_ms = canary.allowance_ms();
-    let phase = run.headline().expect("it was measured");
-    assert_eq!((phase.counts.planned, phase.counts.ok), (3000, 3000));
-    let op = &phase.ops[0];
-    // A third of the requests were due while it stood still, evenly over the second.
-    for (percentile, from_ms, to_ms) in [("p99.9", 900.0, 1300.0), ("p90", 600.0, 1000.0)] {
-        let ms = op.response.percentiles_us[percentile] / MS;
-        assert!(ms >= from_ms, "{percentile}: {ms} ms");
-        assert!(
-            ms < to_ms + allowance_ms,
-            "{percentile}: {ms} ms, allowance {allowance_ms} ms"
-        );
-    }
-    // From the send, only the 64 that were in flight saw it: this is what a closed loop would report. Half a
-    // second from the plan saw 500.
-    let slow = |latency| {
-        let histogram = dendra_lab::summary::histogram(latency).expect("there are times");
-        histogram.len() - histogram.count_between(0, 500_000_000)
+    let attempt = || {
+        let at_once = |_| Reply::After(Duration::ZERO, 200);
+        let freeze_at = Duration::from_secs(1);
+        let server = FakeServer::start_frozen(at_once, freeze_at, Duration::from_secs(1));
+        let run = run(&setup(server.url(), 1000.0, 3.0));
+        let phase = run.headline().expect("it was measured");
+        assert_eq!((phase.counts.planned, phase.counts.ok), (3000, 3000));
+        let response = &phase.ops[0].response.percentiles_us;
+        let service = &phase.ops[0].service.percentiles_us;
+        // A third of the requests were due while it stood still, evenly over the second: they waited for its end.
+        assert!(response["p99.9"] >= 900.0 * MS, "{response:?}");
+        assert!(response["p90"] >= 600.0 * MS, "{response:?}");
+        // From the send, only the 64 that were in flight saw it: this is what a closed loop would report.
+        let is_blind = service["p90"] < response["p90"] / 2.0;
+        let both = || format!("{service:?} beside {response:?}");
+        is_blind.then_some(()).ok_or_else(both)
     };
-    let (response, service) = (slow(&op.response), slow(&op.service));
-    assert!(response >= 450, "{response} of them");
-    assert!(2 * service < response, "{service} and {response}");
+    let errors: Vec<String> = (0..5).map_while(|_| attempt().err()).collect();
+    assert!(errors.len() < 5, "{errors:#?}");
 }
 
-#[test]
-fn a_known_distribution_is_measured_within_one_per_cent() {
-    // In every thousand: 500 × 200 ms, 400 × 300 ms, 90 × 450 ms, 8 × 700 ms, 2 × 1 s.
-    let delay_ms = |n: u64| match n % 1000 {
+/// In every thousand: 500 × 200 ms, 400 × 300 ms, 90 × 450 ms, 8 × 700 ms, 2 × 1 s.
+fn known_delay(n: u64) -> Reply {
+    let delay_ms = match n % 1000 {
         0..500 => 200,
         500..900 => 300,
         900..990 => 450,
         990..998 => 700,
         _ => 1000,
     };
-    let server = FakeServer::start(move |n| Reply::After(Duration::from_millis(delay_ms(n)), 200));
+    Reply::After(Duration::from_millis(delay_ms), 200)
+}
+
+/// How much longer than the server took a run showed its answers to be.
+struct Shown {
+    /// By at most a hundredth, at every percentile.
+    is_true: bool,
+    /// By at most that and four times what plain clients saw at worst.
+    is_excused: bool,
+    all: String,
+}
+
+fn known_distribution() -> Shown {
+    let server = FakeServer::start(known_delay);
     let mut setup = setup(server.url(), 400.0, 2.5);
     setup.connections = 256;
-    // On a machine that wakes threads late by milliseconds one per cent cannot be seen: it gets five
-    // attempts, and what is left over has to be that lateness.
-    let mut too_long = Vec::new();
+    let (run, excesses) = excesses(known_delay, 16, || run(&setup));
+    let worst_ns = excesses.last().expect("there were plain clients");
+    let phase = run.headline().expect("it was measured");
+    assert_eq!(phase.counts.ok, 1000);
+    let took_ns = server.took_ns();
+    assert_eq!(took_ns.len(), 1000, "the same requests on both sides");
+    let response = all_operations(phase, |op| &op.response).expect("there are times");
+    let service = all_operations(phase, |op| &op.service).expect("there are times");
+    let mut shown = Shown {
+        is_true: true,
+        is_excused: true,
+        all: format!("plain clients waited up to {worst_ns} ns longer than their server took\n"),
+    };
+    for permille in [100, 490, 510, 890, 910, 985, 995, 999] {
+        let truth_ns = took_ns[permille - 1];
+        let percentile = permille as f64 / 10.0;
+        let service_ns = service.value_at_percentile(percentile);
+        let response_ns = response.value_at_percentile(percentile);
+        shown.all += &format!(
+            "p{percentile}: the server took {truth_ns} ns, service {service_ns}, response {response_ns}\n"
+        );
+        // Histograms have three digits.
+        let is_long = |ns: u64, than_ns: u64| ns as f64 >= than_ns as f64 * 0.999;
+        assert!(is_long(service_ns, truth_ns), "{}", shown.all);
+        assert!(is_long(response_ns, service_ns), "{}", shown.all);
+        let over_ns = response_ns.saturating_sub(truth_ns);
+        shown.is_true &= over_ns <= truth_ns / 100;
+        shown.is_excused &= over_ns <= truth_ns / 100 + 4 * worst_ns;
+    }
+    shown
+}
+
+#[test]
+fn a_known_distribution_is_measured_within_one_per_cent() {
+    let mut attempts = Vec::new();
     for _ in 0..5 {
-        let canary = Canary::start();
-        let run = run(&setup);
-        let allowance_ms = canary.allowance_ms();
-        let phase = run.headline().expect("it was measured");
-        assert_eq!(phase.counts.ok, 1000);
-        let seen = all_operations(phase, |op| &op.response).expect("there are times");
-        too_long.clear();
-        for (percentile, truth_ms) in [
-            (10.0, 200.0),
-            (49.0, 200.0),
-            (51.0, 300.0),
-            (89.0, 300.0),
-            (91.0, 450.0),
-            (98.5, 450.0),
-            (99.5, 700.0),
-            (99.9, 1000.0),
-        ] {
-            let seen_ms = seen.value_at_percentile(percentile) as f64 / 1e6;
-            let words = format!("p{percentile}: {seen_ms:.3} ms for {truth_ms} ms");
-            // No answer comes before its time, on any machine.
-            assert!(seen_ms >= 0.999 * truth_ms, "{words}");
-            assert!(
-                seen_ms <= 1.01 * truth_ms + allowance_ms,
-                "{words}, allowance {allowance_ms} ms"
-            );
-            if seen_ms > 1.01 * truth_ms {
-                too_long.push(words);
-            }
-        }
-        if too_long.is_empty() {
+        let shown = known_distribution();
+        if shown.is_true {
             return;
         }
+        attempts.push(shown);
     }
-    println!("this machine is too busy to show one per cent: {too_long:?}");
+    for shown in &attempts {
+        println!("not within one per cent: {}", shown.all);
+    }
+    let is_excused = attempts.iter().any(|shown| shown.is_excused);
+    assert!(is_excused, "and plain clients were held up less");
 }
 
 #[test]

@@ -1,18 +1,23 @@
 //! Starting and stopping: what is refused and with which exit code, what a stop waits for, what is
 //! there afterwards.
 //!
+//! Invariants
+//! 1. What must not be waited for takes ten minutes, longer than a test's patience: how long a stop takes is
+//!    printed, and no machine is too slow for it.
+//!
 //! Not here: signals, which need a process (crate `dendra`).
 //! See: docs/api.md, section "Exit codes and signals".
 
 mod support;
 
 use dendra_engine::vfs::mem::MemVfs;
-use dendra_server::{Phase, Server, Settings, StartError};
+use dendra_server::{Phase, Running, Server, Settings, StartError};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use support::valve::Valve;
-use support::{Node, settings};
+use support::{Node, PATIENCE, settings};
 
 fn refused(settings: Settings) -> StartError {
     match Server::start(settings) {
@@ -100,27 +105,37 @@ fn a_missing_folder_is_created_and_a_restart_finds_everything() {
     running.stop().expect("it stops");
 }
 
+/// Stops a node that may wait for ten minutes in many places; says how long it took.
+fn stop_in_time(running: Running) -> Duration {
+    let (ended, has_ended) = mpsc::channel();
+    let began = Instant::now();
+    std::thread::spawn(move || ended.send(running.stop()));
+    let stopped = has_ended.recv_timeout(PATIENCE);
+    stopped.expect("nothing is waited for").expect("it stops");
+    began.elapsed()
+}
+
 #[test]
-fn an_idle_node_starts_and_stops_in_well_under_half_a_second() {
+fn an_idle_node_stops_without_waiting_for_its_connections() {
     let folder = tempfile::tempdir().expect("a folder can be made");
-    // The best of three: other tests share the machine.
-    let best = (0..3)
-        .map(|_| {
-            let began = Instant::now();
-            let running = Server::start(settings(&folder)).expect("it starts");
-            let _idle = TcpStream::connect(running.addr()).expect("it accepts");
-            running.stop().expect("it stops");
-            began.elapsed()
-        })
-        .min();
-    assert!(best < Some(Duration::from_millis(900)), "{best:?}");
+    for _ in 0..3 {
+        let began = Instant::now();
+        let mut settings = settings(&folder);
+        settings.drain_ms = 600_000;
+        settings.timeouts.idle = Duration::from_secs(600);
+        let running = Server::start(settings).expect("it starts");
+        let took = began.elapsed();
+        let _idle = TcpStream::connect(running.addr()).expect("it accepts");
+        let stop = stop_in_time(running);
+        println!("started in {took:?}, stopped in {stop:?}");
+    }
 }
 
 #[test]
 fn a_stop_finishes_what_is_in_flight_and_refuses_what_is_new() {
     let valve = Valve::new(Arc::new(MemVfs::new()));
     let mut node = Node::on(Arc::new(valve.clone()), |settings| {
-        settings.drain_ms = 20_000;
+        settings.drain_ms = 60_000;
     });
     let addr = node.running().addr();
     let mut idle = node.client();
@@ -128,7 +143,7 @@ fn a_stop_finishes_what_is_in_flight_and_refuses_what_is_new() {
     valve.hold_syncs();
     let mut busy = node.client();
     busy.send(
-        b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 20000\r\nContent-Length: 1\r\n\r\nv",
+        b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\nv",
     );
     valve.wait_for(1);
     let mut admin = node.admin();
@@ -152,14 +167,15 @@ fn a_stop_finishes_what_is_in_flight_and_refuses_what_is_new() {
 
 #[test]
 fn a_stop_waits_no_longer_than_it_was_told_to() {
-    let mut node = Node::with(|settings| settings.drain_ms = 50);
+    let mut node = Node::with(|settings| {
+        settings.drain_ms = 50;
+        settings.timeouts.body = Duration::from_secs(600);
+    });
     let mut stuck = node.client();
     stuck.send(b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nv");
     node.wait_for_metric("dendra_bytes_inflight ", 9.0);
     let running = node.running.take().expect("the node runs");
     assert_eq!(running.phase(), Phase::Serving);
-    let began = Instant::now();
-    running.stop().expect("it stops");
-    assert!(began.elapsed() < Duration::from_secs(4));
+    stop_in_time(running);
     assert!(stuck.is_closed());
 }

@@ -3,6 +3,7 @@
 //! Invariants
 //! 1. The first request of a loop is measured, so a test with one loop and one request knows what it sees.
 //! 2. Slowness is made by a valve in front of the disk, never by sleeping.
+//! 3. A time is at least what was waited for on purpose, and at most what the test itself saw pass.
 //!
 //! Not here: the draw and the watch themselves (`stages.rs` of the crate).
 
@@ -37,6 +38,8 @@ fn seconds(node: &Node, op: &str, stage: &str) -> f64 {
 
 fn hold_for_a_while(node: &Node, valve: &Valve) {
     valve.wait_for(1);
+    // The only loop answers: it is through with what it did before the wait.
+    assert_eq!(node.client().get("/v0/status").status, 200);
     let began = Instant::now();
     while began.elapsed() < HELD {
         assert_eq!(node.metric("dendra_ready"), 1.0);
@@ -49,6 +52,7 @@ fn reads_from_memory_have_a_time_of_their_own_and_one_in_sixteen_has_its_stages(
     let node = Node::with(|settings| settings.loops = Some(1));
     let mut client = node.client();
     assert_eq!(client.put("k", b"value").status, 201);
+    let began = Instant::now();
     let mut batch = String::new();
     for n in 0..100 {
         batch.push_str(&format!(
@@ -66,8 +70,10 @@ fn reads_from_memory_have_a_time_of_their_own_and_one_in_sixteen_has_its_stages(
         node.metric("dendra_request_seconds_count{op=\"get\"}"),
         3200.0
     );
-    let mean_us = node.metric("dendra_request_seconds_sum{op=\"get\"}") * 1e6 / 3200.0;
-    assert!((0.1..1000.0).contains(&mean_us), "{mean_us} µs");
+    // One loop works at one request at a time: their times have room one behind the other.
+    let sum_s = node.metric("dendra_request_seconds_sum{op=\"get\"}");
+    let all_s = began.elapsed().as_secs_f64();
+    assert!(sum_s > 0.0 && sum_s < all_s, "{sum_s} s in {all_s} s");
     let measured = count(&node, "get", "engine");
     assert!((100.0..=400.0).contains(&measured), "{measured} of 3200");
     for stage in ["parse", "form", "write"] {
@@ -89,11 +95,20 @@ fn a_write_that_waits_for_its_sync_waits_at_the_log() {
     });
     valve.hold_syncs();
     let mut client = node.client();
-    client.send(b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\n\r\nv");
+    let began = Instant::now();
+    client.send(
+        b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\nv",
+    );
     hold_for_a_while(&node, &valve);
     assert_eq!(client.read("PUT").status, 201);
-    assert!(seconds(&node, "put", "wal_wait") >= HELD.as_secs_f64());
-    assert!(seconds(&node, "put", "engine") < seconds(&node, "put", "wal_wait"));
+    let all_s = began.elapsed().as_secs_f64();
+    let wal_s = seconds(&node, "put", "wal_wait");
+    let engine_s = seconds(&node, "put", "engine");
+    assert!(wal_s >= HELD.as_secs_f64(), "{wal_s} s");
+    assert!(
+        engine_s + wal_s <= all_s,
+        "{engine_s} s and {wal_s} s of {all_s} s"
+    );
     for stage in ["parse", "engine", "wal_wait", "form", "write"] {
         wait_for(&node, "put", stage, 1.0);
     }
@@ -111,7 +126,7 @@ fn a_read_that_waits_for_the_disk_waits_in_the_engine_and_the_one_behind_it_in_t
         settings.workers = 1;
     });
     valve.hold_reads();
-    let get = b"GET /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 20000\r\n\r\n";
+    let get = b"GET /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 60000\r\n\r\n";
     let mut first = node.client();
     first.send(get);
     valve.wait_for(1);

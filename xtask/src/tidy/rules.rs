@@ -269,7 +269,7 @@ fn leftovers(source: &Source) -> Vec<Finding> {
         ("dbg!", "remove it"),
         ("todo!", "write it"),
         ("unimplemented!", "write it"),
-        ("#[ignore]", "a test runs, or it is deleted"),
+        ("#[ignore", "a test runs, or it is deleted"),
     ];
     for (at, line) in source.code.lines().enumerate() {
         for (mark, way_out) in code_marks {

@@ -9,6 +9,7 @@
 //! Invariants
 //! 1. A free lock costs what a plain one does; a wait costs one load more while nobody looks.
 //! 2. What waits for a `Condvar` waits for work, not for a lock: it is in the `wall` profile.
+//! 3. A wait is counted when it ends, if the profile began before it: one that still goes on is in the `wall` profile.
 //!
 //! Not here: locks of the engine, which have `watched` as their observer (crate `engine`, `waits.rs`);
 //! locks of the runtime and of other libraries.

@@ -196,6 +196,17 @@ impl Drop for Turn {
 /// # Errors
 /// See [`Refused`].
 pub(crate) fn capture(measure: Measure, unit: Unit, length: Duration) -> Result<Profile, Refused> {
+    let until = Instant::now() + length;
+    let mut left = || until.saturating_duration_since(Instant::now());
+    capture_while(measure, unit, &mut left)
+}
+
+/// The same until `left` says that no time is left; it is asked again after at most as long as it said.
+fn capture_while(
+    measure: Measure,
+    unit: Unit,
+    left: &mut dyn FnMut() -> Duration,
+) -> Result<Profile, Refused> {
     let _turn = Turn::take(measure).ok_or(Refused::Busy)?;
     let sampler = Sampler::start(measure, SAMPLES_PER_SECOND).map_err(Refused::System)?;
     if measure == Measure::Alloc && !alloc::is_watched() {
@@ -207,7 +218,6 @@ pub(crate) fn capture(measure: Measure, unit: Unit, length: Duration) -> Result<
         counts: HashMap::new(),
         lost: 0,
     };
-    let until = Instant::now() + length;
     let period = Duration::from_secs(1) / SAMPLES_PER_SECOND;
     let pause = match measure {
         Measure::Cpu => LOOK,
@@ -215,7 +225,7 @@ pub(crate) fn capture(measure: Measure, unit: Unit, length: Duration) -> Result<
         Measure::Alloc | Measure::Lock => LOOK_HOOKS,
     };
     loop {
-        let left = until.saturating_duration_since(Instant::now());
+        let left = left();
         if left.is_zero() {
             break;
         }

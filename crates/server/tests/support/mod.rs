@@ -3,6 +3,8 @@
 //! Invariants
 //! 1. Port 0 and a folder of its own: tests run side by side.
 //! 2. Every read has a timeout: a test that hangs fails.
+//! 3. A request has the longest of deadlines unless the test says another one: what a test says about an answer holds
+//!    however long the machine takes for it.
 //!
 //! Not here: what the bytes should be (the tests).
 
@@ -15,10 +17,13 @@ pub(crate) mod valve;
 
 use dendra_engine::vfs::Vfs;
 use dendra_server::{Running, Server, Settings};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// How long somebody waits for what comes for certain: after that the test has hung.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node that serves from a folder which goes away with it.
 pub(crate) struct Node {
@@ -94,7 +99,7 @@ impl Node {
 
     /// Waits until a metric has this value.
     pub(crate) fn wait_for_metric(&self, name: &str, value: f64) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + PATIENCE;
         while self.metric(name) != value {
             assert!(
                 Instant::now() < deadline,
@@ -159,7 +164,7 @@ impl Client {
     pub(crate) fn connect(addr: SocketAddr) -> Client {
         let stream = TcpStream::connect(addr).expect("the node accepts");
         stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
+            .set_read_timeout(Some(PATIENCE))
             .expect("a timeout can be set");
         stream.set_nodelay(true).expect("no delay can be set");
         Client {
@@ -263,9 +268,13 @@ impl Client {
         }
     }
 
-    /// Is there nothing more to come?
+    /// Waits for the end of the connection: did it come, and nothing in front of it?
     pub(crate) fn is_closed(&mut self) -> bool {
-        self.buffer.is_empty() && matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_))
+        let is_over = |error: std::io::Error| {
+            !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+        };
+        let end = self.stream.read(&mut [0; 1]);
+        self.buffer.is_empty() && end.map_or_else(is_over, |n| n == 0)
     }
 
     pub(crate) fn ask(&mut self, method: &str, target: &str, headers: &str, body: &[u8]) -> Answer {
@@ -274,7 +283,13 @@ impl Client {
         } else {
             String::new()
         };
-        let head = format!("{method} {target} HTTP/1.1\r\nHost: t\r\n{headers}{length}\r\n");
+        let deadline = if headers.contains("Dendra-Timeout-Ms") {
+            ""
+        } else {
+            "Dendra-Timeout-Ms: 60000\r\n"
+        };
+        let head =
+            format!("{method} {target} HTTP/1.1\r\nHost: t\r\n{deadline}{headers}{length}\r\n");
         let mut bytes = head.into_bytes();
         bytes.extend_from_slice(body);
         self.send(&bytes);

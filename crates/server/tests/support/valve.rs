@@ -89,7 +89,7 @@ impl Valve {
     /// Waits until `n` calls stand in front of the valve.
     pub(crate) fn wait_for(&self, n: usize) {
         let state = self.gate.state.lock().expect("no holder panics");
-        let timeout = std::time::Duration::from_secs(20);
+        let timeout = super::PATIENCE;
         let (_state, timed_out) = self
             .gate
             .changed

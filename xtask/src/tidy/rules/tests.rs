@@ -169,6 +169,7 @@ fn unfinished_work_is_found() {
         "fn a() { dbg!(1); }\n",
         "fn a() { todo!() }\n",
         "#[ignore]\nfn a() {}\n",
+        "#[ignore = \"slow\"]\nfn a() {}\n",
     ] {
         assert_eq!(engine(text), ["leftover"], "{text}");
     }
