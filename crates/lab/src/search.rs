@@ -5,8 +5,8 @@
 //!       5657  6727×  6169  6442×       bisect until both ends are within 5 %
 //!       6169  6169                     repeat: one that fails now becomes the upper end
 //!                                      answer: [6169, 6442]
-//! rate  1000  2000  4000?  4000?       void: the generator was the bottleneck. Once more, then it is the
-//!       2828  3364  3668 …             generator's own limit, and the answer is "2828/s at least"
+//! rate  1000  2000  4000? 4000? 4000?  void: the generator was the bottleneck. Twice more, then it is the
+//!       2828  3364  3668 …             generator's own limit, and the answer is "3668/s at least"
 //! ```
 //!
 //! Invariants
@@ -32,12 +32,12 @@ const REPEATS: usize = 2;
 /// Rates below this are not tried.
 const RATE_MIN: f64 = 1.0;
 
-/// Void runs of one rate without another result, and the rate is beyond the generator: a neighbour that took
-/// the processor for a moment rarely comes twice.
-const VOIDS_OF_RATE_MAX: usize = 2;
+/// Void runs of one rate in a row, and the rate is beyond the generator: a neighbour that took the processor
+/// for a moment rarely comes three times.
+const VOIDS_OF_RATE_MAX: usize = 3;
 
 /// Void runs of one search; with so many the machine is too busy to measure anything.
-const VOIDS_MAX: usize = 8;
+const VOIDS_MAX: usize = 12;
 
 /// A search under way: what was tried, and between which rates.
 #[derive(Clone, Debug)]

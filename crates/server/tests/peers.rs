@@ -478,7 +478,9 @@ impl Host {
 /// Asks the node for a key of which both members must answer, until it says 404: how often it did not.
 fn ask_both(node: &Node) -> usize {
     let mut client = node.client();
+    let deadline = Instant::now() + Duration::from_secs(60);
     for n in 0.. {
+        assert!(Instant::now() < deadline, "never answered by both");
         let target = "/v0/entity?id=k&ack=2&from=2";
         let answer = client.ask("GET", target, "Dendra-Timeout-Ms: 20000\r\n", b"");
         match answer.status {

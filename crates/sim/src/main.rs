@@ -107,13 +107,14 @@ fn one(seed: u64, is_traced: bool) -> bool {
 fn show_small(failure: &Failure) {
     let (small, runs) = shrink_seed(failure, None);
     println!(
-        "\nshrunk in {runs} runs to {} operations and {} faults on {} members:\n{:#?}\n{:#?}\n{:#?}",
+        "\nshrunk in {runs} runs to {} operations and {} faults on {} members:\n{:#?}\n{:#?}\n{:#?}\n{:#?}",
         small.operations(),
         small.faults.len(),
         small.shape.members,
         small.shape,
         small.faults,
-        small.clients
+        small.clients,
+        small.scans
     );
     let report = run_plan(&small, None, Tracing::Printed);
     for violation in report.violations {

@@ -37,6 +37,13 @@ struct Measured {
     plateau: Figures,
 }
 
+impl Measured {
+    /// Was the generator the bottleneck in one of the two?
+    fn is_void(&self) -> bool {
+        self.knee.invalid.is_some() || self.plateau.invalid.is_some()
+    }
+}
+
 /// Measures, writes the pages, says where they are.
 pub(super) fn run(place: &Place) -> Held {
     let stamp = output(Command::new("date").args(["-u", "+%Y-%m-%d-%H%M%S"]))?;
@@ -65,7 +72,9 @@ pub(super) fn run(place: &Place) -> Held {
             .arg(&compared)
             .args(["put", "get"].map(|name| runs.join(name))),
     );
-    if let Err(sentence) = verdict {
+    // A side without a valid run has its page too, and is told about below.
+    let is_void = measured.iter().any(|one| one.plateau.invalid.is_some());
+    if let (Err(sentence), false) = (verdict, is_void) {
         println!("PUT and GET over each other: {sentence}");
     }
     let index = runs.join("index.html");
@@ -135,6 +144,12 @@ fn tell(measured: &[Measured], runs: &Path) {
             time(figures.p999_us),
             percent(figures.refused),
             figures.mark()
+        );
+    }
+    if measured.iter().any(Measured::is_void) {
+        println!(
+            "\nThe generator did not have its core to itself: what is marked invalid, or not known, must not be used.\n\
+             Stop what else runs on this machine, and run `make bench` again."
         );
     }
     println!("\nThe pages, all of them whole files that need no network:");

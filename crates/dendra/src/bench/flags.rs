@@ -226,7 +226,7 @@ How --find-max looks for it
   bisects until the two ends are within 5 %, and repeats the lower one twice; one line says
   what came out of each run. The answer is an interval: the highest rate that held in every
   run, and the lowest that did not. A run in which the generator was the bottleneck says
-  nothing about the store: it is void, tried once more, and never taken for a failure. When
+  nothing about the store: it is void, tried twice more, and never taken for a failure. When
   the generator gives up before the store does, the answer is \"at least\", and exit code 6.
 
 Rates          30000, 30k · steps:1000@10s,2000@10s · ramp:1000..9000 · burst:1000,20000@1s/10s
