@@ -174,16 +174,27 @@ impl Refusal {
         }
     }
 
-    /// 504: fewer than `ack` replicas answered in time.
+    /// 504: fewer than `ack` replicas answered in time; or enough did, and could not say whether a
+    /// conditional write was applied before a later one came over it.
     pub fn too_few_answers(acks: u8, ack: u8, from: u8, known: Known) -> Refusal {
-        Refusal {
-            known: Some(known),
-            acks: Some((acks, from)),
-            ..Refusal::new(
-                504,
+        let majority = from / 2 + 1;
+        let (code, message) = if acks >= ack.max(majority) {
+            (
+                "overtaken",
+                "another write came over this one before it was known whether it had been applied: \
+                 read the key"
+                    .to_owned(),
+            )
+        } else {
+            (
                 "too-few-answers",
                 format!("{acks} of {from} replicas answered in time, {ack} are needed"),
             )
+        };
+        Refusal {
+            known: Some(known),
+            acks: Some((acks, from)),
+            ..Refusal::new(504, code, message)
         }
     }
 

@@ -108,6 +108,10 @@ fn a_refusal_is_one_sentence_behind_its_code_word() {
     let few = written(|out| refusal(out, KEEP, &few));
     assert!(few.starts_with("HTTP/1.1 504 Gateway Timeout\r\n"));
     assert!(few.contains("\r\nDendra-Receipt: acks=1/3; outcome=unknown\r\n"));
+    let overtaken = Refusal::too_few_answers(2, 2, 3, Known::Unknown);
+    let overtaken = written(|out| refusal(out, KEEP, &overtaken));
+    assert!(overtaken.contains("\r\nDendra-Receipt: acks=2/3; outcome=unknown\r\n"));
+    assert!(overtaken.contains("overtaken: another write came over this one"));
     let full = written(|out| refusal(out, KEEP, &Refusal::disk_full(5)));
     assert!(full.starts_with("HTTP/1.1 507 ") && full.contains("\r\nRetry-After: 5\r\n"));
     let broken = written(|out| refusal(out, KEEP, &Refusal::framing("broken")));
