@@ -28,7 +28,7 @@ pub(crate) struct Cluster {
     urls: Vec<String>,
     children: Vec<Option<Child>>,
     _proxies: Vec<Proxy>,
-    flags: Vec<String>,
+    pub(crate) flags: Vec<String>,
 }
 
 fn free_port() -> (TcpListener, SocketAddr) {

@@ -32,7 +32,7 @@ use std::sync::Arc;
 /// Are blocks that had to be read kept in the cache?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillCache {
-    /// They will be asked for again. A scan keeps its first [`FILLED_BLOCKS_MAX`] and goes on as
+    /// They will be asked for again. A scan keeps its first `FILLED_BLOCKS_MAX` and goes on as
     /// with `No`.
     Yes,
     /// They pass by once: a long scan must not push out what point reads need, nor make what it
