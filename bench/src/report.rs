@@ -263,7 +263,7 @@ fn write_series(out: &mut String, series: &Series) -> Result<()> {
     };
     let counted = |figure: &dyn Fn(&Window) -> Option<f64>| {
         let values: Option<Vec<f64>> = series.windows.iter().map(figure).collect();
-        let spread = values.and_then(|values| Spread::of(values));
+        let spread = values.and_then(Spread::of);
         spread.map_or_else(|| "not counted".to_owned(), show)
     };
     let quiet = series
