@@ -110,12 +110,11 @@ pub(crate) enum Command {
 
 /// `dendra dev`
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Dev {
-    /// How many nodes
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    /// How many nodes [default: 3]
+    #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=9))]
-    pub(crate) nodes: u8,
+    pub(crate) nodes: Option<u8>,
     /// Keep data and logs in this folder; without it a temporary one, which is removed at the end
     #[arg(long, value_name = "FOLDER", global = true)]
     pub(crate) folder: Option<PathBuf>,

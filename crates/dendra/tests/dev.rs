@@ -158,6 +158,18 @@ fn every_order_does_to_the_nodes_what_it_says() {
         assert_eq!(refused.code, Some(1), "{words:?}");
         assert!(refused.stderr.contains(sentence), "{}", refused.stderr);
     }
+    // The folder may be named in front of the order; what starts a cluster belongs to none.
+    let before = |flags: &[&str]| {
+        let mut command = dendra(["dev", "--folder"]);
+        run(command
+            .arg(dev.folder.path())
+            .args(flags)
+            .args(["kill", "9"]))
+    };
+    assert_eq!(before(&[]).code, Some(1), "it reached the cluster");
+    let mixed = before(&["--nodes", "3"]);
+    assert_eq!(mixed.code, Some(2));
+    assert!(mixed.stderr.contains("leave them out"), "{}", mixed.stderr);
 
     for fault in ["cut 1 2", "stall 1 2"] {
         dev.tell(fault);

@@ -34,6 +34,8 @@ use std::time::Duration;
 
 /// How often the screen is drawn and the children are looked after.
 const LOOK: Duration = Duration::from_secs(1);
+/// Nodes of a cluster of which nobody says how many: the fewest of which one may fail.
+const NODES_DEFAULT: u8 = 3;
 /// How long a node may take to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
@@ -70,6 +72,10 @@ pub(crate) fn dev(args: &cli::Dev, console: Console) -> Outcome {
         .clone()
         .unwrap_or_else(|| std::env::temp_dir().join("dendra-dev"));
     match &args.verb {
+        // The folder alone is of both: clap knows arguments that exclude all orders, or none.
+        Some(_) if args.nodes.is_some() || !args.flags.is_empty() => Err(Failure::usage(
+            "--nodes and flags of nodes are for starting a cluster: leave them out of an order to one that runs",
+        )),
         Some(verb) => control::tell(&folder, &Order::from(verb)),
         None => run(args, folder, console),
     }
@@ -83,8 +89,12 @@ fn run(args: &cli::Dev, folder: PathBuf, console: Console) -> Outcome {
     std::fs::create_dir_all(&folder).map_err(failed("the folder cannot be made"))?;
     let (orders, ordered) = std::sync::mpsc::sync_channel(16);
     let socket = control::listen(&folder, orders.clone())?;
-    let mut dev = Dev::new(folder.clone(), usize::from(args.nodes), args.flags.clone())
-        .map_err(failed("the cluster cannot be laid out"))?;
+    let mut dev = Dev::new(
+        folder.clone(),
+        usize::from(args.nodes.unwrap_or(NODES_DEFAULT)),
+        args.flags.clone(),
+    )
+    .map_err(failed("the cluster cannot be laid out"))?;
     let interrupted = orders;
     crate::on_signals(move || drop(interrupted.try_send((Order::Stop, None))))
         .map_err(failed("signals cannot be caught"))?;
