@@ -268,12 +268,25 @@ impl Op {
 
     /// Tells the client that too few answered.
     pub(crate) fn fail(&mut self, turn: &mut Turn<'_>, known: Known) {
+        let (got, needed) = self.shortfall();
         let outcome = Outcome::NotEnough {
-            got: self.good.len(),
-            quorum: self.quorum,
+            got,
+            needed,
+            from: self.quorum.from(),
             known,
         };
         self.tell(turn, outcome, None);
+    }
+
+    /// How many answered the round under way, and how many have to.
+    fn shortfall(&self) -> (u8, u8) {
+        let needed = match self.stage {
+            Stage::Clock => self.clocks_needed(),
+            Stage::Prepare | Stage::Accept | Stage::BackOff => self.majority(),
+            Stage::WriteBack | Stage::Finish if !self.is_held() => return self.held(),
+            _ => self.quorum.ack(),
+        };
+        (self.good.len(), needed)
     }
 
     /// Tells the client, once.

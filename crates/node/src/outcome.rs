@@ -9,6 +9,7 @@
 //! Overloaded         503, 507  not applied    outcome=not-applied
 //! DeadlinePassed     503       not applied    outcome=not-applied
 //! NotEnough          504       either         acks=1/3; outcome=unknown
+//! Overtaken          504       unknown        acks=2/3; outcome=unknown
 //! ```
 //!
 //! Invariants
@@ -62,14 +63,23 @@ pub enum Outcome {
     },
     /// The deadline passed before the work was started; nothing changed.
     DeadlinePassed,
-    /// Fewer replicas answered in time than were asked for.
+    /// Fewer replicas answered in time than had to.
     NotEnough {
-        /// Replicas that answered.
+        /// Replicas that answered, in the round that failed.
         got: u8,
-        /// How many were asked, and how many had to answer.
-        quorum: Quorum,
+        /// Replicas that had to answer it: a majority where a condition is judged, whatever the client asked for.
+        needed: u8,
+        /// Replicas that were addressed.
+        from: u8,
         /// What that means for the record.
         known: Known,
+    },
+    /// Another write came over a conditional one before it was known whether that had been applied.
+    Overtaken {
+        /// Replicas that answered.
+        got: u8,
+        /// Replicas that were addressed.
+        from: u8,
     },
 }
 
@@ -128,6 +138,7 @@ impl Outcome {
             | Outcome::Overloaded { .. }
             | Outcome::DeadlinePassed => Some(Known::NotApplied),
             Outcome::NotEnough { known, .. } => Some(*known),
+            Outcome::Overtaken { .. } => Some(Known::Unknown),
         }
     }
 
@@ -138,9 +149,15 @@ impl Outcome {
                 acks: None,
                 known: Known::NotApplied,
             },
-            Outcome::NotEnough { got, quorum, known } => Receipt::Failed {
-                acks: Some((*got, quorum.from())),
+            Outcome::NotEnough {
+                got, from, known, ..
+            } => Receipt::Failed {
+                acks: Some((*got, *from)),
                 known: *known,
+            },
+            Outcome::Overtaken { got, from } => Receipt::Failed {
+                acks: Some((*got, *from)),
+                known: Known::Unknown,
             },
             _ => Receipt::Achieved {
                 acks: quorum.ack(),
@@ -243,7 +260,8 @@ mod tests {
         );
         let lost = Outcome::NotEnough {
             got: 1,
-            quorum: quorum(2, 3),
+            needed: 2,
+            from: 3,
             known: Known::Unknown,
         };
         assert_eq!(
@@ -266,10 +284,13 @@ mod tests {
         }
         let lost = Outcome::NotEnough {
             got: 0,
-            quorum: quorum(1, 1),
+            needed: 1,
+            from: 1,
             known: Known::Unknown,
         };
         assert_eq!(lost.known(), Some(Known::Unknown));
+        let overtaken = Outcome::Overtaken { got: 2, from: 3 };
+        assert_eq!(overtaken.known(), Some(Known::Unknown));
         assert_eq!(Outcome::Missing.known(), None);
     }
 }

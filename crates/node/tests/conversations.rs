@@ -694,7 +694,15 @@ impl Stage {
             Outcome::ConditionFailed { current: None } => {
                 "condition failed, there is nothing".to_owned()
             }
-            Outcome::NotEnough { known, .. } => format!("not enough, {}", known.as_str()),
+            Outcome::NotEnough {
+                got,
+                needed,
+                from,
+                known,
+            } => {
+                let known = known.as_str();
+                format!("not enough, {got} of {from} and {needed} are needed, {known}")
+            }
             other => format!("{other:?}"),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Found 200   Unchanged 304   Missing 404   Stored 201   Deleted 202   ConditionFailed 412
-//! Overloaded 503, disk full 507   DeadlinePassed 503   NotEnough 504
+//! Overloaded 503, disk full 507   DeadlinePassed 503   NotEnough, Overtaken 504
 //! Refused (own queues) 503   damaged, failed 500
 //! ```
 //!
@@ -14,7 +14,7 @@
 
 use crate::limits;
 use crate::metrics::Refused;
-use dendra_node::{Known, Outcome, Quorum};
+use dendra_node::{Known, Outcome};
 use dendra_wire::http::response::{self, Durability, Found, Receipt, Style};
 use dendra_wire::{Copies, Refusal};
 
@@ -49,18 +49,12 @@ impl Terms {
         }
     }
 
-    /// The quorum that was asked for.
-    pub(crate) fn quorum(&self) -> Quorum {
-        let (ack, from) = (self.receipt.acks, self.receipt.from);
-        Quorum::new(u32::from(ack), u32::from(from), from)
-            .expect("the route has checked ack and from")
-    }
-
     /// A read or a write that got no answer in time.
     pub(crate) fn not_enough(&self, known: Known) -> Outcome {
         Outcome::NotEnough {
             got: 0,
-            quorum: self.quorum(),
+            needed: self.receipt.acks,
+            from: self.receipt.from,
             known,
         }
     }
@@ -107,13 +101,21 @@ pub(crate) fn write(out: &mut Vec<u8>, terms: &Terms, outcome: &Outcome, value: 
         }
         Outcome::Overloaded { refusal } => write_refusal(out, style, &refused(refusal.into())),
         Outcome::DeadlinePassed => write_refusal(out, style, &refused(Refused::Deadline)),
-        Outcome::NotEnough { got, quorum, known } => {
+        Outcome::NotEnough {
+            got,
+            needed,
+            from,
+            known,
+        } => {
             let known = match known {
                 Known::NotApplied => dendra_wire::Known::NotApplied,
                 Known::Unknown => dendra_wire::Known::Unknown,
             };
-            let refusal = Refusal::too_few_answers(got, quorum.ack(), quorum.from(), known);
+            let refusal = Refusal::too_few_answers(got, needed, from, known);
             write_refusal(out, style, &refusal)
+        }
+        Outcome::Overtaken { got, from } => {
+            write_refusal(out, style, &Refusal::overtaken(got, from))
         }
     }
 }
@@ -192,7 +194,6 @@ mod tests {
     #[test]
     fn each_outcome_has_its_status() {
         let version = Version::ZERO;
-        let quorum = Quorum::new(1, 1, 1).expect("one of one");
         let known = Known::Unknown;
         let refusal = |refusal| Outcome::Overloaded { refusal };
         let expiry_ms = None;
@@ -209,11 +210,13 @@ mod tests {
             (
                 Outcome::NotEnough {
                     got: 0,
-                    quorum,
+                    needed: 1,
+                    from: 1,
                     known,
                 },
                 504,
             ),
+            (Outcome::Overtaken { got: 2, from: 3 }, 504),
         ];
         for (outcome, status) in table {
             let (counted, first) = line(outcome);

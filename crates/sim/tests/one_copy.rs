@@ -158,7 +158,8 @@ impl Decider for OneCopy {
                     let waiting = &self.open[&client];
                     let outcome = Outcome::NotEnough {
                         got: 0,
-                        quorum: waiting.quorum,
+                        needed: waiting.quorum.ack(),
+                        from: waiting.quorum.from(),
                         known: Known::Unknown,
                     };
                     self.end(client, outcome, None, effects);

@@ -174,27 +174,26 @@ impl Refusal {
         }
     }
 
-    /// 504: fewer than `ack` replicas answered in time; or enough did, and could not say whether a
-    /// conditional write was applied before a later one came over it.
-    pub fn too_few_answers(acks: u8, ack: u8, from: u8, known: Known) -> Refusal {
-        let majority = from / 2 + 1;
-        let (code, message) = if acks >= ack.max(majority) {
-            (
-                "overtaken",
-                "another write came over this one before it was known whether it had been applied: \
-                 read the key"
-                    .to_owned(),
-            )
-        } else {
-            (
-                "too-few-answers",
-                format!("{acks} of {from} replicas answered in time, {ack} are needed"),
-            )
-        };
+    /// 504: fewer replicas answered in time than the `needed`.
+    pub fn too_few_answers(acks: u8, needed: u8, from: u8, known: Known) -> Refusal {
+        let verb = if needed == 1 { "is" } else { "are" };
+        let message = format!("{acks} of {from} replicas answered in time, {needed} {verb} needed");
         Refusal {
             known: Some(known),
             acks: Some((acks, from)),
-            ..Refusal::new(504, code, message)
+            ..Refusal::new(504, "too-few-answers", message)
+        }
+    }
+
+    /// 504: enough replicas answered, and could not say whether a conditional write was applied before a later
+    /// one came over it.
+    pub fn overtaken(acks: u8, from: u8) -> Refusal {
+        let message = "another write came over this one before it was known whether it had been applied: \
+                       read the key";
+        Refusal {
+            known: Some(Known::Unknown),
+            acks: Some((acks, from)),
+            ..Refusal::new(504, "overtaken", message)
         }
     }
 

@@ -157,11 +157,7 @@ impl Op {
                 self.good.insert(place);
             }
         }
-        let needed = if is_planted(Bug::ClockFromMinority) {
-            1
-        } else {
-            self.quorum.ack().min(self.majority())
-        };
+        let needed = self.clocks_needed();
         if self.good.len() >= needed {
             return self.set_version(desk, turn);
         }
@@ -170,6 +166,14 @@ impl Op {
             return Fate::Over;
         }
         Fate::Goes
+    }
+
+    /// Clocks that must be seen.
+    pub(crate) fn clocks_needed(&self) -> u8 {
+        if is_planted(Bug::ClockFromMinority) {
+            return 1;
+        }
+        self.quorum.ack().min(self.majority())
     }
 
     /// Enough clocks were seen: the desk's clock is past all of them.

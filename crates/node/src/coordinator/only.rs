@@ -81,7 +81,8 @@ impl Op {
                 };
                 return Outcome::NotEnough {
                     got: 0,
-                    quorum: self.quorum,
+                    needed: 1,
+                    from: 1,
                     known,
                 };
             }

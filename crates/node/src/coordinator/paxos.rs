@@ -27,7 +27,7 @@ use super::{Fate, Op, Stage};
 use crate::desk::{Desk, Turn};
 use crate::hlc::CLOCK_MIN;
 use crate::limits::{BACK_OFF_US_MAX, BACK_OFF_US_MIN};
-use crate::outcome::{Known, Outcome};
+use crate::outcome::Outcome;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
 use dendra_base::peer::{ANCESTORS, Answer, Ask, Ballot, Condition, Proposal};
@@ -298,7 +298,11 @@ impl Op {
                 // Its version is a rival's, for ever: the own proposal never happened.
                 Fortune::Lost => paxos.own = None,
                 Fortune::Unknown => {
-                    self.fail(turn, Known::Unknown);
+                    let outcome = Outcome::Overtaken {
+                        got: self.good.len(),
+                        from: self.quorum.from(),
+                    };
+                    self.tell(turn, outcome, None);
                     return Fate::Over;
                 }
             }

@@ -172,8 +172,14 @@ impl Op {
 
     /// Do enough owners hold the newest cell?
     pub(crate) fn is_held(&self) -> bool {
+        let (hold, must) = self.held();
+        hold >= must
+    }
+
+    /// How many of those who should hold the newest cell do, and how many must.
+    pub(crate) fn held(&self) -> (u8, u8) {
         let span = self.span();
-        self.holders.and(Places::first(span)).len() > span / 2
+        (self.holders.and(Places::first(span)).len(), span / 2 + 1)
     }
 
     /// Enough copies were seen.

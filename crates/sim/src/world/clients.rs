@@ -239,7 +239,8 @@ impl World<'_> {
             Outcome::NotEnough {
                 known: Known::Unknown,
                 ..
-            } => End::Unknown,
+            }
+            | Outcome::Overtaken { .. } => End::Unknown,
         })
     }
 

@@ -108,7 +108,7 @@ fn a_refusal_is_one_sentence_behind_its_code_word() {
     let few = written(|out| refusal(out, KEEP, &few));
     assert!(few.starts_with("HTTP/1.1 504 Gateway Timeout\r\n"));
     assert!(few.contains("\r\nDendra-Receipt: acks=1/3; outcome=unknown\r\n"));
-    let overtaken = Refusal::too_few_answers(2, 2, 3, Known::Unknown);
+    let overtaken = Refusal::overtaken(2, 3);
     let overtaken = written(|out| refusal(out, KEEP, &overtaken));
     assert!(overtaken.contains("\r\nDendra-Receipt: acks=2/3; outcome=unknown\r\n"));
     assert!(overtaken.contains("overtaken: another write came over this one"));
