@@ -21,6 +21,8 @@ use crate::member::MemberIndex;
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     is_up: bool,
+    /// Did it ever answer, or was late? Otherwise the numbers are those of a fresh link.
+    is_measured: bool,
     latency_us: u64,
     spread_us: u64,
 }
@@ -30,8 +32,8 @@ struct Peer {
 pub struct PeerHealth {
     /// Is there a link?
     pub is_up: bool,
-    /// How long an answer takes, about.
-    pub latency_us: u64,
+    /// How long an answer takes, about; `None` before the first one.
+    pub latency_us: Option<u64>,
     /// How long is waited for it before another member is asked as well.
     pub patience_us: u64,
 }
@@ -47,6 +49,7 @@ impl Health {
     pub(crate) fn new(members: usize) -> Health {
         let fresh = Peer {
             is_up: true,
+            is_measured: false,
             latency_us: HEDGE_US_MIN,
             spread_us: HEDGE_US_MIN,
         };
@@ -62,9 +65,10 @@ impl Health {
 
     /// All that is known of a member.
     pub(crate) fn of(&self, member: MemberIndex) -> PeerHealth {
+        let peer = self.peers[member.at()];
         PeerHealth {
-            is_up: self.is_up(member),
-            latency_us: self.peers[member.at()].latency_us,
+            is_up: peer.is_up,
+            latency_us: peer.is_measured.then_some(peer.latency_us),
             patience_us: self.patience_us(member),
         }
     }
@@ -103,6 +107,7 @@ impl Peer {
     fn sample(&mut self, us: u64) {
         // A pause of the whole process is no news about the peer: nothing counts above a second.
         let us = us.min(1_000_000);
+        self.is_measured = true;
         self.spread_us = (7 * self.spread_us + us.abs_diff(self.latency_us)) / 8;
         self.latency_us = (7 * self.latency_us + us) / 8;
     }
@@ -137,6 +142,15 @@ mod tests {
             health.answered(B, now - 200, now);
         }
         assert_eq!(health.cost(B), health.cost(A));
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_member_that_was_never_asked() {
+        let mut health = Health::new(2);
+        health.answered(A, 0, 1_000);
+        assert_eq!(health.of(A).latency_us, Some(HEDGE_US_MIN));
+        assert_eq!(health.of(B).latency_us, None);
+        assert_eq!(health.of(B).patience_us, 5 * HEDGE_US_MIN);
     }
 
     #[test]

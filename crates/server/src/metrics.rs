@@ -212,7 +212,7 @@ impl RoundTallies {
     }
 }
 
-/// What a loop expects of one other member.
+/// What a loop expects of one other member; zero until it has asked it.
 #[derive(Debug, Default)]
 pub(crate) struct PeerTally {
     pub(crate) latency_us: Tally,
@@ -238,8 +238,10 @@ impl PeerTallies {
     /// Replaces what is expected of this member. Requires: called by the one writer.
     pub(crate) fn set(&self, member: MemberIndex, health: PeerHealth) {
         let peer = self.of(member);
-        peer.latency_us.set(health.latency_us);
-        peer.patience_us.set(health.patience_us);
+        if let Some(us) = health.latency_us {
+            peer.latency_us.set(us.max(1));
+            peer.patience_us.set(health.patience_us);
+        }
     }
 }
 

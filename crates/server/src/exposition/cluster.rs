@@ -44,7 +44,11 @@ pub(super) fn page(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
         shared.orders.limit(),
     )?;
     let hints = &cluster.hints;
-    page.gauge("hint_bytes", "Bytes that hints hold, about.", hints.bytes())?;
+    page.gauge(
+        "hint_bytes",
+        "Bytes of keys and cells that hints hold, those on their way to the store included.",
+        hints.bytes(),
+    )?;
     page.counter(
         "hints_kept",
         "Writes kept for a member that did not confirm them.",
@@ -137,7 +141,7 @@ fn rounds(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     )
 }
 
-/// What the loops expect of the other members: the most patient one is shown.
+/// What the loops expect of the other members: the most patient one is shown, of those that ever asked.
 fn estimates(page: &mut Page<'_>, shared: &Shared, cluster: &Cluster) -> fmt::Result {
     let gauges: [(&str, &str, fn(&PeerTally) -> &Tally); 2] = [
         (
@@ -158,10 +162,12 @@ fn estimates(page: &mut Page<'_>, shared: &Shared, cluster: &Cluster) -> fmt::Re
         for (member, url) in cluster.other_members() {
             let loops = shared.lanes.iter();
             let us = loops.map(|lane| of(lane.metrics.peers.of(member)).read());
-            let seconds = us.max().unwrap_or(0) as f64 / 1e6;
-            family
-                .encode_family(&[("peer", url)])?
-                .encode_gauge(&seconds)?;
+            if let Some(us) = us.filter(|&us| us > 0).max() {
+                let seconds = us as f64 / 1e6;
+                family
+                    .encode_family(&[("peer", url)])?
+                    .encode_gauge(&seconds)?;
+            }
         }
     }
     Ok(())
