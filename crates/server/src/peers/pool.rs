@@ -13,7 +13,8 @@
 //! 3. A question whose connection ended before a byte of its answer came is asked again when that
 //!    connection was an old one: an idle one may be closed at any moment by the other side, and the
 //!    protocol stands repeated questions. On a new connection it is the link that is lost.
-//! 4. A connection ends with the question that it cannot finish in time.
+//! 4. A connection ends with the question that it cannot finish in time. While the other side answers nothing, none is
+//!    opened in its place but one for a probe: a peer that hangs would be dialled a thousand times a second.
 //!
 //! Not here: requests and responses as bytes (`carrier.rs`), the other side (`hop.rs`), when a link is opened again (`link.rs`).
 //! See: docs/peer.md, section "Over plain HTTP".
@@ -41,10 +42,17 @@ struct Errand {
     /// Of the question; `None` for a probe.
     id: Option<u64>,
     frame: Vec<u8>,
-    /// When nobody waits for its answer any more.
+    /// When its connection is given up.
     due_us: u64,
     /// The pool's count of bytes under way.
     under_way: Rc<Cell<usize>>,
+}
+
+impl Errand {
+    /// When nobody waits for its answer any more.
+    fn deadline_us(&self) -> u64 {
+        self.due_us - limits::OUTCOME_GRACE.as_micros() as u64
+    }
 }
 
 impl Drop for Errand {
@@ -164,15 +172,16 @@ impl Pool {
         self.bell.ring();
     }
 
-    /// The next errand of the queue that somebody still waits for. Of the others the node knows: it
-    /// has counted them as late.
+    /// The next errand of the queue that somebody still waits for.
     fn next(&self, now_us: u64) -> Option<Errand> {
+        self.forget_late(now_us);
+        self.queue.borrow_mut().pop_front()
+    }
+
+    /// Drops the errands at the head of the queue for which nobody waits. The node knows: it has counted them as late.
+    fn forget_late(&self, now_us: u64) {
         let mut queue = self.queue.borrow_mut();
-        loop {
-            let errand = queue.pop_front()?;
-            if errand.due_us > now_us {
-                return Some(errand);
-            }
+        while let Some(errand) = queue.pop_front_if(|errand| errand.deadline_us() <= now_us) {
             self.done_with(&errand);
         }
     }
@@ -189,7 +198,26 @@ impl Pool {
         // One more for a probe, so that it finds one where all others wait.
         let most = limits::HTTP_CONNECTIONS_MAX + usize::from(self.is_probing.get());
         let open = self.places.borrow().len() + self.opening.get();
-        self.queue.borrow().len() > self.opening.get() && open < most
+        let queue = self.queue.borrow();
+        let wanting = match self.is_silent() {
+            true => usize::from(queue.front().is_some_and(|first| first.id.is_none())),
+            false => queue.len(),
+        };
+        wanting > self.opening.get() && open < most
+    }
+
+    /// Did the other side answer nothing for so long that it is asked whether it is there?
+    fn is_silent(&self) -> bool {
+        self.silent_sweeps.get() > limits::LINK_PROBE_SWEEPS
+    }
+
+    /// The other side answered.
+    fn heard(&self) {
+        if self.is_silent() {
+            // Questions wait for connections that were not opened.
+            self.bell.ring();
+        }
+        self.silent_sweeps.set(0);
     }
 
     /// Ends the link; `run` sees it.
@@ -205,6 +233,7 @@ impl Pool {
     pub(crate) fn sweep(&self, now_us: u64) -> u32 {
         let sweeps = self.sweeps.get().wrapping_add(1);
         self.sweeps.set(sweeps);
+        self.forget_late(now_us);
         for place in self.places.borrow().iter() {
             if place.due_us.get() < now_us && !place.is_cut.replace(true) {
                 place.bell.ring();
@@ -439,6 +468,71 @@ impl Worker {
             Ok(_) => return pool.end("it answered what was not asked"),
             Err(malformed) => return pool.end(malformed.to_string()),
         }
-        pool.silent_sweeps.set(0);
+        pool.heard();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendra_base::peer::{Ask, Stamp};
+    use dendra_wire::peer::Proof;
+
+    fn pool() -> Pool {
+        let token = Proof::from_hex("00".repeat(32).as_bytes()).expect("a proof");
+        Pool::new("b", hop::AskHead::new("b", "http://a", &token))
+    }
+
+    /// A clock question that has a second.
+    fn ask(pool: &Pool, id: u64, now_us: u64) {
+        let stamp = Stamp {
+            cluster: 1,
+            epoch: 1,
+            left_ms: 1_000,
+        };
+        let question = Question {
+            id,
+            sent_ms: 0,
+            stamp,
+            ask: Ask::Clock,
+        };
+        pool.ask(&question, now_us);
+    }
+
+    #[test]
+    fn a_peer_that_answers_nothing_gets_no_connections_but_for_a_probe() {
+        let pool = pool();
+        for id in 0..10 {
+            ask(&pool, id, 0);
+        }
+        let silent = limits::LINK_PROBE_SWEEPS + 1;
+        for _ in 1..silent {
+            pool.sweep(0);
+            assert!(pool.wants_connection());
+        }
+        assert_eq!(pool.sweep(0), silent);
+        assert!(!pool.wants_connection());
+        pool.probe(0, 0);
+        assert!(pool.wants_connection(), "for the probe");
+        pool.opening.set(1);
+        assert!(!pool.wants_connection(), "and for nothing else");
+        pool.heard();
+        assert!(pool.wants_connection());
+    }
+
+    #[test]
+    fn a_question_for_which_nobody_waits_is_not_sent() {
+        let pool = pool();
+        ask(&pool, 1, 0);
+        ask(&pool, 2, 500_000);
+        let next = pool.next(1_000_000).expect("the second has time");
+        assert_eq!(next.id, Some(2));
+        drop(next);
+        assert_eq!(pool.waiting(), 0);
+        ask(&pool, 3, 0);
+        pool.sweep(999_999);
+        assert!(pool.waiting() > 0);
+        pool.sweep(1_000_000);
+        assert_eq!(pool.waiting(), 0, "nor kept");
     }
 }
