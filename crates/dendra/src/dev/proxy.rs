@@ -10,13 +10,15 @@
 //! 1. Bytes are passed on unchanged and in order, or not at all.
 //! 2. A fault of a direction holds for connections that are there and for those to come.
 //! 3. Everything ends when the proxy is dropped.
+//! 4. A connection on which nothing happens costs nothing: a member that hangs is asked over hundreds of them, and
+//!    threads that look around now and then would take the processor from those that the cluster is measured by.
 //!
 //! Not here: who is told what (`mod.rs`, and the tests of clusters).
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// What happens to bytes of one direction between two members.
@@ -32,73 +34,152 @@ pub(crate) enum Fault {
     Cut,
 }
 
-/// The faults between all members: `[from][to]`, by the way that bytes take.
+/// The faults between all members, and the connections that they are about.
 #[derive(Debug)]
 pub(crate) struct Faults {
-    table: Mutex<Vec<Vec<Fault>>>,
+    state: Mutex<State>,
     changed: Condvar,
-    /// Grows with each change, so that a connection sees it cheaply.
-    version: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `[from][to]`, by the way that bytes take.
+    table: Vec<Vec<Fault>>,
+    open: Vec<Open>,
+    /// Of the connection that was opened last.
+    number: u64,
+}
+
+/// Both sides of a connection, for whoever has to end it.
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    from: usize,
+    to: usize,
+    sides: [TcpStream; 2],
+}
+
+impl Open {
+    fn end(&self) {
+        for side in &self.sides {
+            // It may have ended by itself.
+            drop(side.shutdown(Shutdown::Both));
+        }
+    }
 }
 
 impl Faults {
     /// No fault between any two of so many members.
     pub(crate) fn new(members: usize) -> Arc<Faults> {
         Arc::new(Faults {
-            table: Mutex::new(vec![vec![Fault::None; members]; members]),
+            state: Mutex::new(State {
+                table: vec![vec![Fault::None; members]; members],
+                open: Vec::new(),
+                number: 0,
+            }),
             changed: Condvar::new(),
-            version: AtomicU64::new(0),
         })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
     }
 
     /// Sets what happens to bytes from one member to another.
     pub(crate) fn set(&self, from: usize, to: usize, fault: Fault) {
-        self.table.lock().expect("no holder panics")[from][to] = fault;
-        self.version.fetch_add(1, Ordering::SeqCst);
+        let mut state = self.state();
+        state.table[from][to] = fault;
+        if fault == Fault::Cut {
+            let is_between =
+                |open: &&Open| [(from, to), (to, from)].contains(&(open.from, open.to));
+            state.open.iter().filter(is_between).for_each(Open::end);
+        }
         self.changed.notify_all();
     }
 
     /// Ends all faults.
     pub(crate) fn heal(&self) {
-        for row in self.table.lock().expect("no holder panics").iter_mut() {
+        for row in &mut self.state().table {
             row.fill(Fault::None);
         }
-        self.version.fetch_add(1, Ordering::SeqCst);
         self.changed.notify_all();
     }
 
     /// What happens to bytes from one member to another.
     pub(crate) fn of(&self, from: usize, to: usize) -> Fault {
-        self.table.lock().expect("no holder panics")[from][to]
+        self.state().table[from][to]
+    }
+
+    /// Ends what goes to member `to`, now and from now on: `is_over` is its proxy's.
+    fn end(&self, to: usize, is_over: &AtomicBool) {
+        let state = self.state();
+        is_over.store(true, Ordering::SeqCst);
+        let is_its = |open: &&Open| open.to == to;
+        state.open.iter().filter(is_its).for_each(Open::end);
+        self.changed.notify_all();
+    }
+
+    /// Knows of a connection, whose `sides` end with a cut; its number. `None` when it is to end at once.
+    fn opened(
+        &self,
+        from: usize,
+        to: usize,
+        sides: [TcpStream; 2],
+        is_over: &AtomicBool,
+    ) -> Option<u64> {
+        let mut state = self.state();
+        let is_cut = [(from, to), (to, from)]
+            .into_iter()
+            .any(|(from, to)| state.table[from][to] == Fault::Cut);
+        if is_cut || is_over.load(Ordering::SeqCst) {
+            return None;
+        }
+        state.number += 1;
+        let number = state.number;
+        state.open.push(Open {
+            number,
+            from,
+            to,
+            sides,
+        });
+        Some(number)
+    }
+
+    /// A connection has ended.
+    fn closed(&self, number: u64) {
+        self.state().open.retain(|open| open.number != number);
     }
 
     /// Waits until bytes may pass; false when they never will.
     fn pass(&self, from: usize, to: usize, since: Instant, is_over: &AtomicBool) -> bool {
-        let mut table = self.table.lock().expect("no holder panics");
+        let mut state = self.state();
         loop {
             if is_over.load(Ordering::SeqCst) {
                 return false;
             }
-            let left = match table[from][to] {
+            state = match state.table[from][to] {
                 Fault::None => return true,
                 Fault::Cut => return false,
                 Fault::Delay(delay) => match delay.checked_sub(since.elapsed()) {
                     None | Some(Duration::ZERO) => return true,
-                    Some(left) => left,
+                    Some(left) => {
+                        let waited = self.changed.wait_timeout(state, left);
+                        waited.expect("no holder panics").0
+                    }
                 },
-                Fault::Stall => LOOK,
+                Fault::Stall => self.changed.wait(state).expect("no holder panics"),
             };
-            let waited = self.changed.wait_timeout(table, left.min(LOOK));
-            table = waited.expect("no holder panics").0;
         }
     }
 }
 
-/// How often somebody who waits looks whether everything is over.
+/// How often a proxy that waits for connections looks whether everything is over.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// See the module. `urls` are the members' advertised addresses, by number.
 pub(crate) struct Proxy {
+    to: usize,
+    faults: Arc<Faults>,
     is_over: Arc<AtomicBool>,
     accepting: Option<std::thread::JoinHandle<()>>,
 }
@@ -114,14 +195,14 @@ impl Proxy {
     ) -> std::io::Result<Proxy> {
         listener.set_nonblocking(true)?;
         let is_over = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&is_over);
+        let (over, table) = (Arc::clone(&is_over), Arc::clone(&faults));
         let accepting = std::thread::Builder::new()
             .name(format!("proxy-{to}"))
             .spawn(move || {
                 while !over.load(Ordering::SeqCst) {
                     match listener.accept() {
                         Ok((stream, _)) => {
-                            let (urls, faults) = (urls.clone(), Arc::clone(&faults));
+                            let (urls, faults) = (urls.clone(), Arc::clone(&table));
                             let over = Arc::clone(&over);
                             // A thread that cannot start loses its connection, as a network may.
                             drop(std::thread::Builder::new().spawn(move || {
@@ -136,6 +217,8 @@ impl Proxy {
                 }
             })?;
         Ok(Proxy {
+            to,
+            faults,
             is_over,
             accepting: Some(accepting),
         })
@@ -144,7 +227,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::SeqCst);
+        self.faults.end(self.to, &self.is_over);
         if let Some(accepting) = self.accepting.take() {
             drop(accepting.join());
         }
@@ -189,11 +272,30 @@ fn carry(
         return Ok(());
     }
     let mut server = TcpStream::connect(behind)?;
+    client.set_read_timeout(None)?;
     for stream in [&client, &server] {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(LOOK))?;
     }
-    server.write_all(&head)?;
+    let sides = [client.try_clone()?, server.try_clone()?];
+    let Some(number) = faults.opened(from, to, sides, is_over) else {
+        return Ok(());
+    };
+    let carried = both_ways(from, to, &client, &mut server, &head, faults, is_over);
+    faults.closed(number);
+    carried
+}
+
+/// Passes bytes on, behind the head that was read already, until the connection ends.
+fn both_ways(
+    from: usize,
+    to: usize,
+    client: &TcpStream,
+    server: &mut TcpStream,
+    head: &[u8],
+    faults: &Arc<Faults>,
+    is_over: &Arc<AtomicBool>,
+) -> std::io::Result<()> {
+    server.write_all(head)?;
     let (back_in, back_out) = (server.try_clone()?, client.try_clone()?);
     let way = Way {
         faults: Arc::clone(faults),
@@ -205,7 +307,7 @@ fn carry(
     };
     let backwards =
         std::thread::Builder::new().spawn(move || back.pump(&back_in, &back_out, to, from))?;
-    way.pump(&client, &server, from, to);
+    way.pump(client, server, from, to);
     drop(backwards.join());
     Ok(())
 }
@@ -239,15 +341,7 @@ impl Way {
             let n = match read {
                 Ok(0) => break,
                 Ok(n) => n,
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
-                {
-                    if self.is_over.load(Ordering::SeqCst) || self.faults.of(from, to) == Fault::Cut
-                    {
-                        break;
-                    }
-                    continue;
-                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => break,
             };
             if !self.faults.pass(from, to, since, &self.is_over)
