@@ -2,50 +2,66 @@
 //!
 //! ```text
 //! clients ─► node 1, node 2, node 3        links between them ─► proxies: cut, stall, delay
-//! calm ──► fault ──► 2 s ──► on ──► mended        all that clients were told ─► the simulator's checkers
+//! calm ──► fault ──► 2 s ──► on ──► mended ──► 2 s ──► calm    all that clients were told ─► the simulator's checkers
 //! ```
 //!
 //! Invariants
 //! 1. Histories are linearizable, by both checkers of the simulator, in every attempt on every machine.
 //! 2. While two members do not hear each other every operation is carried out: clients wait for a minute there, so that
 //!    what is said of it is said of the cluster and not of the machine.
-//! 3. "No operation fails that has a second, and the 99th percentile is back two seconds later" are claims about time.
-//!    A machine that is busy with other things can spoil them, so they are tried up to `ATTEMPTS` times, each with its
-//!    figures printed, and must hold in one. "Back" compares the same clients of the same run before and after; the goal
-//!    is a factor of 2, what fails is `BACK_FACTOR`: without hedging and health it is a hundred.
-//! 4. Phases end after so many operations; the two seconds are the only time.
+//! 3. "No operation fails that has a second, and the 99th percentile is back within `BACK_FACTOR` times two seconds
+//!    later" are claims about time. A machine that is busy with other things spoils them in bursts, so a phase is many
+//!    short windows, and of their 99th percentiles the middle one counts; what it is compared with are the windows of
+//!    the same clients before the fault and after it. Nothing else runs meanwhile, and each claim is tried up to
+//!    `ATTEMPTS` times, with its figures printed. A member that is asked and waited for makes it a hundred.
+//! 4. Phases end after so many operations; the two seconds are the only time. The deadline of an operation is kept by
+//!    the node that has it, on its own clock: what it could not do in time it says so, and that is a failure here.
+//! 5. Copies count once the kernel has them: what a disk makes of a sync is not asked here.
 //!
 //! Not here: every schedule of messages (crate `sim`), one node (`node.rs`, `kill.rs`), `dendra dev` (`dev.rs`).
 //! See: docs/consistency.md.
 
 mod support;
 
+use std::ops::Range;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
-use support::clients::under_load;
+use support::clients::{Load, under_load};
 use support::cluster::{Cluster, NODES};
 use support::http::{Client, PATIENCE};
 use support::proxy::Fault;
 use support::signal;
 
 /// Times that a claim about time is tried.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 3;
 /// The deadline of a client whose operations must not fail.
 const DEADLINE_MS: u32 = 1_000;
 /// How long the others may take to get used to it.
 const BACK_US: u64 = 2_000_000;
-/// How much longer than before the 99th percentile may be then.
-const BACK_FACTOR: u64 = 4;
+/// How many times as long as in calm the 99th percentile may be then.
+const BACK_FACTOR: u64 = 2;
+/// Windows of a phase that is measured: a burst of other work on the machine spoils a few of them.
+const WINDOWS: usize = 15;
+/// Operations of a window: some tens of milliseconds, and four of them are above the 99th percentile.
+const WINDOW_OPERATIONS: u64 = 400;
+/// Operations before the first window: links, logs and estimates are fresh.
+const WARM_OPERATIONS: u64 = 2_000;
+
+/// Held by what is about time, and shared by everything else in this file.
+static QUIET: RwLock<()> = RwLock::new(());
 
 /// Members ask each other in frames unless they are told to use HTTP.
 const HTTP: [&str; 2] = ["--peer-transport", "http"];
 
 #[test]
 fn any_of_three_nodes_answers_for_any_key() {
+    let _others = beside_others();
     every_kind_of_request_is_answered_by_any(&Cluster::start(&[]));
 }
 
 #[test]
 fn any_of_three_nodes_answers_for_any_key_over_plain_http() {
+    let _others = beside_others();
     let mut cluster = Cluster::start(&HTTP);
     every_kind_of_request_is_answered_by_any(&cluster);
     // A member that asks by frames is one of them.
@@ -115,6 +131,21 @@ fn every_kind_of_request_is_answered_by_any(cluster: &Cluster) {
     }
 }
 
+/// The times of some windows, one after the other.
+fn windows(load: &Load) -> Vec<Range<u64>> {
+    let window = || {
+        let from_us = load.now_us();
+        load.run_on(WINDOW_OPERATIONS);
+        from_us..load.now_us()
+    };
+    (0..WINDOWS).map(|_| window()).collect()
+}
+
+/// Lets nothing about time begin while the caller holds it. What a test that failed leaves behind is no reason to stop.
+fn beside_others() -> RwLockReadGuard<'static, ()> {
+    QUIET.read().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Has `fault` happen to node 3 and mends it, under clients of the two others; says what was not as promised.
 fn try_one_in_trouble(
     cluster: &mut Cluster,
@@ -124,31 +155,36 @@ fn try_one_in_trouble(
 ) -> Result<(), String> {
     cluster.wait_for_all_links();
     let on = [(0, cluster.listen[0]), (1, cluster.listen[1])];
-    let (mut calm, mut back) = (0..0, 0..0);
+    let (mut calm, mut back) = (Vec::new(), Vec::new());
     let told = under_load(name, &on, DEADLINE_MS, |load| {
-        load.run_on(300);
-        let calm_us = load.now_us();
-        load.run_on(1_000);
-        calm = calm_us..load.now_us();
+        load.run_on(WARM_OPERATIONS);
+        calm = windows(load);
         fault(cluster);
-        let back_us = load.now_us() + BACK_US;
-        load.run_on_from(back_us, 1_000);
-        back = back_us..load.now_us();
+        load.run_on_until(load.now_us() + BACK_US);
+        back = windows(load);
         mend(cluster);
-        load.run_on(300);
+        load.run_on_until(load.now_us() + BACK_US);
+        calm.extend(windows(load));
     });
-    let (before_us, after_us) = (told.p99_us(calm), told.p99_us(back));
+    let middle_us = |windows: &[Range<u64>]| {
+        let mut all_us: Vec<u64> = windows.iter().cloned().map(|w| told.p99_us(w)).collect();
+        all_us.sort_unstable();
+        println!("{name}: p99 of windows, µs: {all_us:?}");
+        all_us[all_us.len() / 2]
+    };
+    let (calm_us, back_us) = (middle_us(&calm), middle_us(&back));
     let figures = format!(
-        "{name}: {} operations failed; p99 {before_us} µs before, {after_us} µs from 2 s later on: {:.2} times",
+        "{name}: {} operations failed; p99 {calm_us} µs in calm, {back_us} µs from 2 s after the fault on: {:.2} times",
         told.failed(),
-        after_us as f64 / before_us as f64
+        back_us as f64 / calm_us as f64
     );
     println!("{figures}");
-    let is_kept = told.failed() == 0 && after_us <= BACK_FACTOR * before_us;
+    let is_kept = told.failed() == 0 && back_us <= BACK_FACTOR * calm_us;
     is_kept.then_some(()).ok_or(figures)
 }
 
 fn one_in_trouble(name: &str, transport: &[&str], fault: fn(&mut Cluster), mend: fn(&mut Cluster)) {
+    let _quiet = QUIET.write().unwrap_or_else(PoisonError::into_inner);
     let mut cluster = Cluster::start(&[&["--durability", "os"], transport].concat());
     let mut attempt = |n| try_one_in_trouble(&mut cluster, &format!("{name}-{n}"), fault, mend);
     let broken: Vec<String> = (0..ATTEMPTS).map_while(|n| attempt(n).err()).collect();
@@ -200,6 +236,7 @@ fn two_that_do_not_hear_each_other_have_the_third_between_them_over_plain_http()
 }
 
 fn two_do_not_hear_each_other(transport: &[&str]) {
+    let _others = beside_others();
     let cluster = Cluster::start(&[&["--durability", "os"], transport].concat());
     let delay = Fault::Delay(Duration::from_millis(30));
     for (name, fault) in [
@@ -224,6 +261,7 @@ fn two_do_not_hear_each_other(transport: &[&str]) {
 
 #[test]
 fn a_member_whose_folder_was_wiped_is_not_let_in() {
+    let _others = beside_others();
     let mut cluster = Cluster::start(&[]);
     let mut client = Client::open(cluster.listen[0]).expect("it listens");
     let stored = client.ask("PUT", "k", &[], b"v").expect("it answers");
@@ -240,7 +278,14 @@ fn a_member_whose_folder_was_wiped_is_not_let_in() {
     // The others go on, and the stranger has no majority.
     let found = client.ask("GET", "k", &[], b"").expect("it answers");
     assert_eq!(found.status, 200);
-    let mut stranger = Client::open(cluster.listen[2]).expect("it listens");
+    // It asks others before it listens itself.
+    let mut stranger = loop {
+        if let Ok(client) = Client::open(cluster.listen[2]) {
+            break client;
+        }
+        assert!(Instant::now() < deadline, "it does not listen");
+        std::thread::yield_now();
+    };
     let soon = ["Dendra-Timeout-Ms: 1000"];
     let alone = stranger.ask("GET", "k", &soon, b"").expect("it answers");
     assert_eq!(alone.status, 504, "{alone:?}");

@@ -58,13 +58,13 @@ impl Load {
         }
     }
 
-    /// Waits until so many more operations have ended, of which the first began at `at_us` or later.
-    pub(crate) fn run_on_from(&self, at_us: u64, operations: u64) {
+    /// Waits for operations that began at `at_us` or later.
+    pub(crate) fn run_on_until(&self, at_us: u64) {
         while self.now_us() < at_us {
             self.run_on(1);
         }
         // Those that are under way began earlier.
-        self.run_on(operations + CLIENTS as u64);
+        self.run_on(CLIENTS as u64);
     }
 
     fn client(&self, own: usize, member: usize, address: SocketAddr) {
