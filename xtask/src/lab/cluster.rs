@@ -339,6 +339,7 @@ impl Members {
         let last = self.nodes.last().expect("there is a node");
         Bench::new(place, &last.url, &folder(place))
             .with(&flags)
+            .attempts(1)
             .run()
             .map(drop)
     }

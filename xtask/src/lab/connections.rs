@@ -53,6 +53,7 @@ pub(super) fn run(place: &Place) -> Held {
         format!("--workload put --preload --rate 1000 --duration 0.2s --warmup 0s --keys {KEYS}");
     Bench::new(place, &node.url, &place.folder.join("load"))
         .with(&flags)
+        .attempts(1)
         .run()?;
     let mut ends = Vec::new();
     for operation in ["get", "put"] {

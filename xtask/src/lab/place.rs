@@ -86,6 +86,7 @@ pub(super) struct Place {
     built_from: RefCell<Option<String>>,
     /// Runs that were void and made again.
     repeated: Cell<u32>,
+    seeds: Cell<u32>,
 }
 
 impl Place {
@@ -109,6 +110,7 @@ impl Place {
             name: name.to_owned(),
             built_from: RefCell::new(None),
             repeated: Cell::new(0),
+            seeds: Cell::new(0),
             all: sched_getaffinity(None).map_err(|e| format!("the cores of this process: {e}"))?,
         })
     }
@@ -122,6 +124,12 @@ impl Place {
     pub(super) fn commit(&self) -> String {
         let seen = self.built_from.borrow();
         seen.clone().unwrap_or_else(|| "unknown".to_owned())
+    }
+
+    /// The seed of the next run.
+    pub(super) fn next_seed(&self) -> u32 {
+        self.seeds.set(self.seeds.get() + 1);
+        self.seeds.get()
     }
 
     /// Counts a run that was void and is made again.

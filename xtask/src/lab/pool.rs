@@ -143,6 +143,7 @@ fn load(place: &Place, data: &Path) -> Result<(), String> {
     let node = Server::node(place, data, &["--memory", MEMORY])?;
     bench(place, &node, "put")
         .with("--preload --rate 1000 --duration 0.2s --warmup 0s --connections 256")
+        .attempts(1)
         .run()?;
     let until = Instant::now() + PATIENCE;
     loop {
