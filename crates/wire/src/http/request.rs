@@ -325,9 +325,25 @@ fn has_bare_line_feed(head: &[u8]) -> bool {
     starts_bare || bare != 0
 }
 
+/// Is there a byte for which `is` holds? Sixteen at a time: the last sixteen are looked at once more
+/// rather than what is left of them one by one.
+pub(crate) fn any_byte(bytes: &[u8], is: impl Fn(u8) -> bool + Copy) -> bool {
+    let in_part = |part: &[u8]| part.iter().fold(false, |found, &b| found | is(b));
+    match bytes.last_chunk::<16>() {
+        Some(last) => {
+            let (parts, _) = bytes.as_chunks::<16>();
+            let found = parts
+                .iter()
+                .fold(false, |found, part| found | in_part(part));
+            found | in_part(last)
+        }
+        None => in_part(bytes),
+    }
+}
+
 /// Origin form, or absolute form as clients of proxies send it, to path and query.
 fn split_target(target: &[u8]) -> Result<(&[u8], Option<&[u8]>), Refusal> {
-    if target.iter().any(|&b| b == b'#' || !b.is_ascii()) {
+    if any_byte(target, |b| b == b'#' || !b.is_ascii()) {
         return Err(Refusal::syntax(
             "the request target holds `#` or a byte above 127: percent-encode it",
         ));
@@ -365,6 +381,23 @@ fn strip_authority(target: &[u8]) -> Result<&[u8], Refusal> {
     Ok(origin)
 }
 
+/// Bytes of a host's name: unreserved ones and sub-delimiters (RFC 3986, 3.2.2).
+const IS_OF_NAME: [bool; 256] = {
+    let mut table = [false; 256];
+    let marks = b"-._~!$&'()*+,;=";
+    let mut at = 0;
+    while at < marks.len() {
+        table[marks[at] as usize] = true;
+        at += 1;
+    }
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] |= (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    table
+};
+
 /// Is this a host, perhaps with a port? Names are not resolved and not compared: Dendra has no
 /// virtual hosts. Percent-encoded names are legal and unheard of, and refused.
 fn is_host(value: &[u8]) -> bool {
@@ -381,9 +414,8 @@ fn is_host(value: &[u8]) -> bool {
             behind
         }
         None => {
-            let is_name = |&&b: &&u8| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&b);
-            let name_len = value.iter().take_while(is_name).count();
-            &value[name_len..]
+            let name_len = value.iter().position(|&b| !IS_OF_NAME[usize::from(b)]);
+            &value[name_len.unwrap_or(value.len())..]
         }
     };
     match port {
