@@ -30,6 +30,19 @@ fn tag(hash: u64) -> u32 {
     hash as u32 & 0xffff
 }
 
+/// The first entry from `from` on that has the tag `wanted`. Mostly none of eight has it, which one
+/// wide comparison sees.
+fn next_place(tags: &[u32], from: usize, wanted: u32) -> Option<usize> {
+    let is_wanted = |entry: &u32| *entry >> 16 == wanted;
+    let is_without =
+        |part: &&[u32; 8]| !part.iter().fold(false, |any, entry| any | is_wanted(entry));
+    let rest = &tags[from..];
+    let (parts, _) = rest.as_chunks::<8>();
+    let skipped = 8 * parts.iter().take_while(is_without).count();
+    let behind = rest[skipped..].iter().position(is_wanted)?;
+    Some(from + skipped + behind)
+}
+
 impl Block {
     /// Memory that the tags of this block may come to hold.
     pub(super) fn tags_charge(&self) -> usize {
@@ -48,10 +61,12 @@ impl Block {
             return self.find(target);
         }
         let wanted = tag(hash);
-        for (i, _) in tags.iter().enumerate().filter(|(_, t)| *t >> 16 == wanted) {
+        let mut from = 0;
+        while let Some(i) = next_place(tags, from, wanted) {
             if let Some(value) = self.value_if_key(tags, i, target)? {
                 return Ok(Some(value));
             }
+            from = i + 1;
         }
         Ok(None)
     }
