@@ -19,10 +19,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An answer that takes longer than this is a failure of the demonstration.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Between a refusal and the next try: shorter than the second that `Retry-After` asks of many clients.
+const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 
 /// A running node.
 pub(super) struct Node {
@@ -169,11 +172,19 @@ impl Connection {
         sent.map_err(|e| format!("{method} {}: {e}", key.escape_ascii()))
     }
 
-    /// Sends a request and reads the answer: status and body.
+    /// Sends a request and reads the answer: status and body. What was refused for the load (503: nothing
+    /// was applied) is asked again, until the node's time is over.
     pub(super) fn ask(&mut self, method: &str, key: &[u8]) -> Result<(u16, Vec<u8>), String> {
-        self.send(method, key)?;
-        self.answer()
-            .map_err(|e| format!("{method} {}: {e}", key.escape_ascii()))
+        let until = Instant::now() + PATIENCE;
+        loop {
+            self.send(method, key)?;
+            let answer = self.answer();
+            let answer = answer.map_err(|e| format!("{method} {}: {e}", key.escape_ascii()))?;
+            if answer.0 != 503 || Instant::now() > until {
+                return Ok(answer);
+            }
+            std::thread::sleep(REFUSED_PAUSE);
+        }
     }
 
     fn answer(&mut self) -> Result<(u16, Vec<u8>), String> {

@@ -216,6 +216,7 @@ fn frozen(
         .with(&format!(
             "--url-template /v0/entity?id=lab-check --closed --duration {seconds}s --connections 8 --warmup 0s"
         ))
+        .attempts(1)
         .while_running(|| freeze_in_traffic(node))?
         .0;
     let mut all = vec![

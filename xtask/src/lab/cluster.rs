@@ -339,6 +339,7 @@ impl Members {
         let last = self.nodes.last().expect("there is a node");
         Bench::new(place, &last.url, &folder(place))
             .with(&flags)
+            .attempts(1)
             .run()
             .map(drop)
     }
@@ -370,13 +371,11 @@ impl Members {
         for target in others {
             bench = bench.word(&target.url);
         }
-        let asks = self.asks()?;
-        let before: Vec<Clock> = self.nodes.iter().map(Server::clock).collect();
-        let figures = bench
+        let (figures, (asks, before)) = bench
             .with(&format!(
                 "--workload {operation} {load} --warmup 0s --duration {seconds}s --keys {KEYS} --query replicas={copies}"
             ))
-            .run()?;
+            .while_running(|| Ok((self.asks()?, self.clocks())))?;
         let answered = figures.answered.max(1.0);
         let spent = |(node, before): (&Server, &Clock)| node.cpu_s(before) * 1e6 / answered;
         Ok(Row {
@@ -384,6 +383,10 @@ impl Members {
             asks: (self.asks()? - asks) / answered,
             figures,
         })
+    }
+
+    fn clocks(&self) -> Vec<Clock> {
+        self.nodes.iter().map(Server::clock).collect()
     }
 
     /// Questions that the members have sent to each other.

@@ -53,6 +53,7 @@ pub(super) fn run(place: &Place) -> Held {
         format!("--workload put --preload --rate 1000 --duration 0.2s --warmup 0s --keys {KEYS}");
     Bench::new(place, &node.url, &place.folder.join("load"))
         .with(&flags)
+        .attempts(1)
         .run()?;
     let mut ends = Vec::new();
     for operation in ["get", "put"] {
@@ -134,10 +135,9 @@ fn closed(
                 "--workload {operation} --closed --warmup 0s --duration {seconds}s --keys {KEYS} --connections {connections}"
             )
         };
-        let (clock, rests) = (node.clock(), node.rests());
-        let figures = Bench::new(place, &node.url, &place.folder.join("run"))
+        let (figures, (clock, rests)) = Bench::new(place, &node.url, &place.folder.join("run"))
             .with(&flags(seconds))
-            .run()?;
+            .while_running(|| Ok((node.clock(), node.rests())))?;
         // Before the profile, whose names are looked up by a thread of the server.
         let (used, rests) = (node.spent(&clock), node.rests() - rests);
         let profiled = (seconds * 0.7).max(1.5);
@@ -252,10 +252,9 @@ fn light(place: &Place, report: &mut Report, node: &Server, operation: &str) -> 
         let flags = format!(
             "--workload {operation} --rate {LIGHT} --warmup 0s --duration {seconds}s --keys {KEYS} --connections {connections}"
         );
-        let before = node.clock();
-        let figures = Bench::new(place, &node.url, &place.folder.join("run"))
+        let (figures, before) = Bench::new(place, &node.url, &place.folder.join("run"))
             .with(&flags)
-            .run()?;
+            .while_running(|| Ok(node.clock()))?;
         let cpu_us = node.cpu_s(&before) * 1e6 / figures.answered.max(1.0);
         report.row(&[
             format!("{connections}{}", figures.mark()),

@@ -70,11 +70,21 @@ impl Server {
             .args(["serve", "--admin", "127.0.0.1:0", "--listen", address])
             .arg("--data")
             .arg(data)
-            .args(options)
+            .args(options);
+        Server::telling(place, &mut command, data)
+    }
+
+    /// A program that tells its addresses as `dendra serve` does; what else it says goes into a file beside `data`.
+    pub(super) fn telling(
+        place: &Place,
+        command: &mut Command,
+        data: &Path,
+    ) -> Result<Server, String> {
+        command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let mut child = place.spawn(Side::Server, &mut command)?;
+        let mut child = place.spawn(Side::Server, command)?;
         let mut stderr = BufReader::new(child.stderr.take().ok_or("stderr is piped")?);
         let mut said = String::new();
         let words = loop {

@@ -109,22 +109,27 @@ fn rows(place: &Place, report: &mut Report, store: &Store) -> Result<bool, Strin
             ))
             .run()?;
         let common = common.replace("--preload ", "");
-        let before: Vec<Clock> = store.servers.iter().map(Server::clock).collect();
-        let figures = Bench::new(place, url, &folder)
+        let (figures, before) = Bench::new(place, url, &folder)
             .with(&common)
             .with(&format!("--rate {RATE} --duration {seconds}s --warmup 0s"))
-            .run()?;
+            .while_running(|| {
+                Ok(store
+                    .servers
+                    .iter()
+                    .map(Server::clock)
+                    .collect::<Vec<Clock>>())
+            })?;
         let spent = store
             .servers
             .iter()
             .zip(&before)
             .map(|(server, before)| server.cpu_s(before));
         let cpu_s: f64 = spent.sum();
-        is_valid &= figures.invalid.is_none();
+        is_valid &= figures.invalid.is_none() && knee.invalid.is_none();
         report.row(&[
             format!("{}, {operation}{}", store.name, figures.mark()),
             knee.knee
-                .map_or("–".to_owned(), |knee| format!("{knee:.0}")),
+                .map_or("–".to_owned(), |rate| format!("{rate:.0}{}", knee.mark())),
             time(figures.p50_us),
             time(figures.p99_us),
             time(figures.p999_us),

@@ -12,7 +12,7 @@
 //! Not here: what runs there (`node.rs`, `run.rs`).
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -84,6 +84,9 @@ pub(super) struct Place {
     all: CpuSet,
     /// The commit that the binary names in its records, once one was seen.
     built_from: RefCell<Option<String>>,
+    /// Runs that were void and made again.
+    repeated: Cell<u32>,
+    seeds: Cell<u32>,
 }
 
 impl Place {
@@ -106,6 +109,8 @@ impl Place {
             options,
             name: name.to_owned(),
             built_from: RefCell::new(None),
+            repeated: Cell::new(0),
+            seeds: Cell::new(0),
             all: sched_getaffinity(None).map_err(|e| format!("the cores of this process: {e}"))?,
         })
     }
@@ -119,6 +124,22 @@ impl Place {
     pub(super) fn commit(&self) -> String {
         let seen = self.built_from.borrow();
         seen.clone().unwrap_or_else(|| "unknown".to_owned())
+    }
+
+    /// The seed of the next run.
+    pub(super) fn next_seed(&self) -> u32 {
+        self.seeds.set(self.seeds.get() + 1);
+        self.seeds.get()
+    }
+
+    /// Counts a run that was void and is made again.
+    pub(super) fn repeats(&self) {
+        self.repeated.set(self.repeated.get() + 1);
+    }
+
+    /// How many were.
+    pub(super) fn repeated(&self) -> u32 {
+        self.repeated.get()
     }
 
     /// Numbers of the cores that this process may use.
@@ -180,17 +201,31 @@ fn build(root: &Path) -> Result<PathBuf, String> {
 
 /// Builds the binary into `target`, with more words for cargo.
 pub(super) fn build_in(root: &Path, target: &Path, words: &[&str]) -> Result<PathBuf, String> {
+    let mut all = vec!["--package", "dendra"];
+    all.extend(words);
+    cargo_build(root, target, &all)?;
+    Ok(target.join("release/dendra"))
+}
+
+/// Builds an example of a package beside the binary.
+pub(super) fn build_example(root: &Path, package: &str, name: &str) -> Result<PathBuf, String> {
+    let target = root.join("target");
+    cargo_build(root, &target, &["--package", package, "--example", name])?;
+    Ok(target.join("release/examples").join(name))
+}
+
+fn cargo_build(root: &Path, target: &Path, words: &[&str]) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        .args(["build", "--release", "--package", "dendra", "--target-dir"])
+        .args(["build", "--release", "--target-dir"])
         .arg(target)
         .args(words)
         .current_dir(root)
         .status();
-    if !built.is_ok_and(|status| status.success()) {
-        return Err("the binary does not build".to_owned());
+    if built.is_ok_and(|status| status.success()) {
+        return Ok(());
     }
-    Ok(target.join("release/dendra"))
+    Err(format!("cargo build {} failed", words.join(" ")))
 }
 
 /// Where a program is, if it is installed: in `more`, or on the path.

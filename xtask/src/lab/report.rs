@@ -122,22 +122,28 @@ impl Report {
 
     /// Writes the report; its path.
     pub(super) fn write(&self, place: &Place, name: &str) -> Result<PathBuf, String> {
-        let folder = match &place.options.out {
-            Some(folder) => folder.clone(),
-            None => place.root.join("docs/lab"),
-        };
+        let folder = folder(place);
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let path = folder.join(format!("{}-{name}.md", date(place)));
         let commit = format!("| commit | {} |", place.commit());
         let cores = self.begun.cores_of_others();
         let others = format!(
-            "| other programs | used {cores:.2} cores on average: below 0.1 the machine was quiet |"
+            "| other programs | used {cores:.2} cores on average: below 0.1 the machine was quiet |\n| void runs | {} were made again |",
+            place.repeated()
         );
         let text = self.text.trim_end().replacen(COMMIT, &commit, 1);
         let text = format!("{}\n", text.replacen(OTHERS, &others, 1));
         fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
         println!("\nThe report is {}.", path.display());
         Ok(path)
+    }
+}
+
+/// Where reports go.
+pub(super) fn folder(place: &Place) -> PathBuf {
+    match &place.options.out {
+        Some(folder) => folder.clone(),
+        None => place.root.join("docs/lab"),
     }
 }
 

@@ -8,21 +8,30 @@
 //! Invariants
 //! 1. A run that is void (exit 6), or found no rate (exit 1), gives figures with the reason; any other failure
 //!    is an error. A record of an earlier run is never taken for this one's.
+//! 2. Every run has a seed of its own, counted from 1 by the task.
+//! 3. A void run is made again, `ATTEMPTS` times in all, and counted. Void is what the generator says of
+//!    itself, whatever the server did: no figure is chosen among several.
 //!
 //! Not here: what the fields mean.
 //! See: docs/lab/run-json.md.
 
 use super::place::{Place, Side};
 use serde_json::Value;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// How often a run is made while its generator does not have its core.
+const ATTEMPTS: u32 = 4;
+
 /// A run to be made.
 pub(super) struct Bench<'a> {
     place: &'a Place,
-    command: Command,
+    words: Vec<OsString>,
+    is_shown: bool,
     folder: PathBuf,
+    attempts: u32,
 }
 
 /// What a run says of its measured phase.
@@ -65,34 +74,38 @@ pub(super) struct Figures {
 impl<'a> Bench<'a> {
     /// A run against `url`, recorded in `folder`.
     pub(super) fn new(place: &'a Place, url: &str, folder: &Path) -> Bench<'a> {
-        let mut command = Command::new(&place.binary);
-        command.args(["bench", url, "--out"]).arg(folder);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
         Bench {
             place,
-            command,
+            words: vec!["bench".into(), url.into(), "--out".into(), folder.into()],
+            is_shown: false,
             folder: folder.to_owned(),
+            attempts: ATTEMPTS,
         }
     }
 
     /// More flags, parted by spaces.
     pub(super) fn with(mut self, flags: &str) -> Bench<'a> {
-        self.command.args(flags.split_ascii_whitespace());
+        self.words
+            .extend(flags.split_ascii_whitespace().map(OsString::from));
         self
     }
 
     /// One more flag, taken as it is.
     pub(super) fn word(mut self, word: &str) -> Bench<'a> {
-        self.command.arg(word);
+        self.words.push(word.into());
         self
     }
 
     /// What it says goes to the terminal as well.
     pub(super) fn shown(mut self) -> Bench<'a> {
-        self.command.stderr(Stdio::inherit());
+        self.is_shown = true;
+        self
+    }
+
+    /// How often it is made at most: once where its figures are not
+    /// looked at, and where a generator that works without a rest is what is asked for.
+    pub(super) fn attempts(mut self, attempts: u32) -> Bench<'a> {
+        self.attempts = attempts;
         self
     }
 
@@ -101,16 +114,44 @@ impl<'a> Bench<'a> {
         self.while_running(|| Ok(())).map(|(figures, ())| figures)
     }
 
-    /// Runs it to its end, and does `work` at the same time.
+    /// Runs it to its end, and does `work` at the same time, from the moment it was started: what `work`
+    /// reads there counts from the beginning of the run whose figures are returned.
     pub(super) fn while_running<T>(
-        mut self,
-        work: impl FnOnce() -> Result<T, String>,
+        self,
+        mut work: impl FnMut() -> Result<T, String>,
+    ) -> Result<(Figures, T), String> {
+        let mut made = self.once(&mut work)?;
+        for _ in 1..self.attempts {
+            if made.0.invalid.is_none() {
+                break;
+            }
+            self.place.repeats();
+            made = self.once(&mut work)?;
+        }
+        Ok(made)
+    }
+
+    fn once<T>(
+        &self,
+        work: &mut impl FnMut() -> Result<T, String>,
     ) -> Result<(Figures, T), String> {
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder)
                 .map_err(|e| format!("{}: {e}", self.folder.display()))?;
         }
-        let child = self.place.spawn(Side::Generator, &mut self.command)?;
+        let mut command = Command::new(&self.place.binary);
+        // The same keys again would find what the run before has left in memory.
+        let seed = self.place.next_seed().to_string();
+        command
+            .args(&self.words)
+            .args(["--seed", &seed])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(match self.is_shown {
+                true => Stdio::inherit(),
+                false => Stdio::piped(),
+            });
+        let child = self.place.spawn(Side::Generator, &mut command)?;
         let worked = work();
         let output = child.wait_with_output().map_err(|e| e.to_string())?;
         let worked = worked?;
@@ -120,8 +161,7 @@ impl<'a> Bench<'a> {
         if !is_told {
             let said = String::from_utf8_lossy(&output.stderr);
             return Err(format!(
-                "{:?} ended with {}: {}",
-                self.command,
+                "{command:?} ended with {}: {}",
                 output.status,
                 said.trim()
             ));
@@ -130,8 +170,7 @@ impl<'a> Bench<'a> {
         if let Some(commit) = record["tool"]["commit"].as_str() {
             self.place.saw_commit(commit);
         }
-        let figures = Figures::of(&record);
-        Ok((figures, worked))
+        Ok((Figures::of(&record), worked))
     }
 }
 

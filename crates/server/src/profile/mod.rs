@@ -7,12 +7,13 @@
 //! wall   a tick of the capturing thread, to all  ─┴► SIGPROF in that thread ─┐
 //! alloc  the allocator, every 512 KiB of a thread ───────────────────────────┤
 //! lock   a lock that was not free, every 100 µs that a thread waited ────────┴► frame pointers ─► slots.rs
+//!        waits that go on when the capture ends: waiting.rs ──────────────────► counted stacks
 //!          capturing thread, every 10 or 50 ms: slots ─► counted stacks ─► after the end: names ─► folded
 //! ```
 //!
 //! Invariants
-//! 1. Off costs nothing: no timer, no handler, no memory; a registered thread holds a few words, and an
-//!    allocation, or a wait for a lock, loads one pointer that is null.
+//! 1. Off costs next to nothing: no timer, no handler, no slots; a registered thread holds a kilobyte, an allocation
+//!    loads one pointer that is null, and a thread that has to wait for a lock notes since when, and where.
 //! 2. One capture of each measure at a time in a process; a second one is refused with a sentence.
 //! 3. Handler and hooks touch the stack of their own thread and preallocated slots, nothing else: they do not
 //!    allocate, lock or unwind.
@@ -30,6 +31,7 @@ mod slots;
 mod stack;
 mod stride;
 mod symbols;
+mod waiting;
 
 pub use alloc::SampledAlloc;
 pub(crate) use lock::{Lock, watched};

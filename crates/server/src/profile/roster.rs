@@ -5,6 +5,7 @@
 //!    signals are sent, and seats given up, under the roster's lock.
 //! 2. What the handler reads of its thread (`own`) is plain memory of that thread, set before the thread
 //!    is on the roster.
+//! 3. A thread that waits for a lock is seen by its place on the roster alone, without a signal.
 //!
 //! Not here: signals (`sampler.rs`).
 
@@ -13,9 +14,11 @@
     reason = "asks the C library for the bounds of the own stack"
 )]
 
-use std::cell::Cell;
+use super::slots::FRAMES_MAX;
+use super::waiting::Waiting;
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// What a thread is for: the root of its stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +71,8 @@ pub(crate) struct Own {
 thread_local! {
     // `const` and without a destructor: reading it is a load, never an allocation.
     static OWN: Cell<Own> = const { Cell::new(Own { kind: Kind::Admin, stack_end: 0 }) };
+    // Not for signal handlers: it has a destructor.
+    static WAITING: RefCell<Option<Arc<Waiting>>> = const { RefCell::new(None) };
 }
 
 /// The calling thread, as it registered. Async-signal-safe.
@@ -75,8 +80,33 @@ pub(crate) fn own() -> Own {
     OWN.with(Cell::get)
 }
 
-/// The numbers of the threads on the roster, as the kernel knows them.
-pub(crate) static ROSTER: Mutex<Vec<libc::pid_t>> = Mutex::new(Vec::new());
+/// Where the calling thread shows that it waits; none when it is not on the roster.
+pub(crate) fn own_waiting() -> Option<Arc<Waiting>> {
+    let own = WAITING.try_with(|waiting| waiting.borrow().clone());
+    // A thread that ends has left the roster.
+    own.unwrap_or_default()
+}
+
+/// A thread on the roster.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// Its number, as the kernel knows it.
+    pub(crate) thread: libc::pid_t,
+    waiting: Arc<Waiting>,
+}
+
+/// The threads on the roster.
+pub(crate) static ROSTER: Mutex<Vec<Member>> = Mutex::new(Vec::new());
+
+/// Takes what threads have waited up to `until_ns` and nobody has counted: their stacks, and how long.
+pub(crate) fn claim_waits(until_ns: u64, mut take: impl FnMut(&[usize], u64)) {
+    let mut frames = [0; FRAMES_MAX];
+    for member in ROSTER.lock().expect("no holder panics").iter() {
+        if let Some((ns, length)) = member.waiting.claim(until_ns, &mut frames) {
+            take(&frames[..length], ns);
+        }
+    }
+}
 
 /// A thread's place on the roster, given up when dropped, by the thread itself.
 pub(crate) struct Seat {
@@ -92,7 +122,10 @@ pub(crate) fn register(kind: Kind) -> Seat {
     // Without bounds the thread is counted by its kind alone: the walk ends before its first step.
     let stack_end = stack_end().unwrap_or(1);
     OWN.with(|own| own.set(Own { kind, stack_end }));
-    ROSTER.lock().expect("no holder panics").push(thread);
+    let waiting = Arc::new(Waiting::default());
+    WAITING.set(Some(waiting.clone()));
+    let member = Member { thread, waiting };
+    ROSTER.lock().expect("no holder panics").push(member);
     Seat {
         thread,
         _own: PhantomData,
@@ -101,8 +134,9 @@ pub(crate) fn register(kind: Kind) -> Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        WAITING.set(None);
         let mut roster = ROSTER.lock().expect("no holder panics");
-        if let Some(at) = roster.iter().position(|thread| *thread == self.thread) {
+        if let Some(at) = roster.iter().position(|one| one.thread == self.thread) {
             roster.swap_remove(at);
         }
     }

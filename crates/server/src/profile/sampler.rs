@@ -5,7 +5,7 @@
 //! SIGPROF ─► handler, in the sampled thread:
 //!            its registers, its stack ─► slots
 //! hook    (allocator, lock) is_on? ─► amount, own stack ─► slots
-//! stop    timers deleted ─► slots unpublished ─► handlers and hooks that still run are waited for ─► last drain
+//! stop    waits that go on ─► timers deleted ─► slots unpublished ─► handlers and hooks that still run are waited for ─► last drain
 //! ```
 //!
 //! Invariants
@@ -24,6 +24,7 @@
 )]
 
 use super::Measure;
+use super::lock;
 use super::roster::{self, ROSTER};
 use super::slots::{FRAMES_MAX, Slots};
 use super::stack;
@@ -50,6 +51,9 @@ impl Sampler {
         if matches!(measure, Measure::Cpu | Measure::Wall) {
             install()?;
         }
+        if measure == Measure::Lock {
+            lock::forget_waits();
+        }
         let slots = Box::into_raw(Box::new(Slots::new()));
         let before = SLOTS[measure as usize].swap(slots, Ordering::SeqCst);
         assert!(
@@ -63,8 +67,8 @@ impl Sampler {
         };
         if measure == Measure::Cpu {
             let roster = ROSTER.lock().expect("no holder panics");
-            for thread in roster.iter() {
-                sampler.timers.push(timer(*thread, per_second)?);
+            for member in roster.iter() {
+                sampler.timers.push(timer(member.thread, per_second)?);
             }
         }
         Ok(sampler)
@@ -73,10 +77,17 @@ impl Sampler {
     /// One sample of every thread on the roster.
     pub(crate) fn tick(&self) {
         let roster = ROSTER.lock().expect("no holder panics");
-        for thread in roster.iter() {
+        for member in roster.iter() {
             // SAFETY: plain numbers. The thread lives: it leaves the roster, under this lock, before it ends.
             // A failure can only mean a full signal queue, and then a sample is missing.
-            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), *thread, libc::SIGPROF) };
+            unsafe {
+                libc::syscall(
+                    libc::SYS_tgkill,
+                    libc::getpid(),
+                    member.thread,
+                    libc::SIGPROF,
+                )
+            };
         }
     }
 
@@ -87,7 +98,10 @@ impl Sampler {
     }
 
     /// Ends the capture, hands out the rest, and says how many samples found no room.
-    pub(crate) fn stop(mut self, take: impl FnMut(&[usize], u64)) -> u64 {
+    pub(crate) fn stop(mut self, mut take: impl FnMut(&[usize], u64)) -> u64 {
+        if self.measure == Measure::Lock {
+            lock::take_waits(&mut take);
+        }
         let Some(slots) = self.close() else {
             return 0;
         };
@@ -188,24 +202,23 @@ fn registers(context: &libc::ucontext_t) -> (usize, usize, usize) {
 
 /// Runs in the sampled thread, between any two of its instructions.
 extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    INSIDE.fetch_add(1, Ordering::SeqCst);
     // SAFETY: with SA_SIGINFO the second argument describes the signal, valid until we return.
     let is_timer = !info.is_null() && unsafe { (*info).si_code } == libc::SI_TIMER;
     let measure = match is_timer {
         true => Measure::Cpu,
         false => Measure::Wall,
     };
-    let slots = SLOTS[measure as usize].load(Ordering::SeqCst);
     let own = roster::own();
-    if !slots.is_null() && !context.is_null() && own.stack_end != 0 {
-        // SAFETY: with SA_SIGINFO the third argument is the interrupted context, valid until we return.
-        let (pc, fp, sp) = registers(unsafe { &*context.cast::<libc::ucontext_t>() });
+    if context.is_null() || own.stack_end == 0 {
+        return;
+    }
+    // SAFETY: with SA_SIGINFO the third argument is the interrupted context, valid until we return.
+    let (pc, fp, sp) = registers(unsafe { &*context.cast::<libc::ucontext_t>() });
+    in_capture(measure, |slots| {
         let mut frames = [0; FRAMES_MAX];
         let length = stack::walk(&mut frames, own, pc, fp, sp);
-        // SAFETY: not null, and not freed while INSIDE counts us: see `Sampler::close`.
-        unsafe { &*slots }.leave(&frames[..length], 1);
-    }
-    INSIDE.fetch_sub(1, Ordering::SeqCst);
+        slots.leave(&frames[..length], 1);
+    });
 }
 
 /// Does a capture of `measure` run? One load.
@@ -214,20 +227,30 @@ pub(crate) fn is_on(measure: Measure) -> bool {
     !SLOTS[measure as usize].load(Ordering::Relaxed).is_null()
 }
 
+/// Gives `leave` the slots of the capture of `measure`, when one runs; it does not end before `leave` does. Does not
+/// allocate, lock or panic if `leave` does not.
+#[inline(always)]
+pub(crate) fn in_capture(measure: Measure, leave: impl FnOnce(&Slots)) {
+    INSIDE.fetch_add(1, Ordering::SeqCst);
+    let slots = SLOTS[measure as usize].load(Ordering::SeqCst);
+    if !slots.is_null() {
+        // SAFETY: not null, and not freed while INSIDE counts us: see `Sampler::close`.
+        leave(unsafe { &*slots });
+    }
+    INSIDE.fetch_sub(1, Ordering::SeqCst);
+}
+
 /// Leaves `amount` and the caller's stack in the capture of `measure`, when one runs and the calling thread is on
 /// the roster. Does not allocate, lock or panic.
 #[inline(never)]
 pub(crate) fn leave_here(measure: Measure, amount: u64) {
-    INSIDE.fetch_add(1, Ordering::SeqCst);
-    let slots = SLOTS[measure as usize].load(Ordering::SeqCst);
     let own = roster::own();
-    if !slots.is_null() && own.stack_end != 0 {
-        let mut frames = [0; FRAMES_MAX];
-        let length = stack::walk_here(&mut frames, own);
-        // SAFETY: not null, and not freed while INSIDE counts us: see `Sampler::close`.
-        unsafe { &*slots }.leave(&frames[..length], amount);
+    if own.stack_end == 0 {
+        return;
     }
-    INSIDE.fetch_sub(1, Ordering::SeqCst);
+    let mut frames = [0; FRAMES_MAX];
+    let length = stack::walk_here(&mut frames, own);
+    in_capture(measure, |slots| slots.leave(&frames[..length], amount));
 }
 
 /// How many timers this process has, as the kernel lists them; none when it does not say.

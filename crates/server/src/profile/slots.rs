@@ -11,6 +11,7 @@
 //!
 //! Not here: who calls (`sampler.rs`).
 
+use super::stack::Kept;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Frames of a sample, the kind of thread in front included. Deeper stacks keep their inner end.
@@ -27,9 +28,8 @@ const READY: u32 = 2;
 
 struct Slot {
     state: AtomicU32,
-    length: AtomicUsize,
     amount: AtomicU64,
-    frames: [AtomicUsize; FRAMES_MAX],
+    stack: Kept,
 }
 
 /// The slots of one capture.
@@ -44,9 +44,8 @@ impl Slots {
     pub(crate) fn new() -> Slots {
         let slot = |_| Slot {
             state: AtomicU32::new(FREE),
-            length: AtomicUsize::new(0),
             amount: AtomicU64::new(0),
-            frames: [const { AtomicUsize::new(0) }; FRAMES_MAX],
+            stack: Kept::default(),
         };
         Slots {
             slots: (0..SLOTS).map(slot).collect(),
@@ -65,11 +64,7 @@ impl Slots {
             if claimed.is_err() {
                 continue;
             }
-            let length = frames.len().min(FRAMES_MAX);
-            for (place, frame) in slot.frames.iter().zip(&frames[..length]) {
-                place.store(*frame, Ordering::Relaxed);
-            }
-            slot.length.store(length, Ordering::Relaxed);
+            slot.stack.keep(frames);
             slot.amount.store(amount, Ordering::Relaxed);
             slot.state.store(READY, Ordering::Release);
             return;
@@ -84,11 +79,8 @@ impl Slots {
             if slot.state.load(Ordering::Acquire) != READY {
                 continue;
             }
-            let length = slot.length.load(Ordering::Relaxed);
+            let length = slot.stack.copy_to(&mut frames);
             let amount = slot.amount.load(Ordering::Relaxed);
-            for (frame, place) in frames.iter_mut().zip(&slot.frames) {
-                *frame = place.load(Ordering::Relaxed);
-            }
             slot.state.store(FREE, Ordering::Release);
             take(&frames[..length], amount);
         }

@@ -355,6 +355,16 @@ fn is_asleep(state: &std::path::Path) -> bool {
     behind.starts_with('S')
 }
 
+/// Returns when the thread whose state this is sleeps at the lock that it took a step towards. Requires: between its sign
+/// and the lock there is nothing else to sleep at.
+fn until_asleep(is_coming: &AtomicBool, state: &std::path::Path) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_coming.load(Ordering::SeqCst) || !is_asleep(state) {
+        assert!(Instant::now() < deadline, "the waiter does not come");
+        std::thread::yield_now();
+    }
+}
+
 /// A wait of 20 means between marks: of a thousand million, two are not seen.
 const HELD_NS: u64 = 20 * lock::NS_PER_SAMPLE;
 
@@ -394,12 +404,7 @@ fn while_contended(unit: Unit, rounds: u64) -> (Profile, RangeInclusive<u64>) {
                 let held = lock.hold();
                 is_coming.store(false, Ordering::SeqCst);
                 go.send(()).expect("the waiter listens");
-                let deadline = Instant::now() + PATIENCE;
-                // Between the sign and the lock there is nothing else to sleep at.
-                while !is_coming.load(Ordering::SeqCst) || !is_asleep(&state) {
-                    assert!(Instant::now() < deadline, "the waiter does not come");
-                    std::thread::yield_now();
-                }
+                until_asleep(is_coming, &state);
                 held_ns += spin_for(HELD_NS);
                 drop(held);
                 next();
@@ -429,6 +434,10 @@ fn time_waited_for_a_lock_is_at_the_function_that_waited() {
         (least_us - 1.0..=most_us + 1.0).contains(&told_us),
         "{told_us} µs of {least_us} to {most_us}: {folded}"
     );
+    assert_the_waiter_is_innermost(&folded);
+}
+
+fn assert_the_waiter_is_innermost(folded: &str) {
     let leaf = folded
         .lines()
         .find(|line| line.contains("queue_up_on_purpose"));
@@ -438,6 +447,106 @@ fn time_waited_for_a_lock_is_at_the_function_that_waited() {
         leaf.contains("queue_up_on_purpose"),
         "the waiter is innermost: {folded}"
     );
+}
+
+/// What a capture around `work` says of threads of kind worker, and what it may say of one that waited all the time: from
+/// how long `work` took, by its own word, to how long the capture took with its begin and its end.
+fn waits_captured_around(work: impl FnOnce() -> u64) -> (Vec<u64>, RangeInclusive<u64>) {
+    let began_ns = clock::monotonic_ns();
+    let sampler = Sampler::start(Measure::Lock, 1).expect("a hook needs nothing of the system");
+    let inside_ns = work();
+    let mut seen = Vec::new();
+    sampler.stop(|frames, ns| {
+        if frames[0] == Kind::Worker as usize {
+            seen.push(ns);
+        }
+    });
+    (seen, inside_ns..=clock::monotonic_ns() - began_ns)
+}
+
+#[test]
+fn each_capture_counts_the_part_of_a_wait_that_lies_within_it() {
+    let _turn = turn();
+    let lock = Lock::new(0);
+    let is_coming = AtomicBool::new(false);
+    let (says, said) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let (lock, is_coming) = (&lock, &is_coming);
+        // Inside: a failed assertion lets the waiter go.
+        let held = lock.hold();
+        let waiter = scope.spawn(move || {
+            let _seat = register(Kind::Worker);
+            says.send(own_state()).expect("the test listens");
+            is_coming.store(true, Ordering::SeqCst);
+            drop(queue_up_on_purpose(lock));
+        });
+        let state = said.recv_timeout(PATIENCE).expect("the waiter says it");
+        until_asleep(is_coming, &state);
+        // Long enough to be seen if it were counted.
+        spin_for(4 * HELD_NS);
+        for capture in ["the first", "the second"] {
+            let (seen, range_ns) = waits_captured_around(|| spin_for(HELD_NS));
+            assert!(
+                seen.len() == 1 && range_ns.contains(&seen[0]),
+                "{capture}: {seen:?} of {range_ns:?}, though the wait began before and goes on"
+            );
+            spin_for(4 * HELD_NS);
+        }
+        let (seen, range_ns) = waits_captured_around(|| {
+            let held_ns = spin_for(HELD_NS);
+            drop(held);
+            waiter.join().expect("the waiter does not panic");
+            held_ns
+        });
+        assert!(
+            seen.len() == 1 && range_ns.contains(&seen[0]),
+            "the last: {seen:?} of {range_ns:?}, though the wait began before"
+        );
+    });
+    let (seen, _) = waits_captured_around(|| spin_for(HELD_NS));
+    assert!(seen.is_empty(), "nobody waits: {seen:?}");
+}
+
+#[test]
+fn a_lock_that_is_not_let_go_while_a_capture_runs_is_in_it() {
+    let _turn = turn();
+    let lock = Lock::new(0);
+    let is_coming = AtomicBool::new(false);
+    let (says, said) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let (lock, is_coming) = (&lock, &is_coming);
+        let held = lock.hold();
+        let waiter = scope.spawn(move || {
+            let _seat = register(Kind::Worker);
+            while !sampler::is_on(Measure::Lock) {
+                std::thread::yield_now();
+            }
+            says.send(own_state()).expect("the capture listens");
+            let began_ns = clock::monotonic_ns();
+            is_coming.store(true, Ordering::SeqCst);
+            drop(queue_up_on_purpose(lock));
+            clock::monotonic_ns() - began_ns
+        });
+        let mut held_ns = 0;
+        let mut left = || {
+            let state = said.recv_timeout(PATIENCE).expect("the waiter says it");
+            until_asleep(is_coming, &state);
+            held_ns = spin_for(HELD_NS);
+            Duration::ZERO
+        };
+        let profile = capture_while(Measure::Lock, Unit::Us, &mut left);
+        drop(held);
+        let waited_ns = waiter.join().expect("the waiter does not panic");
+        let profile = profile.expect("nobody else captures");
+        let folded = profile.stacks.to_folded();
+        let told_us = samples_of(&profile, "worker", "queue_up_on_purpose");
+        let range_us = held_ns / 1_000..=waited_ns / 1_000 + 1;
+        assert!(
+            range_us.contains(&told_us),
+            "{told_us} µs of {range_us:?}: {folded}"
+        );
+        assert_the_waiter_is_innermost(&folded);
+    });
 }
 
 #[test]
