@@ -150,6 +150,18 @@ mod tests {
 
     proptest! {
         #[test]
+        fn the_next_place_is_the_one_that_a_walk_finds(
+            tags in prop::collection::vec(0u32..6, 0..40),
+            wanted in 0u32..6,
+            from in 0usize..40,
+        ) {
+            let tags: Vec<u32> = tags.iter().map(|tag| tag << 16 | 7).collect();
+            let from = from.min(tags.len());
+            let place = (from..tags.len()).find(|&i| tags[i] >> 16 == wanted);
+            prop_assert_eq!(next_place(&tags, from, wanted), place);
+        }
+
+        #[test]
         fn a_tagged_block_answers_as_its_model(
             model in prop::collection::btree_map(
                 prop::collection::vec(0u8..3, 1..8), prop::collection::vec(any::<u8>(), 0..200), 1..60),

@@ -315,29 +315,36 @@ fn read_head<'a>(
     })
 }
 
-/// Is there an LF without its CR? Branch-free, so that it compiles to wide compares.
+/// Is there an LF without its CR?
 fn has_bare_line_feed(head: &[u8]) -> bool {
-    let starts_bare = head.first() == Some(&b'\n');
-    let pairs = head.iter().zip(head.get(1..).unwrap_or_default());
-    let bare = pairs.fold(0u8, |found, (&before, &byte)| {
-        found | (u8::from(byte == b'\n') & u8::from(before != b'\r'))
-    });
-    starts_bare || bare != 0
+    let Some((_, front)) = head.split_last() else {
+        return false;
+    };
+    let is_bare = |before, byte| byte == b'\n' && before != b'\r';
+    is_bare(0, head[0]) || any_pair(front, &head[1..], is_bare)
 }
 
-/// Is there a byte for which `is` holds? Sixteen at a time: the last sixteen are looked at once more
-/// rather than what is left of them one by one.
+/// Is there a byte for which `is` holds?
 pub(crate) fn any_byte(bytes: &[u8], is: impl Fn(u8) -> bool + Copy) -> bool {
-    let in_part = |part: &[u8]| part.iter().fold(false, |found, &b| found | is(b));
-    match bytes.last_chunk::<16>() {
-        Some(last) => {
-            let (parts, _) = bytes.as_chunks::<16>();
-            let found = parts
-                .iter()
-                .fold(false, |found, part| found | in_part(part));
-            found | in_part(last)
+    any_pair(bytes, bytes, |byte, _| is(byte))
+}
+
+/// Are there bytes at the same place of both for which `is` holds? Without a branch and sixteen at a
+/// time, so that it compiles to wide compares: the last sixteen are looked at once more rather than
+/// what is left of them one by one. Requires: both have the same length.
+fn any_pair(left: &[u8], right: &[u8], is: impl Fn(u8, u8) -> bool + Copy) -> bool {
+    let in_part = |left: &[u8], right: &[u8]| {
+        let pairs = left.iter().zip(right);
+        pairs.fold(false, |found, (&l, &r)| found | is(l, r))
+    };
+    match (left.last_chunk::<16>(), right.last_chunk::<16>()) {
+        (Some(left_end), Some(right_end)) => {
+            let (left_parts, right_parts) = (left.as_chunks::<16>().0, right.as_chunks::<16>().0);
+            let parts = left_parts.iter().zip(right_parts);
+            let found = parts.fold(false, |found, (l, r)| found | in_part(l, r));
+            found | in_part(left_end, right_end)
         }
-        None => in_part(bytes),
+        _ => in_part(left, right),
     }
 }
 

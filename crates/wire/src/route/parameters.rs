@@ -189,3 +189,27 @@ pub(super) fn timeout_ms(head: &Head<'_>) -> Result<u32, Refusal> {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_are_those_between_ampersands(
+            query in prop::collection::vec(prop_oneof![Just(b'&'), any::<u8>()], 1..40),
+        ) {
+            let wanted: Vec<&[u8]> = query.split(|&b| b == b'&').collect();
+            let (mut rest, mut pieces) = (query.as_slice(), Vec::new());
+            while !rest.is_empty() {
+                let piece;
+                (piece, rest) = first_piece(rest);
+                pieces.push(piece);
+            }
+            // Nothing behind the last ampersand is a piece for `split`, and none here.
+            let is_cut = query.last() == Some(&b'&');
+            prop_assert_eq!(&pieces[..], &wanted[..wanted.len() - usize::from(is_cut)]);
+        }
+    }
+}
