@@ -16,13 +16,13 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use support::http::{Client, PATIENCE};
-use support::{Run, dendra, run, signal};
+use support::{Run, dendra, read_on, run, signal};
 
 /// Two copies of three.
 const MAJORITY: &str = "/v0/entity?id=k";
@@ -61,17 +61,11 @@ impl Dev {
                 nodes.push(address.parse().expect("an address"));
             }
         }
-        // Read on, or it would wait for room in the pipe.
-        let log = std::thread::spawn(move || {
-            let mut rest = String::new();
-            drop(stderr.read_to_string(&mut rest));
-            rest
-        });
         Dev {
             child,
             folder,
             nodes,
-            log: Some(log),
+            log: Some(read_on(stderr)),
         }
     }
 

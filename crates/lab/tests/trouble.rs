@@ -116,10 +116,33 @@ fn a_read_modify_write_is_one_request_in_two_halves() {
     let run = run(&setup);
     let phase = run.headline().expect("it was measured");
     assert_eq!((phase.counts.planned, phase.counts.ok), (30, 30));
-    let lines = server.lines.lock().expect("nobody panics with it");
-    let puts = lines.iter().filter(|line| line.starts_with("PUT ")).count();
-    assert_eq!((lines.len(), puts), (60, 30));
+    let heads = server.heads.lock().expect("nobody panics with it");
+    let puts = heads.iter().filter(|head| head.starts_with("PUT ")).count();
+    assert_eq!((heads.len(), puts), (60, 30));
     assert!(phase.ops[0].service.min_us >= 4000.0);
+}
+
+#[test]
+fn a_compare_and_set_names_what_its_read_found_in_the_words_of_the_server() {
+    for (found, condition) in [
+        (
+            &b"HTTP/1.1 200 OK\r\nETag: \"its own\"\r\nContent-Length: 2\r\n\r\nok"[..],
+            "\r\nIf-Match: \"its own\"\r\n",
+        ),
+        (
+            b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+            "\r\nIf-None-Match: *\r\n",
+        ),
+    ] {
+        let server = FakeServer::start(move |_| Reply::Raw(found));
+        let mut setup = setup(server.url(), 100.0, 0.1);
+        setup.workload = Workload::named("compare-and-set", 10, 1).expect("it is a name");
+        run(&setup);
+        let heads = server.heads.lock().expect("nobody panics with it");
+        let mut puts = heads.iter().filter(|head| head.starts_with("PUT "));
+        assert_eq!(puts.clone().count(), 10);
+        assert!(puts.all(|head| head.contains(condition)), "{heads:?}");
+    }
 }
 
 #[test]

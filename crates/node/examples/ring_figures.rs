@@ -12,28 +12,16 @@
 //! Not here: the bounds that hold, which are tests (`src/ring/tests.rs`).
 //! See: docs/decisions/0014-balanced-rendezvous.md.
 
+use clusters::{topology, url};
 use dendra_node::topology::PARTITIONS;
 use dendra_node::{Member, MemberIndex, Ring, Topology};
 use std::io::{self, Write};
 
+#[path = "../src/ring/tests/clusters.rs"]
+mod clusters;
+
 /// Members before one more joins.
 const SIZES: [usize; 14] = [2, 3, 4, 5, 6, 7, 8, 9, 11, 14, 19, 29, 49, 99];
-
-/// Names as operators choose them: numbered hosts, addresses, ports of one machine.
-fn url(seed: u64, number: usize) -> String {
-    match seed % 3 {
-        0 => format!("http://node{number}.c{seed}:8080"),
-        1 => format!("http://10.{seed}.{}.{}:8080", number / 200, number % 200),
-        _ => format!("http://127.0.0.1:{}", 8080 + number),
-    }
-}
-
-fn topology(seed: u64, members: impl Iterator<Item = usize>, partitions: u16) -> Topology {
-    let members = members.map(|number| Member::new(&url(seed, number)).expect("an address"));
-    let name = format!("c{seed}");
-    let topology = Topology::new(&name, members.collect(), 3).expect("a topology");
-    topology.with_partitions(partitions).expect("a number")
-}
 
 /// The members among the first `copies` owners of each partition, by name.
 fn owners<'a>(topology: &'a Topology, ring: &'a Ring, copies: usize) -> Vec<Vec<&'a str>> {

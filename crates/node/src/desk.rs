@@ -4,7 +4,7 @@
 //! ```text
 //! machine ── ask(member, question) ──► another member   Effect::Ask, an entry of `asks`
 //!                                      this member      replica, and the answer in `inbox`
-//!         ── order(effect)         ──► own store        an entry of `orders`
+//!         ── read, write, order    ──► own store        an entry of `orders`
 //!         ◄─ inbox ── answers of the own replica, and refusals of questions that never left
 //! ```
 //!
@@ -27,10 +27,10 @@ use crate::planted::{Bug, is_planted};
 use crate::replica;
 use crate::ring::Ring;
 use crate::rounds::Rounds;
-use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
+use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreGuard, StoreTicket};
 use crate::topology::Topology;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
-use dendra_base::{Prng, Version};
+use dendra_base::{Cell, Key, Prng, Version};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -255,6 +255,34 @@ impl Desk {
     /// Opens an order to the store.
     pub(crate) fn order(&mut self, order: Order) -> StoreTicket {
         self.orders.insert(order, crate::ledger::NEVER)
+    }
+
+    /// Reads a cell of the own store.
+    pub(crate) fn read(&mut self, turn: &mut Turn<'_>, order: Order, key: Key, deadline_us: u64) {
+        let ticket = self.order(order);
+        turn.effects.push(Effect::Read {
+            ticket,
+            key,
+            deadline_us,
+        });
+    }
+
+    /// Writes a cell into the own store, if `guard` holds there.
+    pub(crate) fn write(
+        &mut self,
+        turn: &mut Turn<'_>,
+        order: Order,
+        key: Key,
+        cell: Cell,
+        guard: StoreGuard,
+    ) {
+        let ticket = self.order(order);
+        turn.effects.push(Effect::Write {
+            ticket,
+            key,
+            cell,
+            guard,
+        });
     }
 
     /// Gives an answer to whoever asked.

@@ -184,13 +184,7 @@ pub(crate) struct Keeping {
 fn put(desk: &mut Desk, turn: &mut Turn<'_>, keeping: Box<Keeping>) {
     let (key, cell) = (keeping.key.clone(), keeping.hint.clone());
     let guard = StoreGuard::Is(keeping.over.map(|(version, _)| version));
-    let ticket = desk.order(Order::HintKept(keeping));
-    turn.effects.push(Effect::Write {
-        ticket,
-        key,
-        cell,
-        guard,
-    });
+    desk.write(turn, Order::HintKept(keeping), key, cell, guard);
 }
 
 /// The store took a hint, or found another one, or failed.
@@ -211,12 +205,7 @@ pub(crate) fn kept(
         Ok(StoreOutcome::GuardFailed { .. }) if keeping.tries < HINT_TRIES_MAX => {
             keeping.tries += 1;
             let (key, deadline_us) = (keeping.key.clone(), turn.now.mono_us + HINT_TIMEOUT_US);
-            let ticket = desk.order(Order::HintKept(keeping));
-            turn.effects.push(Effect::Read {
-                ticket,
-                key,
-                deadline_us,
-            });
+            desk.read(turn, Order::HintKept(keeping), key, deadline_us);
         }
         Ok(StoreOutcome::GuardFailed { .. }) | Err(_) => drop_hint(desk, &keeping),
     }
@@ -493,15 +482,10 @@ fn deliver(
 /// Deletes a hint, unless a newer one took its place.
 fn delete(desk: &mut Desk, turn: &mut Turn<'_>, delivery: &Delivery) {
     let bytes = size(&delivery.key, &delivery.hint);
-    let ticket = desk.order(Order::HintGone { bytes });
-    let version = delivery.hint.version;
-    let cell = CellRef::tombstone(delivery.key.as_stored(), version.successor()).to_owned();
-    turn.effects.push(Effect::Write {
-        ticket,
-        key: delivery.key.clone(),
-        cell,
-        guard: StoreGuard::Is(Some(version)),
-    });
+    let (key, version) = (delivery.key.clone(), delivery.hint.version);
+    let cell = CellRef::tombstone(key.as_stored(), version.successor()).to_owned();
+    let guard = StoreGuard::Is(Some(version));
+    desk.write(turn, Order::HintGone { bytes }, key, cell, guard);
 }
 
 /// A hint is deleted, or was replaced.

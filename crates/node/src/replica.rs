@@ -89,25 +89,16 @@ pub(crate) fn begin(
             desk.reply(turn, requester, Answer::Clock { hlc });
         }
         Ask::Read { key, known } => {
-            let ticket = desk.order(Order::Read { requester, known });
-            turn.effects.push(Effect::Read {
-                ticket,
-                key: Key::user(&key),
-                deadline_us,
-            });
+            let order = Order::Read { requester, known };
+            desk.read(turn, order, Key::user(&key), deadline_us);
         }
         Ask::Write { key, cell } => {
             if !is_believed(desk, turn, cell.version.hlc) {
                 desk.reply(turn, requester, Answer::Refused(Refused::ClockAhead));
                 return;
             }
-            let ticket = desk.order(Order::Write { requester });
-            turn.effects.push(Effect::Write {
-                ticket,
-                key: Key::user(&key),
-                cell,
-                guard: StoreGuard::Newest,
-            });
+            let order = Order::Write { requester };
+            desk.write(turn, order, Key::user(&key), cell, StoreGuard::Newest);
         }
         Ask::Prepare { key, ballot } => {
             let question = protocol::Question::Prepare { ballot };

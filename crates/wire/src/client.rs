@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request(out, …) --> | PUT /v0/entity?id=k HTTP/1.1 CR LF | Host | Content-Length | … |
-//! parse_answer(buf)  <-- | HTTP/1.1 201 Created CR LF | ETag: "…" | Dendra-Receipt: … |
+//! parse_answer(buf)  <-- | HTTP/1.1 201 Created CR LF | ETag: "…" | Content-Length: … |
 //!   body: None | Length | Chunked (http::ChunkDecoder) | UntilClose
 //! scan_end(trailer)  <-- | Dendra-Scan: complete CR LF |
 //! ```
@@ -10,6 +10,7 @@
 //! Invariants
 //! 1. An answer whose length is in doubt is `Bad`: its connection must not be used again.
 //! 2. Answers of other servers (the yardsticks of a comparison) are read as well as ours.
+//! 3. What does not frame the answer stays as it was sent: a load generator reads millions, and looks at few.
 //!
 //! Not here: connections, retries, pools (the programs that use this).
 //! See: docs/api.md.
@@ -17,7 +18,6 @@
 use crate::http::request::{Body, digits, list};
 use crate::limits::{ANSWER_HEADERS_LEN_MAX, HEAD_BYTES_MAX};
 use crate::percent;
-use dendra_base::Version;
 use std::mem::MaybeUninit;
 
 /// How the body of an answer is framed.
@@ -48,14 +48,8 @@ pub struct Answer<'a> {
     pub content_length: Option<u64>,
     /// `Content-Type`
     pub content_type: Option<&'a [u8]>,
-    /// `ETag`, when it is a version.
-    pub version: Option<Version>,
-    /// `Dendra-Receipt`
-    pub receipt: Option<&'a [u8]>,
-    /// `Dendra-Expires`, wall milliseconds.
-    pub expiry_ms: Option<u64>,
-    /// `Retry-After`, when it is a number of seconds.
-    pub retry_after_s: Option<u64>,
+    /// `ETag`, in its quotes.
+    pub etag: Option<&'a [u8]>,
     /// `Dendra-Peer`: the hello of a member that accepts a link.
     pub peer_hello: Option<&'a [u8]>,
     /// `Dendra-Peer-Proof`
@@ -113,10 +107,7 @@ fn read_answer<'a>(
         keep_alive: !is_http_1_0,
         content_length: None,
         content_type: None,
-        version: None,
-        receipt: None,
-        expiry_ms: None,
-        retry_after_s: None,
+        etag: None,
         peer_hello: None,
         peer_proof: None,
     };
@@ -125,12 +116,11 @@ fn read_answer<'a>(
         let (name, value) = (line.name, line.value);
         let is = |other: &str| name.eq_ignore_ascii_case(other);
         match name.len() {
-            4 if is("etag") => answer.version = parse_version(value),
+            4 if is("etag") => answer.etag = Some(value),
             10 if is("connection") => {
                 let says = |word: &[u8]| list(value).any(|token| token.eq_ignore_ascii_case(word));
                 answer.keep_alive = (answer.keep_alive || says(b"keep-alive")) && !says(b"close");
             }
-            11 if is("retry-after") => answer.retry_after_s = digits(value),
             11 if is("dendra-peer") => answer.peer_hello = Some(value),
             17 if is("dendra-peer-proof") => answer.peer_proof = Some(value),
             12 if is("content-type") => answer.content_type = Some(value),
@@ -140,8 +130,6 @@ fn read_answer<'a>(
                     return Err("the answer has more than one length");
                 }
             }
-            14 if is("dendra-receipt") => answer.receipt = Some(value),
-            14 if is("dendra-expires") => answer.expiry_ms = digits(value),
             17 if is("transfer-encoding") => {
                 if is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
                     return Err("the answer has an unknown transfer coding");
@@ -163,11 +151,6 @@ fn read_answer<'a>(
         }
     };
     Ok(answer)
-}
-
-fn parse_version(etag: &[u8]) -> Option<Version> {
-    let text = etag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// How a scan ended, from its trailer section.

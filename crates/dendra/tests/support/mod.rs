@@ -25,8 +25,9 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -235,6 +236,15 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
     })
 }
 
+/// Reads what a child says from now on, to its end: nobody would make room in the pipe, and the child would wait for it.
+pub(crate) fn read_on(mut stderr: BufReader<ChildStderr>) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut rest = String::new();
+        drop(stderr.read_to_string(&mut rest));
+        rest
+    })
+}
+
 /// A real node on a folder, on ports of the system's choice. Killed when dropped.
 pub(crate) struct Node {
     child: Child,
@@ -242,7 +252,7 @@ pub(crate) struct Node {
     pub(crate) url: String,
     /// `http://…` of the admin port.
     pub(crate) admin: String,
-    log: Option<std::thread::JoinHandle<String>>,
+    log: Option<JoinHandle<String>>,
 }
 
 impl Node {
@@ -267,17 +277,11 @@ impl Node {
         };
         let words: Vec<&str> = line.split(' ').collect();
         let (url, admin) = (words[2].to_owned(), words[5].to_owned());
-        // Read on, or the node would wait for room in the pipe.
-        let log = std::thread::spawn(move || {
-            let mut rest = String::new();
-            drop(stderr.read_to_string(&mut rest));
-            rest
-        });
         Node {
             child,
             url,
             admin,
-            log: Some(log),
+            log: Some(read_on(stderr)),
         }
     }
 

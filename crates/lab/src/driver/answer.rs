@@ -13,7 +13,6 @@
 //! See: RFC 9112.
 
 use crate::limits::ANSWER_BYTES_MAX;
-use dendra_base::Version;
 use dendra_wire::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
 use dendra_wire::http::{ChunkDecoder, Step};
 
@@ -26,7 +25,6 @@ pub(crate) struct Whole {
     pub(crate) body_bytes: u64,
     /// Records, when the body was Dendra's framing of records.
     pub(crate) records: u64,
-    pub(crate) version: Option<Version>,
     pub(crate) keep_alive: bool,
 }
 
@@ -54,6 +52,7 @@ enum State {
 pub(crate) struct Reader {
     state: State,
     whole: Whole,
+    etag: Vec<u8>,
     records: Option<Records>,
 }
 
@@ -98,6 +97,7 @@ impl Reader {
         Reader {
             state: State::Head,
             whole: Whole::default(),
+            etag: Vec::new(),
             records: None,
         }
     }
@@ -105,6 +105,11 @@ impl Reader {
     /// Has nothing of an answer been read?
     pub(crate) fn is_between(&self) -> bool {
         matches!(self.state, State::Head) && self.whole.bytes == 0
+    }
+
+    /// The `ETag` of the last head, as it was sent; empty when it had none.
+    pub(crate) fn etag(&self) -> &[u8] {
+        &self.etag
     }
 
     fn body(&mut self, bytes: &[u8]) {
@@ -202,7 +207,8 @@ impl Reader {
             _ => {}
         }
         self.whole.status = answer.status;
-        self.whole.version = answer.version;
+        self.etag.clear();
+        self.etag.extend_from_slice(answer.etag.unwrap_or_default());
         self.whole.keep_alive = answer.keep_alive;
         let is_records = answer.content_type == Some(b"application/vnd.dendra.records");
         self.records = is_records.then(Records::default);
@@ -260,6 +266,21 @@ mod tests {
         );
         for len in 1..40 {
             assert_eq!(read(text, len), Ok(whole.clone()), "pieces of {len}");
+        }
+    }
+
+    #[test]
+    fn the_etag_is_that_of_the_last_answer() {
+        let mut reader = Reader::new();
+        for (text, etag) in [
+            (
+                &b"HTTP/1.1 200 OK\r\nETag: W/\"of another server\"\r\nContent-Length: 0\r\n\r\n"[..],
+                &b"W/\"of another server\""[..],
+            ),
+            (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", b""),
+        ] {
+            assert!(matches!(reader.read(text), Found::Whole(len, _) if len == text.len()));
+            assert_eq!(reader.etag(), etag);
         }
     }
 

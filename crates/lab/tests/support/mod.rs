@@ -44,8 +44,8 @@ type Script = dyn Fn(u64) -> Reply + Send + Sync;
 /// A server with a thread for each connection: exact delays, no queue between connections.
 pub struct FakeServer {
     pub address: SocketAddr,
-    /// Request lines in the order in which they came.
-    pub lines: Arc<Mutex<Vec<String>>>,
+    /// Heads of requests in the order in which they came.
+    pub heads: Arc<Mutex<Vec<String>>>,
     took_ns: Arc<Mutex<Vec<u64>>>,
     is_over: Arc<AtomicBool>,
 }
@@ -64,13 +64,13 @@ impl FakeServer {
     ) -> FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
         let address = listener.local_addr().expect("it is bound");
-        let lines = Arc::new(Mutex::new(Vec::new()));
+        let heads = Arc::new(Mutex::new(Vec::new()));
         let took_ns = Arc::new(Mutex::new(Vec::new()));
         let is_over = Arc::new(AtomicBool::new(false));
         let shared = Arc::new(Shared {
             script: Box::new(script),
             count: AtomicU64::new(0),
-            lines: lines.clone(),
+            heads: heads.clone(),
             took_ns: took_ns.clone(),
             first: Mutex::new(None),
             freeze: (freeze_at, freeze_for),
@@ -89,7 +89,7 @@ impl FakeServer {
         });
         FakeServer {
             address,
-            lines,
+            heads,
             took_ns,
             is_over,
         }
@@ -118,7 +118,7 @@ impl Drop for FakeServer {
 struct Shared {
     script: Box<Script>,
     count: AtomicU64,
-    lines: Arc<Mutex<Vec<String>>>,
+    heads: Arc<Mutex<Vec<String>>>,
     took_ns: Arc<Mutex<Vec<u64>>>,
     first: Mutex<Option<Instant>>,
     freeze: (Duration, Duration),
@@ -152,7 +152,7 @@ impl Shared {
         stream.set_nodelay(true).expect("a socket takes the option");
         let (mut held, mut buffer) = (Vec::new(), [0; 16 << 10]);
         loop {
-            let Some((line, len)) = request(&held) else {
+            let Some((head, len)) = request(&held) else {
                 match stream.read(&mut buffer) {
                     Ok(0) | Err(_) => return,
                     Ok(len) => held.extend_from_slice(&buffer[..len]),
@@ -161,7 +161,7 @@ impl Shared {
             };
             let came = Instant::now();
             held.drain(..len);
-            self.lines.lock().expect("nobody panics with it").push(line);
+            self.heads.lock().expect("nobody panics with it").push(head);
             let reply = (self.script)(self.count.fetch_add(1, Relaxed));
             self.stand_still();
             let written = match reply {
@@ -256,7 +256,7 @@ fn wait_until(end: Instant) {
     }
 }
 
-/// The first whole request: its line, and its length.
+/// The first whole request: its head, and its length.
 fn request(bytes: &[u8]) -> Option<(String, usize)> {
     let end = bytes.windows(4).position(|w| w == b"\r\n\r\n")? + 4;
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
@@ -266,8 +266,7 @@ fn request(bytes: &[u8]) -> Option<(String, usize)> {
         .map_or(0, |length| {
             length.parse().expect("our own driver sends numbers")
         });
-    let line = head.lines().next()?.to_owned();
-    (bytes.len() >= end + length).then_some((line, end + length))
+    (bytes.len() >= end + length).then_some((head, end + length))
 }
 
 /// A short run of `get` at `rate` against `url`. Nothing is given up: what a test says of an answer holds however late

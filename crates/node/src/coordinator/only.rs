@@ -12,7 +12,7 @@ use super::{Fate, Intent, Op, Stage};
 use crate::admission::Refusal;
 use crate::desk::{Desk, Order, Turn};
 use crate::outcome::{Known, Outcome};
-use crate::step::{Effect, StoreFailure, StoreGuard, StoreOutcome};
+use crate::step::{StoreFailure, StoreGuard, StoreOutcome};
 use dendra_base::{Key, Version};
 
 impl Op {
@@ -40,13 +40,10 @@ impl Op {
     /// Orders the write, under its condition.
     pub(crate) fn send_only(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         self.stage = Stage::Only;
-        let ticket = desk.order(Order::Only { op: self.id });
-        turn.effects.push(Effect::Write {
-            ticket,
-            key: Key::user(&self.key),
-            cell: self.cell.take().expect("a write carries its cell"),
-            guard: StoreGuard::Only(self.only_condition),
-        });
+        let cell = self.cell.take().expect("a write carries its cell");
+        let guard = StoreGuard::Only(self.only_condition);
+        let order = Order::Only { op: self.id };
+        desk.write(turn, order, Key::user(&self.key), cell, guard);
         Fate::Goes
     }
 

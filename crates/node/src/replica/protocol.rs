@@ -23,7 +23,7 @@ use super::record::Record;
 use crate::desk::{Desk, Order, Requester, Turn, refused};
 use crate::limits::PROTOCOL_TRIES_MAX;
 use crate::planted::{Bug, is_planted};
-use crate::step::{Effect, StoreFailure, StoreGuard, StoreOutcome};
+use crate::step::{StoreFailure, StoreGuard, StoreOutcome};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ballot, Proposal, Refused};
 use dendra_base::{Cell, Key, Space, Version};
@@ -99,12 +99,7 @@ pub(crate) fn begin(
 fn read_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
     job.at = At::Record;
     let (key, deadline_us) = (Key::new(Space::Protocol, &job.key), job.deadline_us);
-    let ticket = desk.order(Order::Protocol(job));
-    turn.effects.push(Effect::Read {
-        ticket,
-        key,
-        deadline_us,
-    });
+    desk.read(turn, Order::Protocol(job), key, deadline_us);
 }
 
 /// The store read the record, or the stored cell.
@@ -145,12 +140,7 @@ pub(crate) fn read(
         Question::Prepare { .. } => {
             job.at = At::Stored;
             let (key, deadline_us) = (Key::user(&job.key), job.deadline_us);
-            let ticket = desk.order(Order::Protocol(job));
-            turn.effects.push(Effect::Read {
-                ticket,
-                key,
-                deadline_us,
-            });
+            desk.read(turn, Order::Protocol(job), key, deadline_us);
         }
         Question::Accept { proposal } => {
             let record = Record {
@@ -204,13 +194,7 @@ fn write_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>, record:
     let cell = record.to_cell(&key, job.previous, desk.origin);
     let guard = StoreGuard::Is(job.previous);
     job.at = At::Write;
-    let ticket = desk.order(Order::Protocol(job));
-    turn.effects.push(Effect::Write {
-        ticket,
-        key,
-        cell,
-        guard,
-    });
+    desk.write(turn, Order::Protocol(job), key, cell, guard);
 }
 
 /// The store wrote the record, or found that it had changed.

@@ -1,23 +1,10 @@
 //! The claims about the table, each with its figure.
 
 use super::*;
+use clusters::{topology, url};
 use proptest::prelude::*;
 
-fn url(seed: u64, i: usize) -> String {
-    // Names as operators choose them: numbered hosts, addresses, ports of one machine.
-    match seed % 3 {
-        0 => format!("http://node{i}.c{seed}:8080"),
-        1 => format!("http://10.{seed}.{}.{}:8080", i / 200, i % 200),
-        _ => format!("http://127.0.0.1:{}", 8080 + i),
-    }
-}
-
-fn topology(seed: u64, members: impl Iterator<Item = usize>, partitions: u16) -> Topology {
-    let members = members.map(|i| Member::new(&url(seed, i)).expect("an address"));
-    let name = format!("c{seed}");
-    let topology = Topology::new(&name, members.collect(), 3).expect("a topology");
-    topology.with_partitions(partitions).expect("a number")
-}
+mod clusters;
 
 /// Copies that a change of members moves.
 fn moved(before: (&Topology, &Ring), after: (&Topology, &Ring)) -> usize {

@@ -21,7 +21,6 @@ use dendra_base::workload::Operation;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use std::io::Write;
 
 impl Worker<'_> {
     /// Something happened to a socket.
@@ -152,7 +151,7 @@ impl Worker<'_> {
         let has_read = matches!(whole.status, 200..=299 | 404);
         if reads_first && !pending.is_second && has_read && whole.keep_alive {
             pending.received_bytes = whole.bytes;
-            self.append_second(slot, pending, &whole);
+            self.append_second(slot, pending);
             return true;
         }
         if connection.in_flight.len() + 1 == self.plan.pipeline as usize {
@@ -189,16 +188,13 @@ impl Worker<'_> {
     }
 
     /// The write of an operation that has read.
-    fn append_second(&mut self, slot: usize, mut pending: Pending, whole: &Whole) {
+    fn append_second(&mut self, slot: usize, mut pending: Pending) {
         let ask = self.plan.source.ask(pending.index, &mut self.key);
-        let mut condition = Vec::new();
-        if pending.operation == Operation::CompareAndSet {
-            let written = match whole.version {
-                Some(version) => write!(condition, "If-Match: \"{version}\""),
-                None => write!(condition, "If-None-Match: *"),
-            };
-            written.expect("a Vec takes every write");
-        }
+        let condition = match (pending.operation, self.connections[slot].reader.etag()) {
+            (Operation::CompareAndSet, b"") => b"If-None-Match: *".to_vec(),
+            (Operation::CompareAndSet, etag) => [b"If-Match: ", etag].concat(),
+            _ => Vec::new(),
+        };
         let connection = &mut self.connections[slot];
         let template = self.plan.targets[connection.target].templates.second();
         let fill = Fill {
