@@ -15,7 +15,7 @@ use crate::cache::BlockCache;
 use crate::engine::Lookup;
 use crate::memtable::Memtable;
 use crate::source::Source;
-use crate::table::{FillCache, Found, LevelIter, Reading, TableIter, key_hash};
+use crate::table::{FillCache, Found, LevelIter, Reading, Table, TableIter, key_hash};
 use crate::tree::Tree;
 use crate::vfs::Wait;
 use dendra_base::{CellRef, Version};
@@ -108,17 +108,23 @@ impl View {
         best: &mut Best<'_>,
     ) -> Result<()> {
         let (level0, sorted) = self.tree.levels.split_first().expect("a tree has levels");
-        let in_range = level0.tables.iter().filter(|t| {
-            t.meta().smallest.as_slice() <= stored_key && stored_key <= t.meta().largest.as_slice()
-        });
-        for table in in_range.chain(sorted.iter().filter_map(|l| l.candidate(stored_key))) {
-            if table.meta().version_max <= best.version() {
-                continue;
-            }
-            if let Some(found) = table.get(cache, stored_key, hash, best.version(), wait)?
+        let mut ask = |table: &Table| -> Result<()> {
+            if table.meta().version_max > best.version()
+                && let Some(found) = table.get(cache, stored_key, hash, best.version(), wait)?
                 && found.version() > best.version()
             {
                 *best = Best::Block(found);
+            }
+            Ok(())
+        };
+        for table in level0.tables.iter() {
+            if table.meta().holds_key(stored_key) {
+                ask(table)?;
+            }
+        }
+        for level in sorted {
+            if let Some(table) = level.candidate(stored_key) {
+                ask(table)?;
             }
         }
         Ok(())

@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! 1. Nothing else in this crate, and nothing in `engine` or `node`, reads a clock.
-//! 2. A `Tick` is one reading of both, handed down to all that happens in one turn of a loop.
+//! 2. A `Tick` is a reading of both, handed down to all that happens in one turn of a loop.
+//! 3. `Tick::later` reads the wall clock again as soon as its last reading is `WALL_LAG_NS` old.
 //!
 //! Not here: timers (the runtime's, used by the sweep of a lane), the hybrid clock (crate `node`).
 
@@ -20,13 +21,44 @@ pub(crate) struct Tick {
     pub(crate) monotonic_ns: u64,
     /// Wall milliseconds since 1970.
     pub(crate) wall_ms: u64,
+    /// What `monotonic_ns` was when `wall_ms` was read.
+    wall_read_ns: u64,
+}
+
+/// A reading of the wall clock is good for so long: it has no finer steps anyway, and a loop comes by
+/// a hundred times in a millisecond.
+const WALL_LAG_NS: u64 = 1_000_000;
+
+impl Tick {
+    /// The same, and the monotonic clock was read again.
+    pub(crate) fn at(self, monotonic_ns: u64) -> Tick {
+        Tick {
+            monotonic_ns,
+            ..self
+        }
+    }
+
+    /// The clocks now.
+    pub(crate) fn later(self) -> Tick {
+        let now_ns = monotonic_ns();
+        match now_ns.saturating_sub(self.wall_read_ns) < WALL_LAG_NS {
+            true => self.at(now_ns),
+            false => Tick {
+                monotonic_ns: now_ns,
+                wall_ms: wall_ms(),
+                wall_read_ns: now_ns,
+            },
+        }
+    }
 }
 
 /// Reads both clocks.
 pub(crate) fn tick() -> Tick {
+    let now_ns = monotonic_ns();
     Tick {
-        monotonic_ns: monotonic_ns(),
+        monotonic_ns: now_ns,
         wall_ms: wall_ms(),
+        wall_read_ns: now_ns,
     }
 }
 
@@ -58,5 +90,20 @@ mod tests {
         let after = tick();
         assert!(after.monotonic_ns >= before.monotonic_ns);
         assert!(before.wall_ms > 1_700_000_000_000);
+    }
+
+    #[test]
+    fn the_wall_clock_is_read_again_when_its_reading_is_old_and_not_before() {
+        let now = tick();
+        let before = Tick { wall_ms: 1, ..now };
+        let soon = before.later();
+        if soon.monotonic_ns - now.monotonic_ns < WALL_LAG_NS {
+            assert_eq!(soon.wall_ms, 1, "a good reading is kept");
+        }
+        let old = Tick {
+            wall_read_ns: now.monotonic_ns - WALL_LAG_NS,
+            ..before
+        };
+        assert!(old.later().wall_ms >= now.wall_ms);
     }
 }

@@ -298,17 +298,44 @@ impl Connection {
             }
             Stage::Body => {}
         }
-        let done = poll_fn(|cx| self.poll_fill(cx, stage)).await;
+        let mut is_asked = false;
+        let done = poll_fn(|cx| {
+            // Between two requests there is nothing to read: that is seen without a buffer.
+            if !std::mem::replace(&mut is_asked, true)
+                && self.stream.poll_read_ready(cx).is_pending()
+            {
+                return self.idle(cx, stage);
+            }
+            self.poll_fill(cx, stage)
+        })
+        .await;
         self.lane.refresh();
         done
     }
 
-    fn poll_fill(&mut self, cx: &mut Context<'_>, stage: Stage) -> Poll<Result<(), End>> {
-        if self.seat.is_late() {
-            return Poll::Ready(Err(End::TooSlow));
+    /// Waits for bytes, or for what ends the connection.
+    fn idle(&self, cx: &Context<'_>, stage: Stage) -> Poll<Result<(), End>> {
+        if let Some(end) = self.end_of_wait(stage) {
+            return Poll::Ready(Err(end));
         }
-        if stage != Stage::Body && self.lane.is_draining() {
-            return Poll::Ready(Err(End::Draining));
+        self.seat.register(cx);
+        Poll::Pending
+    }
+
+    /// Why the next bytes are not waited for.
+    fn end_of_wait(&self, stage: Stage) -> Option<End> {
+        if self.seat.is_late() {
+            Some(End::TooSlow)
+        } else if stage != Stage::Body && self.lane.is_draining() {
+            Some(End::Draining)
+        } else {
+            None
+        }
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>, stage: Stage) -> Poll<Result<(), End>> {
+        if let Some(end) = self.end_of_wait(stage) {
+            return Poll::Ready(Err(end));
         }
         let held = self.input.len();
         let mut buffer = self.lane.input_buffer();
@@ -334,8 +361,7 @@ impl Connection {
             }
             Poll::Pending => {
                 self.lane.reuse_input(buffer);
-                self.seat.register(cx);
-                Poll::Pending
+                self.idle(cx, stage)
             }
         }
     }

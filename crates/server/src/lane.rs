@@ -246,9 +246,9 @@ impl Lane {
         &self.handle().metrics
     }
 
-    /// Reads the clocks once for what follows in this turn.
+    /// Reads the clocks for what follows in this turn, the wall clock at most once a millisecond.
     pub(crate) fn refresh(&self) {
-        self.tick.set(clock::tick());
+        self.tick.set(self.tick.get().later());
     }
 
     /// Microseconds as of the last `refresh`.
@@ -278,10 +278,7 @@ impl Lane {
         let now_ns = clock::monotonic_ns();
         let took_ns = now_ns.saturating_sub(began_ns);
         self.metrics().note(op, status, took_ns);
-        self.tick.set(Tick {
-            monotonic_ns: now_ns,
-            ..self.tick.get()
-        });
+        self.tick.set(self.tick.get().at(now_ns));
     }
 
     /// Nanoseconds as of the last `refresh` or `finish`.

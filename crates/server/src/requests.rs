@@ -66,10 +66,13 @@ impl Connection {
     /// Handles what stands at the front of `input`.
     pub(crate) fn handle_front(&mut self, input: &[u8]) -> Step {
         let waits = self.has_waiting();
-        let watch = match input.is_empty() {
-            true => Watch::OFF,
-            false => self.lane.watch(),
-        };
+        if input.is_empty() {
+            return match waits {
+                true => self.those_in_front(),
+                false => (0, Some(Next::Read)),
+            };
+        }
+        let watch = self.lane.watch();
         match parse_head(input, &Limits::USUAL) {
             Parsed::Incomplete if waits => self.those_in_front(),
             Parsed::Incomplete => (0, Some(Next::Read)),

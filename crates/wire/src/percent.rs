@@ -12,6 +12,8 @@
 //! Not here: which parameters there are (`route.rs`).
 //! See: RFC 3986, section 2.
 
+use crate::http::request::any_byte;
+
 /// Why text could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
@@ -37,7 +39,7 @@ fn hex(byte: u8) -> Option<u8> {
 /// `Broken` for an incomplete escape, `TooLong` when `out` is full before `raw` ends.
 pub fn decode_into(raw: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
     // Most keys carry no escape: then this is one search and one copy.
-    if !raw.contains(&b'%') {
+    if !any_byte(raw, |b| b == b'%') {
         let target = out.get_mut(..raw.len()).ok_or(DecodeError::TooLong)?;
         target.copy_from_slice(raw);
         return Ok(raw.len());

@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const DOORS: usize = 16;
 
 /// Pairs of what is compared.
-const PAIRS: usize = 3;
+const PAIRS: usize = 5;
 
 /// What one run found.
 struct Row {

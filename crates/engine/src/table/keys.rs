@@ -103,21 +103,21 @@ impl Keys {
             None => return self.len(),
         };
         let wanted = head(rest);
-        let mut at = self.heads.partition_point(|&head| head < wanted);
-        let same = self.heads[at..].partition_point(|&head| head == wanted);
-        if same > 0 {
-            let (mut low, mut high) = (at, at + same);
-            while low < high {
-                let middle = low + (high - low) / 2;
-                if self.at(middle) < target {
-                    low = middle + 1;
-                } else {
-                    high = middle;
-                }
-            }
-            at = low;
+        let mut low = self.heads.partition_point(|&head| head < wanted);
+        if self.heads.get(low) != Some(&wanted) {
+            return low;
         }
-        at
+        let same = self.heads[low..].partition_point(|&head| head == wanted);
+        let mut high = low + same;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.at(middle) < target {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 
     /// Memory they hold.

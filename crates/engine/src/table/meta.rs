@@ -40,6 +40,12 @@ pub struct TableMeta {
 }
 
 impl TableMeta {
+    /// Does `stored_key` lie between the first and the last key?
+    #[inline]
+    pub fn holds_key(&self, stored_key: &[u8]) -> bool {
+        self.smallest.as_slice() <= stored_key && stored_key <= self.largest.as_slice()
+    }
+
     /// Appends the binary form, little-endian except for versions.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for number in [

@@ -1,8 +1,8 @@
 //! Open tables and point reads.
 //!
 //! ```text
-//! get ─► key range, newest version ─► top index ─► guide: filter, index ─► data block
-//!          pinned                      pinned       pinned, cache or disk   cache or disk
+//! get ─► newest version ─► top index ─► guide: filter, index ─► data block
+//!          pinned           pinned       pinned, cache or disk   cache or disk
 //! ```
 //!
 //! Invariants
@@ -11,7 +11,7 @@
 //! 2. A point read touches nothing that cannot hold a version newer than the caller already has.
 //! 3. On the cached path nothing is allocated but a block's tags, once; what a read had to load is kept only when complete.
 //!
-//! Not here: scans (`iter.rs`), the full check (`verify.rs`).
+//! Not here: which tables a read asks (`view.rs`), scans (`iter.rs`), the full check (`verify.rs`).
 //! See: docs/format/table.md.
 
 use super::block::{Block, Malformed};
@@ -126,7 +126,8 @@ impl Table {
     }
 
     /// The cell of `stored_key`, when it is here and newer than `newer_than` (`Version::ZERO`:
-    /// whatever is here). `key_hash` is [`super::key_hash`] of the key.
+    /// whatever is here). `key_hash` is [`super::key_hash`] of the key. The caller has seen that the
+    /// key lies in the table's range: a key outside is found absent, too, by a longer way.
     ///
     /// With `Wait::Never`, an error that `would_block` means: ask again with `Wait::Block`.
     pub fn get(
@@ -137,10 +138,7 @@ impl Table {
         newer_than: Version,
         wait: Wait,
     ) -> Result<Option<Found>> {
-        if is_old(self.meta.version_max, newer_than)
-            || stored_key < self.meta.smallest.as_slice()
-            || stored_key > self.meta.largest.as_slice()
-        {
+        if is_old(self.meta.version_max, newer_than) {
             return Ok(None);
         }
         let at = self.top.lower_bound(stored_key);

@@ -30,6 +30,19 @@ fn tag(hash: u64) -> u32 {
     hash as u32 & 0xffff
 }
 
+/// The first entry from `from` on that has the tag `wanted`. Mostly none of eight has it, which one
+/// wide comparison sees.
+fn next_place(tags: &[u32], from: usize, wanted: u32) -> Option<usize> {
+    let is_wanted = |entry: &u32| *entry >> 16 == wanted;
+    let is_without =
+        |part: &&[u32; 8]| !part.iter().fold(false, |any, entry| any | is_wanted(entry));
+    let rest = &tags[from..];
+    let (parts, _) = rest.as_chunks::<8>();
+    let skipped = 8 * parts.iter().take_while(is_without).count();
+    let behind = rest[skipped..].iter().position(is_wanted)?;
+    Some(from + skipped + behind)
+}
+
 impl Block {
     /// Memory that the tags of this block may come to hold.
     pub(super) fn tags_charge(&self) -> usize {
@@ -48,10 +61,12 @@ impl Block {
             return self.find(target);
         }
         let wanted = tag(hash);
-        for (i, _) in tags.iter().enumerate().filter(|(_, t)| *t >> 16 == wanted) {
+        let mut from = 0;
+        while let Some(i) = next_place(tags, from, wanted) {
             if let Some(value) = self.value_if_key(tags, i, target)? {
                 return Ok(Some(value));
             }
+            from = i + 1;
         }
         Ok(None)
     }
@@ -134,6 +149,18 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_next_place_is_the_one_that_a_walk_finds(
+            tags in prop::collection::vec(0u32..6, 0..40),
+            wanted in 0u32..6,
+            from in 0usize..40,
+        ) {
+            let tags: Vec<u32> = tags.iter().map(|tag| tag << 16 | 7).collect();
+            let from = from.min(tags.len());
+            let place = (from..tags.len()).find(|&i| tags[i] >> 16 == wanted);
+            prop_assert_eq!(next_place(&tags, from, wanted), place);
+        }
+
         #[test]
         fn a_tagged_block_answers_as_its_model(
             model in prop::collection::btree_map(

@@ -35,7 +35,12 @@ impl Level {
     }
 
     /// The table of a sorted level whose range could hold `stored_key`.
+    #[inline]
     pub fn candidate(&self, stored_key: &[u8]) -> Option<&Arc<Table>> {
+        // Most levels of most trees: that is seen without a search.
+        if self.tables.is_empty() {
+            return None;
+        }
         let at = self
             .tables
             .partition_point(|t| t.meta().largest.as_slice() < stored_key);
@@ -132,10 +137,7 @@ impl Tree {
     pub fn may_hold_older(&self, inputs: &[u64], stored_key: &[u8], version: Version) -> bool {
         let holds = |table: &Arc<Table>| {
             let meta = table.meta();
-            meta.version_min < version
-                && meta.smallest.as_slice() <= stored_key
-                && stored_key <= meta.largest.as_slice()
-                && !inputs.contains(&meta.id)
+            meta.version_min < version && meta.holds_key(stored_key) && !inputs.contains(&meta.id)
         };
         let (level0, sorted) = self.levels.split_first().expect("a tree has levels");
         level0.tables.iter().any(holds)

@@ -315,19 +315,42 @@ fn read_head<'a>(
     })
 }
 
-/// Is there an LF without its CR? Branch-free, so that it compiles to wide compares.
+/// Is there an LF without its CR?
 fn has_bare_line_feed(head: &[u8]) -> bool {
-    let starts_bare = head.first() == Some(&b'\n');
-    let pairs = head.iter().zip(head.get(1..).unwrap_or_default());
-    let bare = pairs.fold(0u8, |found, (&before, &byte)| {
-        found | (u8::from(byte == b'\n') & u8::from(before != b'\r'))
-    });
-    starts_bare || bare != 0
+    let Some((_, front)) = head.split_last() else {
+        return false;
+    };
+    let is_bare = |before, byte| byte == b'\n' && before != b'\r';
+    is_bare(0, head[0]) || any_pair(front, &head[1..], is_bare)
+}
+
+/// Is there a byte for which `is` holds?
+pub(crate) fn any_byte(bytes: &[u8], is: impl Fn(u8) -> bool + Copy) -> bool {
+    any_pair(bytes, bytes, |byte, _| is(byte))
+}
+
+/// Are there bytes at the same place of both for which `is` holds? Without a branch and sixteen at a
+/// time, so that it compiles to wide compares: the last sixteen are looked at once more rather than
+/// what is left of them one by one. Requires: both have the same length.
+fn any_pair(left: &[u8], right: &[u8], is: impl Fn(u8, u8) -> bool + Copy) -> bool {
+    let in_part = |left: &[u8], right: &[u8]| {
+        let pairs = left.iter().zip(right);
+        pairs.fold(false, |found, (&l, &r)| found | is(l, r))
+    };
+    match (left.last_chunk::<16>(), right.last_chunk::<16>()) {
+        (Some(left_end), Some(right_end)) => {
+            let (left_parts, right_parts) = (left.as_chunks::<16>().0, right.as_chunks::<16>().0);
+            let parts = left_parts.iter().zip(right_parts);
+            let found = parts.fold(false, |found, (l, r)| found | in_part(l, r));
+            found | in_part(left_end, right_end)
+        }
+        _ => in_part(left, right),
+    }
 }
 
 /// Origin form, or absolute form as clients of proxies send it, to path and query.
 fn split_target(target: &[u8]) -> Result<(&[u8], Option<&[u8]>), Refusal> {
-    if target.iter().any(|&b| b == b'#' || !b.is_ascii()) {
+    if any_byte(target, |b| b == b'#' || !b.is_ascii()) {
         return Err(Refusal::syntax(
             "the request target holds `#` or a byte above 127: percent-encode it",
         ));
@@ -365,6 +388,23 @@ fn strip_authority(target: &[u8]) -> Result<&[u8], Refusal> {
     Ok(origin)
 }
 
+/// Bytes of a host's name: unreserved ones and sub-delimiters (RFC 3986, 3.2.2).
+const IS_OF_NAME: [bool; 256] = {
+    let mut table = [false; 256];
+    let marks = b"-._~!$&'()*+,;=";
+    let mut at = 0;
+    while at < marks.len() {
+        table[marks[at] as usize] = true;
+        at += 1;
+    }
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] |= (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    table
+};
+
 /// Is this a host, perhaps with a port? Names are not resolved and not compared: Dendra has no
 /// virtual hosts. Percent-encoded names are legal and unheard of, and refused.
 fn is_host(value: &[u8]) -> bool {
@@ -381,9 +421,8 @@ fn is_host(value: &[u8]) -> bool {
             behind
         }
         None => {
-            let is_name = |&&b: &&u8| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&b);
-            let name_len = value.iter().take_while(is_name).count();
-            &value[name_len..]
+            let name_len = value.iter().position(|&b| !IS_OF_NAME[usize::from(b)]);
+            &value[name_len.unwrap_or(value.len())..]
         }
     };
     match port {

@@ -486,6 +486,35 @@ fn assert_packets_decide_nothing(bytes: &[u8], limits: &Limits) -> Result<(), Te
     Ok(())
 }
 
+#[test]
+fn a_host_is_made_of_the_bytes_that_names_have() {
+    for byte in 0..=255u8 {
+        let is_of_name = byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte);
+        assert_eq!(IS_OF_NAME[usize::from(byte)], is_of_name, "{byte}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn sixteen_bytes_at_a_time_find_what_a_walk_finds(
+        bytes in prop::collection::vec(0u8..40, 0..50),
+        wanted in 0u8..40,
+    ) {
+        prop_assert_eq!(any_byte(&bytes, |b| b == wanted), bytes.contains(&wanted));
+    }
+
+    #[test]
+    fn a_bare_line_feed_is_seen_wherever_it_stands(
+        head in prop::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'a')], 0..50),
+        calm in 0usize..50,
+    ) {
+        // A stretch without line ends in front: most heads have one.
+        let head = [vec![b'a'; calm], head].concat();
+        let is_bare = |i: usize| head[i] == b'\n' && (i == 0 || head[i - 1] != b'\r');
+        prop_assert_eq!(has_bare_line_feed(&head), (0..head.len()).any(is_bare));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 

@@ -11,7 +11,7 @@
 //! Not here: which parameters a path has (`route.rs`, `scan.rs`).
 //! See: docs/api.md.
 
-use crate::http::request::digits;
+use crate::http::request::{any_byte, digits};
 use crate::http::{Field, Head};
 use crate::limits::{TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX};
 use crate::percent::{self, DecodeError};
@@ -58,22 +58,18 @@ pub(super) fn parameters<'q, const N: usize>(
     names: &[&str; N],
 ) -> Result<[Option<&'q [u8]>; N], Refusal> {
     let mut values = [None; N];
-    let pieces = query.unwrap_or_default().split(|&b| b == b'&');
-    for piece in pieces.filter(|piece| !piece.is_empty()) {
+    let mut rest = query.unwrap_or_default();
+    while !rest.is_empty() {
+        let piece;
+        (piece, rest) = first_piece(rest);
+        if piece.is_empty() {
+            continue;
+        }
         let (name, value) = match piece.iter().position(|&b| b == b'=') {
             Some(at) => (&piece[..at], &piece[at + 1..]),
             None => (piece, &piece[piece.len()..]),
         };
-        let mut room = [0; SHORT_BYTES_MAX];
-        let name = match percent::decode_into(name, &mut room) {
-            Ok(len) => &room[..len],
-            Err(DecodeError::Broken) => return Err(broken_escape("a parameter's name")),
-            Err(DecodeError::TooLong) => return Err(unknown_parameter(name, names)),
-        };
-        let known = names.iter().position(|known| known.as_bytes() == name);
-        let Some(at) = known else {
-            return Err(unknown_parameter(name, names));
-        };
+        let at = place_of(name, names)?;
         if values[at].replace(value).is_some() {
             return Err(Refusal::bad(
                 "repeated-parameter",
@@ -82,6 +78,32 @@ pub(super) fn parameters<'q, const N: usize>(
         }
     }
     Ok(values)
+}
+
+/// What stands before the first `&`, and what behind. Most queries have one piece: to see that
+/// takes a few wide comparisons.
+fn first_piece(query: &[u8]) -> (&[u8], &[u8]) {
+    if !any_byte(query, |b| b == b'&') {
+        return (query, &[]);
+    }
+    let end = query.iter().position(|&b| b == b'&');
+    let end = end.expect("one of them is an ampersand");
+    (&query[..end], &query[end + 1..])
+}
+
+/// Which of `names` this is, perhaps percent-encoded.
+fn place_of<const N: usize>(name: &[u8], names: &[&str; N]) -> Result<usize, Refusal> {
+    let place = |name: &[u8]| names.iter().position(|known| known.as_bytes() == name);
+    if let Some(at) = place(name) {
+        return Ok(at);
+    }
+    let mut room = [0; SHORT_BYTES_MAX];
+    let decoded = match percent::decode_into(name, &mut room) {
+        Ok(len) => &room[..len],
+        Err(DecodeError::Broken) => return Err(broken_escape("a parameter's name")),
+        Err(DecodeError::TooLong) => return Err(unknown_parameter(name, names)),
+    };
+    place(decoded).ok_or_else(|| unknown_parameter(decoded, names))
 }
 
 pub(super) fn unknown_parameter<const N: usize>(name: &[u8], names: &[&str; N]) -> Refusal {
@@ -165,5 +187,29 @@ pub(super) fn timeout_ms(head: &Head<'_>) -> Result<u32, Refusal> {
             Some(ms @ 1..=TIMEOUT_MS_MAX) => Ok(ms),
             _ => Err(refuse()),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_are_those_between_ampersands(
+            query in prop::collection::vec(prop_oneof![Just(b'&'), any::<u8>()], 1..40),
+        ) {
+            let wanted: Vec<&[u8]> = query.split(|&b| b == b'&').collect();
+            let (mut rest, mut pieces) = (query.as_slice(), Vec::new());
+            while !rest.is_empty() {
+                let piece;
+                (piece, rest) = first_piece(rest);
+                pieces.push(piece);
+            }
+            // Nothing behind the last ampersand is a piece for `split`, and none here.
+            let is_cut = query.last() == Some(&b'&');
+            prop_assert_eq!(&pieces[..], &wanted[..wanted.len() - usize::from(is_cut)]);
+        }
     }
 }
