@@ -1,7 +1,9 @@
 //! A service level objective: what a rate has to hold to count as sustained.
 //!
 //! ```text
-//! p99<10ms,errors<0.1%      pNN, mean, max: response time, from the planned instant
+//! p99<10ms,errors<0.1%      pNN: response time, from the planned instant, of everything that was planned:
+//!                           what was not done took longer than any bound
+//!                           mean, max: the same of what was done or given up
 //!                           errors: refused, failed, broken, timed out, unsent / planned
 //!                           misses: reads of absent keys / ok
 //! ```
@@ -102,6 +104,12 @@ impl Slo {
         for term in &self.terms {
             let (name, seen, bound, unit) = match *term {
                 Term::Percentile(p, us) => {
+                    let done = 100.0 * counts.ok as f64 / counts.planned.max(1) as f64;
+                    if done < p {
+                        return Err(format!(
+                            "p{p}: {done:.1} % of the requests did what was asked"
+                        ));
+                    }
                     let seen = response.value_at_percentile(p) as f64 / 1e6;
                     (format!("p{p}"), seen, ms(us), "ms")
                 }

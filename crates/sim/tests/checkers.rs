@@ -542,13 +542,22 @@ fn stores_are_held_against_what_was_told() {
     assert!(check_convergence(0, &[at(5, Some(1)), Copy::Damaged]).is_some());
 }
 
-/// A register that does each operation at one instant between its begin and its end; `stale` of a
-/// hundred reads answer what was there before.
-fn drawn_history(prng: &mut Prng, stale: u64) -> Vec<Op> {
-    let count = 2 + prng.below(7) as u32;
-    let mut planned: Vec<(u64, u32, u64, u64)> = (1..=count)
+/// What a drawn history is like.
+struct Drawn {
+    operations: u32,
+    /// When the last one begins, about.
+    span_us: u64,
+    /// Reads of a hundred that answer what was there before.
+    stale: u64,
+    /// Writes of a hundred of which the client does not hear; one in two of these did not happen.
+    unheard: u64,
+}
+
+/// A register that does each operation at one instant between its begin and its end.
+fn drawn_history(prng: &mut Prng, drawn: &Drawn) -> Vec<Op> {
+    let mut planned: Vec<(u64, u32, u64, u64)> = (1..=drawn.operations)
         .map(|number| {
-            let begun = prng.below(60);
+            let begun = prng.below(drawn.span_us);
             let point = begun + prng.below(12);
             (point, number, begun, point + prng.below(12))
         })
@@ -562,7 +571,7 @@ fn drawn_history(prng: &mut Prng, stale: u64) -> Vec<Op> {
             origin: 1,
             rmw: 0,
         };
-        let shown = if prng.chance(stale, 100) {
+        let shown = if prng.chance(drawn.stale, 100) {
             before
         } else {
             state
@@ -579,8 +588,7 @@ fn drawn_history(prng: &mut Prng, stale: u64) -> Vec<Op> {
         ops.push(match prng.below(6) {
             0 | 1 => get(number, begun, ended, end_of_read(shown)),
             2 | 3 => {
-                // One in four does not hear of it, and of these one in two did not happen.
-                let is_told = prng.chance(3, 4);
+                let is_told = !prng.chance(drawn.unheard, 100);
                 if is_told || prng.chance(1, 2) {
                     write(&mut state, &mut before, next);
                 }
@@ -589,7 +597,12 @@ fn drawn_history(prng: &mut Prng, stale: u64) -> Vec<Op> {
                 } else {
                     End::Unknown
                 };
-                put(number, begun, if is_told { ended } else { 1_000 }, end)
+                put(
+                    number,
+                    begun,
+                    if is_told { ended } else { begun + 1_000 },
+                    end,
+                )
             }
             4 => {
                 write(&mut state, &mut before, None);
@@ -655,7 +668,13 @@ fn the_search_agrees_with_every_order_tried() {
     for seed in 0..4_000 {
         let mut prng = Prng::new(seed);
         let stale = [0, 30][prng.below(2) as usize];
-        let ops = drawn_history(&mut prng, stale);
+        let drawn = Drawn {
+            operations: 2 + prng.below(7) as u32,
+            span_us: 60,
+            stale,
+            unheard: 25,
+        };
+        let ops = drawn_history(&mut prng, &drawn);
         let refs: Vec<&Op> = ops.iter().collect();
         let versions = |version: Version| {
             ops.iter().find_map(|op| match op.end {
@@ -684,4 +703,38 @@ fn the_search_agrees_with_every_order_tried() {
         good > 1_000 && bad > 100,
         "{good} good and {bad} bad histories"
     );
+}
+
+#[test]
+fn a_history_of_many_thousand_operations_is_decided() {
+    for seed in 0..10 {
+        // Eight under way at any moment, as with a key that everybody wants.
+        let drawn = Drawn {
+            operations: 12_000,
+            span_us: 18_000,
+            stale: 0,
+            unheard: 1,
+        };
+        let ops = drawn_history(&mut Prng::new(seed), &drawn);
+        let refs: Vec<&Op> = ops.iter().collect();
+        let verdict = key_verdict(&refs, Pending::StaysOpen);
+        assert_eq!(verdict, Verdict::Good, "seed {seed}");
+        // One answer in the middle that is true of no moment near it.
+        let known = Drawn {
+            unheard: 0,
+            ..drawn
+        };
+        let mut ops = drawn_history(&mut Prng::new(seed), &known);
+        let is_late_read = |op: &Op| op.begun_us > 9_000 && matches!(op.end, End::Found(_));
+        let old = ops[..1_000].iter().rev().find_map(|op| match op.end {
+            End::Found(seen) => Some(seen),
+            _ => None,
+        });
+        let read = ops.iter().position(is_late_read).expect("there are reads");
+        ops[read].end = End::Found(old.expect("there are reads"));
+        let refs: Vec<&Op> = ops.iter().collect();
+        let verdict = key_verdict(&refs, Pending::StaysOpen);
+        // To prove it may take more states than there are allowed.
+        assert_ne!(verdict, Verdict::Good, "seed {seed}");
+    }
 }

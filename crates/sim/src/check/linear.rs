@@ -3,8 +3,12 @@
 //! ```text
 //! search   state = (operations already placed, value the key has then); a state is visited once
 //! next     any operation that began before every unplaced one that is done has ended
-//! pending  an operation of unknown outcome may be placed anywhere after its begin, or nowhere
-//! strict   and not behind an acknowledged write that began after "unknown" was told
+//! window   between two moments at which nothing is under way; the next one begins with what this one left
+//! read     placed as soon as it fits: that takes nothing from what follows
+//! write    not placed while somebody is still to see what it would replace: no value comes back
+//! seen     a write whose value was seen is placed before the first of those who saw it was answered
+//! pending  any other operation of unknown outcome may be placed anywhere after its begin, or nowhere
+//! strict   a pending one is not placed behind an acknowledged write that began after "unknown" was told
 //! ```
 //!
 //! Invariants
@@ -20,7 +24,7 @@ use super::{Rule, Violation};
 use crate::history::{Base, End, Op, Promise, ValueId};
 use crate::limits::{LINEAR_STATES_MAX, UNDECIDED_PERMILLE_MAX};
 use dendra_base::Version;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What the search found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +33,7 @@ pub enum Verdict {
     Good,
     /// None does.
     Bad,
-    /// Not known within [`LINEAR_STATES_MAX`] states.
+    /// Not known: a window has more than [`LINEAR_STATES_MAX`] states.
     Undecided,
 }
 
@@ -151,14 +155,16 @@ pub fn check(history: &[Op], pending: Pending) -> (Vec<Violation>, Searches) {
 /// The verdict on the operations on one key.
 pub fn key_verdict(ops: &[&Op], pending: Pending) -> Verdict {
     let steps = steps(ops);
-    // An unknown value that nobody saw is rarely needed to explain anything: try without first.
-    let seen: HashSet<ValueId> = steps.iter().filter_map(seen_by).collect();
-    let is_needed = |step: &&Step| {
-        !step.is_pending() || step.leaves.is_none_or(|v| v == 0 || seen.contains(&v))
-    };
-    let needed: Vec<Step> = steps.iter().filter(is_needed).cloned().collect();
-    if needed.len() < steps.len() && search(&needed, pending) == Verdict::Good {
-        return Verdict::Good;
+    // What nobody saw is rarely needed to explain anything: first without, then with deletions alone, whose
+    // work looks like any other's. Only all of them together can prove that there is no order.
+    let is_done = |step: &&Step| !step.is_pending();
+    let is_likely = |step: &&Step| !step.is_pending() || step.leaves == Some(0);
+    let done: Vec<Step> = steps.iter().filter(is_done).cloned().collect();
+    let likely: Vec<Step> = steps.iter().filter(is_likely).cloned().collect();
+    for fewer in [done, likely] {
+        if fewer.len() < steps.len() && search(&fewer, pending) == Verdict::Good {
+            return Verdict::Good;
+        }
     }
     search(&steps, pending)
 }
@@ -168,6 +174,21 @@ fn seen_by(step: &Step) -> Option<ValueId> {
     match step.holds {
         Expect::Is(value) if !step.is_pending() => Some(value),
         _ => None,
+    }
+}
+
+/// A write whose value somebody saw took effect before that one was answered.
+fn settle(steps: &mut [Step]) {
+    let mut seen_us: HashMap<ValueId, u64> = HashMap::new();
+    for step in steps.iter() {
+        if let Some(value) = seen_by(step) {
+            let first = seen_us.entry(value).or_insert(u64::MAX);
+            *first = step.ended.min(*first);
+        }
+    }
+    for step in steps {
+        let seen = step.leaves.and_then(|value| seen_us.get(&value));
+        step.ended = seen.map_or(step.ended, |seen| step.ended.min(*seen));
     }
 }
 
@@ -185,6 +206,7 @@ fn steps(ops: &[&Op]) -> Vec<Step> {
         }
     }
     let mut steps: Vec<Step> = ops.iter().filter_map(|op| step(op, &values)).collect();
+    settle(&mut steps);
     steps.sort_by_key(|step| (step.begun, step.number));
     steps
 }
@@ -231,7 +253,66 @@ fn step(op: &Op, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
     Some(step)
 }
 
-/// One level of the search: what was placed, and which candidates are still to be tried.
+/// Parts of the history, in their order: whatever began in one of them began after all before it had ended.
+/// Only the last one can have pending operations; when it has nothing else, nothing is left to explain.
+fn windows(steps: &[Step]) -> Vec<&[Step]> {
+    let mut windows = Vec::new();
+    let (mut from, mut last_end) = (0, 0);
+    for (at, step) in steps.iter().enumerate() {
+        if at > from && last_end < step.begun {
+            windows.push(&steps[from..at]);
+            from = at;
+        }
+        last_end = last_end.max(step.ended);
+    }
+    windows.push(&steps[from..]);
+    windows.retain(|window| window.iter().any(|step| !step.is_pending()));
+    windows
+}
+
+fn search(steps: &[Step], pending: Pending) -> Verdict {
+    let windows = windows(steps);
+    let Some(first) = windows.first() else {
+        return Verdict::Good;
+    };
+    let seen = last_seen(&windows);
+    let mut walks = vec![Walk::new(first, pending, &seen, 0)];
+    walks[0].choose();
+    // Windows and what the key held at their begin: to enter one a second time finds nothing new.
+    let mut entered: HashSet<(usize, State)> = HashSet::new();
+    while let Some(walk) = walks.last_mut() {
+        match walk.next_order() {
+            Some(Found::Order(state)) => {
+                let replaced = walk.replaced;
+                let at = walks.len();
+                let Some(window) = windows.get(at) else {
+                    return Verdict::Good;
+                };
+                if entered.insert((at, state)) {
+                    let mut next = Walk::new(window, pending, &seen, at);
+                    (next.state, next.replaced) = (state, replaced);
+                    next.choose();
+                    walks.push(next);
+                }
+            }
+            Some(Found::Spent) => return Verdict::Undecided,
+            None => {
+                walks.pop();
+            }
+        }
+    }
+    Verdict::Bad
+}
+
+/// The last window in which each value was seen.
+fn last_seen(windows: &[&[Step]]) -> HashMap<ValueId, usize> {
+    let all = windows.iter().enumerate();
+    let all = all.flat_map(|(at, window)| window.iter().map(move |step| (at, step)));
+    all.filter_map(|(at, step)| Some((seen_by(step)?, at)))
+        .collect()
+}
+
+/// One level of a walk: what was placed, and which candidates are still to be tried.
 struct Frame {
     placed: usize,
     state_before: State,
@@ -239,58 +320,153 @@ struct Frame {
     untried: Vec<usize>,
 }
 
-fn search(steps: &[Step], pending: Pending) -> Verdict {
-    let done_total = steps.iter().filter(|step| !step.is_pending()).count();
-    let mut placed = vec![0u64; steps.len().div_ceil(64)];
-    let mut visited: HashSet<(Vec<u64>, State)> = HashSet::new();
-    let (mut state, mut done, mut states) = (0, 0, 0u64);
-    // The latest begin of an acknowledged write that was placed.
-    let mut replaced = 0;
-    let mut stack: Vec<Frame> = Vec::new();
-    let mut untried = candidates(steps, &placed);
-    loop {
-        if done == done_total {
-            return Verdict::Good;
+/// What a walk found next.
+enum Found {
+    /// An order of all that is done, which leaves this.
+    Order(State),
+    /// The budget ran out.
+    Spent,
+}
+
+/// All orders of one window, one after the other.
+struct Walk<'a> {
+    steps: &'a [Step],
+    pending: Pending,
+    last_seen: &'a HashMap<ValueId, usize>,
+    window: usize,
+    /// Unplaced operations that saw a value.
+    unseen: HashMap<ValueId, u32>,
+    done_total: usize,
+    placed: Vec<u64>,
+    visited: HashSet<(Vec<u64>, State)>,
+    stack: Vec<Frame>,
+    untried: Vec<usize>,
+    state: State,
+    done: usize,
+    states: u64,
+    /// The latest begin of an acknowledged write that was placed.
+    replaced: u64,
+}
+
+impl<'a> Walk<'a> {
+    fn new(
+        steps: &'a [Step],
+        pending: Pending,
+        last_seen: &'a HashMap<ValueId, usize>,
+        window: usize,
+    ) -> Walk<'a> {
+        let mut unseen: HashMap<ValueId, u32> = HashMap::new();
+        for value in steps.iter().filter_map(seen_by) {
+            *unseen.entry(value).or_default() += 1;
         }
-        let next = untried.pop().map(|at| (at, &steps[at]));
-        let Some((at, step)) = next else {
-            let Some(frame) = stack.pop() else {
-                return Verdict::Bad;
+        Walk {
+            steps,
+            pending,
+            last_seen,
+            window,
+            unseen,
+            done_total: steps.iter().filter(|step| !step.is_pending()).count(),
+            placed: vec![0u64; steps.len().div_ceil(64)],
+            visited: HashSet::new(),
+            stack: Vec::new(),
+            untried: Vec::new(),
+            state: 0,
+            done: 0,
+            states: 0,
+            replaced: 0,
+        }
+    }
+
+    /// What may come next: one that changes nothing and fits, alone; or all that may.
+    fn choose(&mut self) {
+        let mut untried = candidates(self.steps, &self.placed);
+        let is_free = |at: &&usize| {
+            let step = &self.steps[**at];
+            !step.is_pending() && step.leaves.is_none() && step.apply(self.state).is_some()
+        };
+        if let Some(at) = untried.iter().find(is_free).copied() {
+            untried = vec![at];
+        }
+        self.untried = untried;
+    }
+
+    /// Would `step` replace a value that somebody is still to see?
+    fn is_early(&self, step: &Step) -> bool {
+        let is_later = |last: &usize| *last > self.window;
+        let others = self.unseen.get(&self.state).copied().unwrap_or(0);
+        let own = u32::from(seen_by(step) == Some(self.state));
+        step.leaves.is_some()
+            && (others > own || self.last_seen.get(&self.state).is_some_and(is_later))
+    }
+
+    /// Goes on to the next complete order; `None` when there is none.
+    fn next_order(&mut self) -> Option<Found> {
+        loop {
+            let Some(at) = self.untried.pop() else {
+                self.step_back()?;
+                continue;
             };
-            placed[frame.placed / 64] &= !(1 << (frame.placed % 64));
-            done -= usize::from(!steps[frame.placed].is_pending());
-            state = frame.state_before;
-            replaced = frame.replaced_before;
-            untried = frame.untried;
-            continue;
-        };
-        let is_over = pending == Pending::EndsWhenReplaced && step.told < replaced;
-        let after = if is_over { None } else { step.apply(state) };
-        let Some(after) = after else { continue };
-        placed[at / 64] |= 1 << (at % 64);
-        states += 1;
-        if states > LINEAR_STATES_MAX {
-            return Verdict::Undecided;
-        }
-        if !visited.insert((placed.clone(), after)) {
-            placed[at / 64] &= !(1 << (at % 64));
-            continue;
-        }
-        let frame = Frame {
-            placed: at,
-            state_before: state,
-            replaced_before: replaced,
-            untried: std::mem::take(&mut untried),
-        };
-        stack.push(frame);
-        state = after;
-        if !step.is_pending() {
-            done += 1;
-            if step.leaves.is_some() {
-                replaced = replaced.max(step.begun);
+            if !self.place(at) {
+                continue;
+            }
+            if self.states > LINEAR_STATES_MAX {
+                return Some(Found::Spent);
+            }
+            if self.done == self.done_total {
+                return Some(Found::Order(self.state));
             }
         }
-        untried = candidates(steps, &placed);
+    }
+
+    /// Places a candidate, if what it was told fits and leads to a state that was not visited yet.
+    fn place(&mut self, at: usize) -> bool {
+        let step = &self.steps[at];
+        let is_over = self.pending == Pending::EndsWhenReplaced && step.told < self.replaced;
+        if is_over || self.is_early(step) {
+            return false;
+        }
+        let Some(after) = step.apply(self.state) else {
+            return false;
+        };
+        self.placed[at / 64] |= 1 << (at % 64);
+        self.states += 1;
+        if !self.visited.insert((self.placed.clone(), after)) {
+            self.placed[at / 64] &= !(1 << (at % 64));
+            return false;
+        }
+        self.stack.push(Frame {
+            placed: at,
+            state_before: self.state,
+            replaced_before: self.replaced,
+            untried: std::mem::take(&mut self.untried),
+        });
+        self.state = after;
+        if !step.is_pending() {
+            self.done += 1;
+            let is_acknowledged = step.told == u64::MAX;
+            if is_acknowledged && step.leaves.is_some() {
+                self.replaced = self.replaced.max(step.begun);
+            }
+        }
+        if let Some(value) = seen_by(step) {
+            *self.unseen.entry(value).or_default() -= 1;
+        }
+        self.choose();
+        true
+    }
+
+    /// Takes back what was placed last.
+    fn step_back(&mut self) -> Option<()> {
+        let frame = self.stack.pop()?;
+        if let Some(value) = seen_by(&self.steps[frame.placed]) {
+            *self.unseen.entry(value).or_default() += 1;
+        }
+        self.placed[frame.placed / 64] &= !(1 << (frame.placed % 64));
+        self.done -= usize::from(!self.steps[frame.placed].is_pending());
+        self.state = frame.state_before;
+        self.replaced = frame.replaced_before;
+        self.untried = frame.untried;
+        Some(())
     }
 }
 
@@ -300,7 +476,8 @@ fn candidates(steps: &[Step], placed: &[u64]) -> Vec<usize> {
     let is_placed = |at: usize| placed[at / 64] >> (at % 64) & 1 == 1;
     let mut first_end = u64::MAX;
     let mut found = Vec::new();
-    for (at, step) in steps.iter().enumerate() {
+    let full = placed.iter().take_while(|word| **word == u64::MAX).count();
+    for (at, step) in steps.iter().enumerate().skip(64 * full) {
         if step.begun > first_end {
             break;
         }
