@@ -158,7 +158,7 @@ impl fmt::Display for Refused {
             Refused::Unwatched => f.write_str(
                 "This program does not watch its allocator, so there is no profile of allocations; the binary dendra does.",
             ),
-            Refused::System(error) => write!(f, "The profile could not be started: {error}."),
+            Refused::System(error) => write!(f, "The profile could not be taken: {error}."),
         }
     }
 }
@@ -241,7 +241,7 @@ fn capture_while(
     let counts = tally.counts.into_iter();
     let counts = counts.map(|(frames, count)| (frames, count.round() as u64));
     Ok(Profile {
-        stacks: symbols::name(&counts.collect(), measure),
+        stacks: symbols::name(&counts.collect(), measure).map_err(Refused::System)?,
         lost: tally.lost + without_room,
     })
 }

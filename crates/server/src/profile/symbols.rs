@@ -1,8 +1,13 @@
-//! From addresses to names, after the capture, on the thread that asked.
+//! From addresses to names, after the capture.
+//!
+//! ```text
+//! capture ─► waits for ─► a thread of its own, of low priority, one in a process ─► named stacks
+//! ```
 //!
 //! Invariants
-//! 1. A return address is looked up one byte before itself: the call, not what stands after it.
-//! 2. Inlined functions are frames of their own when the line tables tell them.
+//! 1. Reading the program's debug information is a good part of a second of work: it yields to requests.
+//! 2. A return address is looked up one byte before itself: the call, not what stands after it.
+//! 3. Inlined functions are frames of their own when the line tables tell them.
 //!
 //! Not here: sampling (`sampler.rs`), cutting names for a drawing (`crates/flame`).
 
@@ -11,6 +16,8 @@ use super::elf::Table;
 use super::roster::Kind;
 use dendra_flame::{Stacks, clean_name};
 use std::collections::HashMap;
+use std::io;
+use std::sync::{Mutex, PoisonError};
 
 /// Frames of the runtime and the C library below a thread's own first function say nothing.
 const FLOOR: &str = "__rust_begin_short_backtrace";
@@ -56,8 +63,36 @@ fn hook_frames(names: &[&str]) -> usize {
     ours + names[ours..].iter().take_while(is_way).count()
 }
 
-/// Names stacks as `slots.rs` holds them: kind, program counter, return addresses outwards.
-pub(crate) fn name(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> Stacks {
+/// Below flushes, which free memory, and beside compactions.
+const NICE: i32 = 10;
+
+/// Held by whoever names: two at once would take twice as much from the requests.
+static NAMING: Mutex<()> = Mutex::new(());
+
+/// Names stacks as `slots.rs` holds them, on a thread that yields to all others.
+///
+/// # Errors
+/// The system gives no thread.
+pub(crate) fn name(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> io::Result<Stacks> {
+    let _naming = NAMING.lock().unwrap_or_else(PoisonError::into_inner);
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("names".to_owned())
+            .spawn_scoped(scope, || {
+                // On Linux this is the calling thread's own priority.
+                if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+                    tracing::debug!(%error, "names are looked up at the usual priority");
+                }
+                named(counts, measure)
+            })?;
+        thread
+            .join()
+            .map_err(|_| io::Error::other("the thread that names stacks panicked"))
+    })
+}
+
+/// Kind, program counter, return addresses outwards.
+fn named(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> Stacks {
     let mut known: HashMap<usize, Vec<String>> = HashMap::new();
     let table = Table::of_this_program();
     let mut stacks = Stacks::default();
