@@ -92,7 +92,9 @@ pub(super) fn run(place: &Place) -> Held {
         ("disk of the cold GETs", disk),
         (
             "load",
-            format!("{CONNECTIONS} connections, open loop, timeout 2 s"),
+            format!(
+                "{CONNECTIONS} connections, open loop, timeout 2 s; the server's CPU includes opening them"
+            ),
         ),
     ];
     let mut report = Report::new(place, "Inline against the pool", question, &facts);
@@ -403,12 +405,15 @@ fn workers(cells: [Option<&Cell>; 4]) -> Option<String> {
 fn queue(cells: [Option<&Cell>; 3]) -> Option<String> {
     let found = valid(cells)?;
     Some(format!(
-        "decides what becomes of those that are too many: with {} places and 4 workers, {} of the requests are refused, p99 of what is done is {}, and {} a second are done; a refusal takes {} (p99).",
+        "decides what becomes of those that are too many: with {} places and 4 workers, {} of the requests are refused, p99 of what is done is {}, and {} a second are done; a refusal takes {} (p99). \
+         Whoever is done has waited for those in front: {} places are {} ms of work for 4 workers on this disk.",
         list(QUEUES),
         list(found.map(|f| percent(f.refused))),
         list(found.map(|f| time(f.p99_us))),
         list(found.map(|f| format!("{:.0}", f.goodput))),
-        list(found.map(|f| time(f.refused_p99_us)))
+        list(found.map(|f| time(f.refused_p99_us))),
+        list(QUEUES),
+        list(QUEUES.map(|places| places * DISK_US / 4_000))
     ))
 }
 
