@@ -597,12 +597,7 @@ fn drawn_history(prng: &mut Prng, drawn: &Drawn) -> Vec<Op> {
                 } else {
                     End::Unknown
                 };
-                put(
-                    number,
-                    begun,
-                    if is_told { ended } else { begun + 1_000 },
-                    end,
-                )
+                put(number, begun, if is_told { ended } else { begun + 24 }, end)
             }
             4 => {
                 write(&mut state, &mut before, None);
@@ -736,5 +731,89 @@ fn a_history_of_many_thousand_operations_is_decided() {
         let verdict = key_verdict(&refs, Pending::StaysOpen);
         // To prove it may take more states than there are allowed.
         assert_ne!(verdict, Verdict::Good, "seed {seed}");
+    }
+}
+
+/// The same history after another one.
+fn later(ops: &[Op], by_us: u64, numbers: u32) -> Vec<Op> {
+    let seen = |seen: Seen| Seen {
+        version: version(seen.version.hlc + u64::from(numbers)),
+        value: seen.value + numbers,
+    };
+    let one = |op: &Op| {
+        let mut op = op.clone();
+        (op.number, op.begun_us, op.ended_us) = (
+            op.number + numbers,
+            op.begun_us + by_us,
+            op.ended_us + by_us,
+        );
+        op.wish = match op.wish {
+            Wish::Put { value, base } => Wish::Put {
+                value: value + numbers,
+                base: match base {
+                    Base::Matches(known) => Base::Matches(seen(known)),
+                    other => other,
+                },
+            },
+            other => other,
+        };
+        op.end = match op.end {
+            End::Found(known) => End::Found(seen(known)),
+            End::Written(at) => End::Written(version(at.hlc + u64::from(numbers))),
+            End::Refused { current: Some(at) } => End::Refused {
+                current: Some(version(at.hlc + u64::from(numbers))),
+            },
+            other => other,
+        };
+        op
+    };
+    ops.iter().map(one).collect()
+}
+
+#[test]
+fn an_unknown_write_that_only_a_refusal_shows_is_found_among_thousands() {
+    // Two under way at most moments: those of eight clients and six keys.
+    let drawn = Drawn {
+        operations: 5_000,
+        span_us: 30_000,
+        stale: 0,
+        unheard: 1,
+    };
+    for seed in 0..5 {
+        let part = |seed| drawn_history(&mut Prng::new(seed), &drawn);
+        let create = |number, end| {
+            let base = Base::Absent;
+            let value = number;
+            op(number, Wish::Put { value, base }, 0, 0, end)
+        };
+        let at = |begun_us, ended_us, op: Op| Op {
+            begun_us,
+            ended_us,
+            ..op
+        };
+        let mut ops = part(seed);
+        let shown = Some(version(900_000));
+        ops.extend([
+            at(
+                40_000,
+                40_010,
+                delete(6_001, 0, 0, End::Written(version(800_000))),
+            ),
+            at(40_020, 40_030, create(6_002, End::Unknown)),
+            at(
+                40_040,
+                40_050,
+                create(6_003, End::Refused { current: shown }),
+            ),
+            at(
+                40_060,
+                40_070,
+                delete(6_004, 0, 0, End::Written(version(900_001))),
+            ),
+        ]);
+        ops.extend(later(&part(seed + 100), 50_000, 1_000_000));
+        let refs: Vec<&Op> = ops.iter().collect();
+        let verdict = key_verdict(&refs, Pending::StaysOpen);
+        assert_eq!(verdict, Verdict::Good, "seed {seed}");
     }
 }

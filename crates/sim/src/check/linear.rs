@@ -155,18 +155,23 @@ pub fn check(history: &[Op], pending: Pending) -> (Vec<Violation>, Searches) {
 /// The verdict on the operations on one key.
 pub fn key_verdict(ops: &[&Op], pending: Pending) -> Verdict {
     let steps = steps(ops);
-    // What nobody saw is rarely needed to explain anything: first without, then with deletions alone, whose
-    // work looks like any other's. Only all of them together can prove that there is no order.
-    let is_done = |step: &&Step| !step.is_pending();
-    let is_likely = |step: &&Step| !step.is_pending() || step.leaves == Some(0);
-    let done: Vec<Step> = steps.iter().filter(is_done).cloned().collect();
-    let likely: Vec<Step> = steps.iter().filter(is_likely).cloned().collect();
-    for fewer in [done, likely] {
-        if fewer.len() < steps.len() && search(&fewer, pending) == Verdict::Good {
+    // What nobody saw is rarely needed to explain anything, and what did take effect mostly did so before its
+    // client was told: first without, then until then. Only for ever can prove that there is no order.
+    let done: Vec<Step> = steps.iter().filter(|s| !s.is_pending()).cloned().collect();
+    if done.len() < steps.len() {
+        let is_good = |steps, effect| search(steps, pending, effect) == Verdict::Good;
+        if is_good(&done, Effect::EverAfter) || is_good(&steps, Effect::UntilTold) {
             return Verdict::Good;
         }
     }
-    search(&steps, pending)
+    search(&steps, pending, Effect::EverAfter)
+}
+
+/// How long a pending operation may take effect, as far as a search is concerned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    EverAfter,
+    UntilTold,
 }
 
 /// The value that a client surely saw.
@@ -254,8 +259,7 @@ fn step(op: &Op, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
 }
 
 /// Parts of the history, in their order: whatever began in one of them began after all before it had ended.
-/// Only the last one can have pending operations; when it has nothing else, nothing is left to explain.
-fn windows(steps: &[Step]) -> Vec<&[Step]> {
+fn windows(steps: &[Step], effect: Effect) -> Vec<&[Step]> {
     let mut windows = Vec::new();
     let (mut from, mut last_end) = (0, 0);
     for (at, step) in steps.iter().enumerate() {
@@ -263,20 +267,17 @@ fn windows(steps: &[Step]) -> Vec<&[Step]> {
             windows.push(&steps[from..at]);
             from = at;
         }
-        last_end = last_end.max(step.ended);
+        let is_bounded = step.is_pending() && effect == Effect::UntilTold;
+        last_end = last_end.max(if is_bounded { step.told } else { step.ended });
     }
     windows.push(&steps[from..]);
-    windows.retain(|window| window.iter().any(|step| !step.is_pending()));
     windows
 }
 
-fn search(steps: &[Step], pending: Pending) -> Verdict {
-    let windows = windows(steps);
-    let Some(first) = windows.first() else {
-        return Verdict::Good;
-    };
+fn search(steps: &[Step], pending: Pending, effect: Effect) -> Verdict {
+    let windows = windows(steps, effect);
     let seen = last_seen(&windows);
-    let mut walks = vec![Walk::new(first, pending, &seen, 0)];
+    let mut walks = vec![Walk::new(windows[0], pending, &seen, 0)];
     walks[0].choose();
     // Windows and what the key held at their begin: to enter one a second time finds nothing new.
     let mut entered: HashSet<(usize, State)> = HashSet::new();
@@ -344,6 +345,7 @@ struct Walk<'a> {
     state: State,
     done: usize,
     states: u64,
+    is_begun: bool,
     /// The latest begin of an acknowledged write that was placed.
     replaced: u64,
 }
@@ -373,6 +375,7 @@ impl<'a> Walk<'a> {
             state: 0,
             done: 0,
             states: 0,
+            is_begun: false,
             replaced: 0,
         }
     }
@@ -401,6 +404,10 @@ impl<'a> Walk<'a> {
 
     /// Goes on to the next complete order; `None` when there is none.
     fn next_order(&mut self) -> Option<Found> {
+        // Where all is pending, an order is there before anything is placed.
+        if !std::mem::replace(&mut self.is_begun, true) && self.done_total == 0 {
+            return Some(Found::Order(self.state));
+        }
         loop {
             let Some(at) = self.untried.pop() else {
                 self.step_back()?;
