@@ -174,10 +174,10 @@ enum Effect {
     UntilTold,
 }
 
-/// The value that a client surely saw.
+/// The value that a client surely saw. Nothing at all is no value: it comes back.
 fn seen_by(step: &Step) -> Option<ValueId> {
     match step.holds {
-        Expect::Is(value) if !step.is_pending() => Some(value),
+        Expect::Is(value) if value != 0 && !step.is_pending() => Some(value),
         _ => None,
     }
 }
