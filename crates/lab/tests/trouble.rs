@@ -174,7 +174,7 @@ fn the_search_finds_the_rate_that_connections_and_delay_allow() {
 #[test]
 fn a_generator_that_cannot_keep_up_ends_the_search_and_blames_nobody_else() {
     let server = FakeServer::start(|_| Reply::After(Duration::ZERO, 200));
-    let mut setup = setup(server.url(), 5_000_000.0, 0.1);
+    let mut setup = setup(server.url(), 10_000_000.0, 0.1);
     setup.connections = 4;
     setup.timeout = Duration::from_millis(100);
     setup.find_max = Some("p99<1s".parse().expect("it is an objective"));
@@ -190,8 +190,8 @@ fn a_generator_that_cannot_keep_up_ends_the_search_and_blames_nobody_else() {
             continue;
         }
         assert_eq!(search.knee_high, None);
-        assert_eq!(search.generator_limit, Some(5_000_000.0));
-        assert!(search.steps.iter().all(|step| step.rate == 5e6));
+        assert_eq!(search.generator_limit, Some(10_000_000.0));
+        assert!(search.steps.iter().all(|step| step.rate == 1e7));
         let sentence = run.verdict.to_string();
         assert!(
             sentence.starts_with("invalid: the generator was the bottleneck"),
