@@ -135,6 +135,9 @@ impl Slo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recorder::{End, Ended, Recorder};
+    use crate::run::PhaseKind;
+    use dendra_base::workload::Operation;
 
     #[test]
     fn objectives_are_read_and_others_refused() {
@@ -152,5 +155,37 @@ mod tests {
         ] {
             assert!(text.parse::<Slo>().is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_percentile_is_one_of_all_that_was_planned() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let mut recorder = Recorder::new(&[SECOND_NS], 1, 1000.0);
+        for number in 0..100 {
+            // One in ten is given up long before the bound below.
+            let end = match number % 10 {
+                0 => End::Timeout,
+                _ => End::Answer(200),
+            };
+            let due_ns = number * SECOND_NS / 100;
+            recorder.planned(Operation::Get, 0, due_ns);
+            recorder.ended(&Ended {
+                operation: Operation::Get,
+                target: 0,
+                due_ns,
+                sent_ns: due_ns,
+                done_ns: due_ns + 1_000_000,
+                received_bytes: 0,
+                body_bytes: 0,
+                scanned: 0,
+                end,
+            });
+        }
+        let phase =
+            recorder.into_phases()[0].finish("p".to_owned(), PhaseKind::Search, 0.0, 1000.0);
+        let check = |text: &str| text.parse::<Slo>().expect("it is one").check(&phase);
+        assert_eq!(check("p90<1s"), Ok(()));
+        let clause = check("p91<1s").expect_err("a tenth took longer than any bound");
+        assert_eq!(clause, "p91: 90.0 % of the requests did what was asked");
     }
 }

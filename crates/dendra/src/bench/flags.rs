@@ -125,7 +125,8 @@ pub(crate) struct Bench {
     #[arg(long, requires = "slo")]
     #[arg(help_heading = "Where it ends: saturation and beyond")]
     pub(crate) find_max: bool,
-    /// What has to hold: p99<10ms,errors<0.1%
+    /// What has to hold: p99<10ms,errors<0.1%. A percentile is one of all planned requests: what was not
+    /// done took longer than any bound
     #[arg(long, value_name = "TERMS")]
     #[arg(help_heading = "Where it ends: saturation and beyond")]
     pub(crate) slo: Option<String>,
