@@ -37,7 +37,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// Bytes in front of a batch's records: leave that much room for [`LogWriter::append_in_place`].
+/// Bytes in front of a batch's records.
 pub const BATCH_HEAD_BYTES: usize = 64;
 /// Batches start at multiples of this, so that a scan behind damage finds the next one.
 pub const BATCH_ALIGNMENT: usize = 64;

@@ -10,6 +10,9 @@
 //! 1. `synced_lsn <= end_lsn`; it moves only after a sync that began when those bytes were written.
 //! 2. After the first error every later call fails: what is on disk is unknown.
 //! 3. Files that were left dirty by a roll are synced before the current one.
+//! 4. A write ends where a page ends, with zeros behind the batch: a page that the system holds no more is
+//!    replaced whole. To change a part of it, the system would have to read it first, and who appends
+//!    would wait for the disk.
 //!
 //! Not here: group commit, and the choice between syncing inline and elsewhere (`engine.rs`).
 
@@ -21,6 +24,10 @@ use crate::vfs::File;
 use crate::{Error, Result};
 use std::io;
 use std::sync::Arc;
+
+/// What the system's cache holds or lacks as a whole. Where pages are larger, the first write to one that was
+/// dropped from the cache waits for the disk, and nothing else is different.
+const PAGE_BYTES: usize = 4 << 10;
 
 /// Where a batch went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,34 +135,15 @@ impl LogWriter {
     ///
     /// Requires: `records.len() <= self.room()`, at least one record.
     pub fn append(&mut self, records: &[u8], count: u32, hlc_ceiling: u64) -> Result<Appended> {
-        let mut framed = std::mem::take(&mut self.buffer);
-        framed.clear();
-        // Exactly: its size is a part of what commits may hold.
-        framed.reserve_exact(BATCH_HEAD_BYTES + records.len());
-        framed.resize(BATCH_HEAD_BYTES, 0);
-        framed.extend_from_slice(records);
-        let appended = self.append_in_place(&mut framed, count, hlc_ceiling);
-        self.buffer = framed;
-        appended
-    }
-
-    /// Like `append` without the copy: the records start at [`BATCH_HEAD_BYTES`] of `framed`, and
-    /// what is in front of them is overwritten by the head.
-    pub fn append_in_place(
-        &mut self,
-        framed: &mut [u8],
-        count: u32,
-        hlc_ceiling: u64,
-    ) -> Result<Appended> {
         assert!(count > 0, "a batch without records is a seal");
-        let body_len = framed.len() - BATCH_HEAD_BYTES;
         assert!(
-            body_len <= self.room(),
-            "a batch of {body_len} bytes was put into {} bytes of room",
+            records.len() <= self.room(),
+            "a batch of {} bytes was put into {} bytes of room",
+            records.len(),
             self.room()
         );
         self.hlc_ceiling = self.hlc_ceiling.max(hlc_ceiling);
-        let appended = self.write_batch(framed, count)?;
+        let appended = self.write_batch(records, count)?;
         self.data_end = appended.end_lsn;
         Ok(appended)
     }
@@ -176,7 +164,7 @@ impl LogWriter {
         if !has_news || self.at + BATCH_HEAD_BYTES > self.capacity {
             return Ok(false);
         }
-        self.write_batch(&mut [0; BATCH_HEAD_BYTES], 0)?;
+        self.write_batch(&[], 0)?;
         Ok(true)
     }
 
@@ -247,35 +235,51 @@ impl LogWriter {
             synced_upto: self.synced,
             salt: self.salt,
         };
-        let written = self.file.write_at(&head.encode(), 0);
+        let mut page = head.encode().to_vec();
+        page.resize(self.page_end(page.len()), 0);
+        let written = self.file.write_at(&page, 0);
         self.attested = self.synced;
         self.note(written, "write the head of")
     }
 
-    fn write_batch(&mut self, framed: &mut [u8], count: u32) -> Result<Appended> {
+    fn write_batch(&mut self, records: &[u8], count: u32) -> Result<Appended> {
         self.check_sound()?;
         let lsn = self.end_lsn();
-        let body = &framed[BATCH_HEAD_BYTES..];
         let head = BatchHead {
-            body_crc: seeded_crc(self.salt, lsn, body),
-            body_len: u32::try_from(body.len()).expect("a batch fits a segment"),
+            body_crc: seeded_crc(self.salt, lsn, records),
+            body_len: u32::try_from(records.len()).expect("a batch fits a segment"),
             records: count,
             lsn,
             synced_upto: self.synced,
             hlc_ceiling: self.hlc_ceiling,
         };
-        let end = self.at + BATCH_HEAD_BYTES + padded(body.len());
-        framed[..BATCH_HEAD_BYTES].copy_from_slice(&head.encode(self.salt));
-        // The padding is not written: the segment is zeros already.
-        let written = self.file.write_at(framed, lsn.offset());
+        let bytes = BATCH_HEAD_BYTES + records.len();
+        let whole = self.page_end(self.at + bytes) - self.at;
+        let mut framed = std::mem::take(&mut self.buffer);
+        framed.clear();
+        // Exactly: its size is a part of what commits may hold.
+        framed.reserve_exact(whole);
+        framed.extend_from_slice(&head.encode(self.salt));
+        framed.extend_from_slice(records);
+        framed.resize(whole, 0);
+        let written = self.file.write_at(&framed, lsn.offset());
+        self.buffer = framed;
         self.note(written, "append to")?;
-        self.at = end;
+        self.at += BATCH_HEAD_BYTES + padded(records.len());
         self.attested = self.synced;
         Ok(Appended {
             lsn,
             end_lsn: self.end_lsn(),
-            bytes: framed.len(),
+            bytes,
         })
+    }
+
+    /// Where the page that ends the first `bytes` of the segment ends.
+    fn page_end(&self, bytes: usize) -> usize {
+        bytes
+            .next_multiple_of(PAGE_BYTES)
+            .min(self.capacity)
+            .max(bytes)
     }
 
     fn note(&mut self, written: io::Result<()>, what: &str) -> Result<()> {
