@@ -225,6 +225,7 @@ impl Op {
         }
         self.alarm_us = NEVER;
         match self.stage {
+            Stage::Clock => self.hedge_clocks(desk, turn),
             Stage::Read => self.hedge(desk, turn),
             Stage::BackOff => self.prepare(desk, turn),
             Stage::Prepare | Stage::Accept => self.back_off(desk, turn),

@@ -79,6 +79,11 @@ pub const HEDGE_US_MIN: u64 = 1_000;
 /// See [`HEDGE_US_MIN`].
 pub const HEDGE_US_MAX: u64 = 50_000;
 
+/// The shortest patience before a write asks further members for the time. Longer than that of a read: a clock
+/// needs no disk, so who does not show it within this time is stopped, not slow; and where all is well no
+/// timer should ring.
+pub const CLOCK_PATIENCE_US_MIN: u64 = 5_000;
+
 /// How often a version that waits for its ceiling looks whether another loop had it persisted.
 pub const COVER_POLL_US: u64 = 1_000;
 
@@ -112,6 +117,7 @@ pub const SCAN_PAGE_BYTES_MAX: u32 = 1 << 20;
 pub const SCAN_PATIENCE_US: u64 = 50_000;
 
 const _: () = assert!(BACK_OFF_US_MIN <= BACK_OFF_US_MAX && HEDGE_US_MIN <= HEDGE_US_MAX);
+const _: () = assert!(CLOCK_PATIENCE_US_MIN <= HEDGE_US_MAX);
 const _: () = assert!(
     OPERATIONS_MAX < 1 << 20
         && REPLICA_JOBS_MAX < ORDERS_MAX

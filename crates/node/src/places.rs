@@ -17,6 +17,11 @@ impl Places {
     /// No place.
     pub(crate) const NONE: Places = Places(0);
 
+    /// One place.
+    pub(crate) fn only(place: u8) -> Places {
+        Places(1 << place)
+    }
+
     /// The first `count` places.
     pub(crate) fn first(count: u8) -> Places {
         match count {

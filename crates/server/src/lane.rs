@@ -482,6 +482,17 @@ impl Lane {
                 && batch.bytes().len() + record_bytes <= self.batch_bytes_max)
     }
 
+    /// Commits this turn's batch here and now, if this loop does that itself: what became of the writes is told
+    /// before it returns, unless others are in front of them. `false` when there was nothing to commit, or no
+    /// room in the log's queue.
+    pub(crate) fn commit_at_once(&self) -> bool {
+        if self.shared.settings.durability != Durability::Os || self.batch.borrow().is_empty() {
+            return false;
+        }
+        self.commit();
+        self.batch.borrow().is_empty()
+    }
+
     /// Submits this turn's batch, and commits it here and now with durability `os`.
     fn commit(&self) {
         let mut batch = self.batch.borrow_mut();

@@ -276,6 +276,11 @@ impl LocalBell {
         }
     }
 
+    /// What it rang for is done.
+    pub(crate) fn still(&self) {
+        self.is_rung.set(false);
+    }
+
     /// Waits until it is rung. Requires: one listener.
     pub(crate) async fn rung(&self) {
         poll_fn(|cx| {

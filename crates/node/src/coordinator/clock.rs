@@ -1,8 +1,8 @@
 //! The first round of a write: what time is it with a majority?
 //!
 //! ```text
-//! operations of one turn ─► unclocked ─ Tick ─► one probe, one question to each peer
-//!                                               every answer counts for all operations of the probe
+//! operations of one turn ─► unclocked ─ Tick ─► one probe, to as many peers as a majority lacks;
+//!     late, refused ─► everybody else            every answer counts for all operations of the probe
 //! a quorum of answers ─► version = (max + 1, origin, 0) ─ covered? ─► Write
 //! ```
 //!
@@ -13,14 +13,15 @@
 //! 3. A clock that is more than a minute away from the own one is no answer. A member whose clock is wrong
 //!    finds no majority that agrees with it, and leaves nothing behind that others would have to refuse.
 //! 4. A version leaves this member only once its ceiling is durable.
+//! 5. An operation that waits for clocks has asked enough owners for a majority, or is in `unclocked`.
 //!
 //! Not here: the clock (`hlc.rs`).
 //! See: docs/consistency.md.
 
 use super::{Fate, Op, Stage};
 use crate::desk::{Desk, OpId, Purpose, Turn};
-use crate::ledger::Ledger;
-use crate::limits::HLC_AHEAD_MS_MAX;
+use crate::ledger::{Ledger, NEVER};
+use crate::limits::{CLOCK_PATIENCE_US_MIN, HLC_AHEAD_MS_MAX};
 use crate::member::MemberIndex;
 use crate::outcome::Known;
 use crate::places::Places;
@@ -71,25 +72,16 @@ pub(crate) fn send_probe(
     }
     let mut waiting =
         std::mem::replace(&mut desk.unclocked, probes.spare.pop().unwrap_or_default());
-    let own_hlc = desk.hlc.shown(turn.now.wall_ms);
     let mut peers = Places::NONE;
     let mut deadline_us = turn.now.mono_us;
     waiting.retain(|id| {
         let Some(op) = ops.find_mut(*id).filter(|op| op.stage == Stage::Clock) else {
             return false;
         };
-        op.asked = op.everybody();
-        op.pending = op.everybody();
-        for member in op.owners(desk).iter().filter(|member| **member != desk.me) {
-            peers.insert(member.0);
-        }
-        if let Some(place) = op.own_place(desk) {
-            let (op, round) = (op.id, op.round);
-            let purpose = Purpose::Op { op, place, round };
-            let answer = Answer::Clock { hlc: own_hlc };
-            desk.inbox.push_back((purpose, answer));
-        }
+        op.choose_clocks(desk, turn, &mut peers);
         deadline_us = deadline_us.max(op.deadline_us);
+        let due_us = op.due_us();
+        ops.set_due(*id, due_us);
         true
     });
     if waiting.is_empty() || peers.is_empty() {
@@ -139,6 +131,67 @@ impl Op {
         Fate::Goes
     }
 
+    /// Asks the own clock, and adds to `peers` who is asked by the probe: as many as are missing, the best first.
+    fn choose_clocks(&mut self, desk: &mut Desk, turn: &Turn<'_>, peers: &mut Places) {
+        if !self.asked.is_empty() {
+            // Somebody was late, or refused.
+            self.ask_clocks(desk, self.everybody().without(self.asked), peers);
+            self.alarm_us = NEVER;
+            return;
+        }
+        if let Some(place) = self.own_place(desk) {
+            let (op, round) = (self.id, self.round);
+            let purpose = Purpose::Op { op, place, round };
+            let hlc = desk.hlc.shown(turn.now.wall_ms);
+            desk.inbox.push_back((purpose, Answer::Clock { hlc }));
+            self.asked.insert(place);
+            self.pending.insert(place);
+        }
+        let members = desk.topology.len();
+        let mut patience_us = CLOCK_PATIENCE_US_MIN;
+        while self.asked.len() < self.clocks_needed() {
+            let owners = self.owners(desk);
+            // Of equals the one that this probe asks anyway, and else the next one in the list of members: so
+            // everybody has one that it asks, and one that asks it.
+            let cost = |place: &u8| {
+                let member = owners[usize::from(*place)];
+                let distance = (member.0 + members - desk.me.0) % members;
+                (desk.health.cost(member), !peers.has(member.0), distance)
+            };
+            let fresh = self.everybody().without(self.asked);
+            let best = fresh.iter().min_by_key(cost);
+            let best = best.expect("clocks are wanted of at most all owners");
+            patience_us = patience_us.max(desk.health.patience_us(owners[usize::from(best)]));
+            self.ask_clocks(desk, Places::only(best), peers);
+        }
+        self.alarm_us = match self.asked == self.everybody() {
+            true => NEVER,
+            false => turn.now.mono_us + patience_us,
+        };
+    }
+
+    /// Adds the owners at `places` to those who are asked.
+    fn ask_clocks(&mut self, desk: &Desk, places: Places, peers: &mut Places) {
+        for place in places.iter() {
+            peers.insert(self.owners(desk)[usize::from(place)].0);
+        }
+        self.asked = self.asked.or(places);
+        self.pending = self.pending.or(places);
+    }
+
+    /// A clock is late: everybody else is asked, too, and later operations ask others first.
+    pub(crate) fn hedge_clocks(&mut self, desk: &mut Desk, turn: &Turn<'_>) -> Fate {
+        for place in self.pending.iter() {
+            let member = self.owners(desk)[usize::from(place)];
+            desk.health.late(member, self.since_us, turn.now.mono_us);
+        }
+        for _ in self.everybody().without(self.asked).iter() {
+            desk.rounds.hedged();
+        }
+        desk.unclocked.push(self.id);
+        Fate::Goes
+    }
+
     /// The owner at `place` showed its clock, or refused.
     pub(crate) fn clock_answered(
         &mut self,
@@ -164,6 +217,9 @@ impl Op {
         if !self.can_reach(needed) {
             self.fail(turn, Known::NotApplied);
             return Fate::Over;
+        }
+        if self.good.or(self.pending).len() < needed {
+            desk.unclocked.push(self.id);
         }
         Fate::Goes
     }

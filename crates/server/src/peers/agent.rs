@@ -4,13 +4,14 @@
 //! ```text
 //! post(event) ─► queue ─┐ end of turn (or due_us): step … step, Tick, step …
 //!                       └► effects ─┬─ Outcome, Scanned ─► the client's seat
-//!                                   ├─ Ask, Reply       ─► conduits, flushed when the turn is over
+//!                                   ├─ Ask, Reply       ─► conduits, flushed when the round is over
 //!                                   └─ Read, Write, …   ─► store.rs; what it answers at once is the next event
+//! round: turn ─► connections send what the turn told them ─► turn, for what came meanwhile ─► flush
 //! ```
 //!
 //! Invariants
 //! 1. The node is stepped in one place (`turn`), never inside of another step.
-//! 2. All frames of a turn to one link are one write.
+//! 2. All frames of a round to one link are one write. A round looks for news once, and never waits.
 //! 3. A question for which there is no link, or no room, is answered here at once: `Busy`.
 //! 4. The number of a link, or of a request that asks, is never used again: an answer cannot go to
 //!    one that came later.
@@ -193,7 +194,7 @@ impl Agent {
         self.bell.ring();
     }
 
-    /// Puts frames into a link that is flushed when the turn ends.
+    /// Puts frames into a link that is flushed when the round ends.
     pub(crate) fn send(&self, conduit: &Rc<Conduit>, encode: impl FnOnce(&mut Vec<u8>)) {
         if conduit.put(encode) {
             self.dirty.borrow_mut().push(Rc::clone(conduit));
@@ -339,6 +340,11 @@ impl Agent {
                     has_ticked = true;
                     Event::Tick
                 }
+                // What the log says at once belongs to this turn.
+                None if lane.commit_at_once() => {
+                    has_ticked = false;
+                    continue;
+                }
                 None => break,
             };
             self.node.borrow_mut().step(now, event, &mut effects);
@@ -346,6 +352,12 @@ impl Agent {
                 self.carry_out(lane, now, effect);
             }
         }
+        // Everything was looked at, what the turn itself posted included.
+        self.bell.still();
+    }
+
+    /// Ends a round: what waits in links goes.
+    fn flush(&self) {
         for conduit in self.dirty.borrow_mut().drain(..) {
             conduit.flush();
         }
@@ -466,5 +478,13 @@ pub(crate) async fn run(lane: Rc<Lane>, agent: Rc<Agent>) {
             () = &mut sleep => {}
         }
         agent.turn(&lane);
+        if !agent.dirty.borrow().is_empty() {
+            // A write to a link wakes somebody at its other end: what is known a moment later goes with it.
+            tokio::task::yield_now().await;
+            if !agent.events.borrow().is_empty() {
+                agent.turn(&lane);
+            }
+            agent.flush();
+        }
     }
 }

@@ -20,6 +20,7 @@ use dendra_wire::peer::{self, Malformed};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::task::{Context, Poll, Waker};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 /// Why a link ends, for the log.
@@ -220,7 +221,14 @@ impl Conduit {
         if input.capacity() - input.len() < limits::LINK_READ_BYTES / 4 {
             input.reserve(room);
         }
-        self.stream.try_read_buf(&mut *input)
+        let room = input.capacity() - input.len();
+        let got = self.stream.try_read_buf(&mut *input)?;
+        if got < room {
+            // That was all: the next look waits for news, and need not ask the system whether there are any.
+            let nothing = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+            let _is_noted = self.stream.try_io(Interest::READABLE, nothing);
+        }
+        Ok(got)
     }
 
     fn frames(
