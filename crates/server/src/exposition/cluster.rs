@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! round_seconds{round}      clock, write, read, write_back, prepare, accept, …     every operation
-//! hedges                    reads that asked somebody else because one was late
+//! hedges                    reads and clocks that asked somebody else because one was late
 //! hints_kept _delivered _dropped, hint_bytes
 //! peer_links{peer} peer_latency_seconds{peer} peer_asks{peer} …
 //! ```

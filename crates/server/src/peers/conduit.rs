@@ -1,8 +1,8 @@
-//! One link's socket: frames collect in it during a turn and leave in one write.
+//! One link's socket: frames collect in it during a round of its loop and leave in one write.
 //!
 //! ```text
-//! turn: put, put, put ─► flush, at the turn's end: one write ─► all taken? done
-//!                                                            └► else: the link's task waits until it can go on
+//! round: put, put, put ─► flush, at the round's end: one write ─► all taken? done
+//!                                                              └► else: the link's task waits until it can go on
 //! task: poll ─► frames as slices of the receive buffer ─► the loop's agent
 //! ```
 //!
@@ -84,7 +84,7 @@ impl Conduit {
         self.out.borrow().len() - self.sent.get()
     }
 
-    /// Adds frames; true when the link was not in the turn's list of links to flush yet.
+    /// Adds frames; true when the link was not in the round's list of links to flush yet.
     pub(crate) fn put(&self, encode: impl FnOnce(&mut Vec<u8>)) -> bool {
         if self.is_closed.get() {
             return false;
