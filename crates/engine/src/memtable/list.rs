@@ -317,6 +317,8 @@ impl Memtable {
 
     /// The key's node, complete or with its first insert under way.
     fn find(&self, probe: &Probe<'_>, hash: u64) -> Option<NodeRef<'_>> {
+        // Without a record no bucket is looked at: they are far apart, and in no cache.
+        self.first()?;
         let mut link = follow(self.bucket(hash));
         for _ in 0..CHAIN_LEN_MAX {
             let node = link?;
