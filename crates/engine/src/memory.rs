@@ -23,6 +23,7 @@ use crate::batch::{Op, Outcome};
 use crate::options::{Compression, Options};
 use crate::pressure::SEALED_MAX;
 use crate::table::TableOptions;
+use crate::wal::{BATCH_HEAD_BYTES, PAGE_BYTES};
 
 /// Memory of a memtable's node and record besides key and cell, its share of the tower included.
 const NODE_BYTES: usize = 96;
@@ -66,7 +67,9 @@ impl Options {
         let batch = self.commit_queue_bytes_max;
         let ops = self.commit_queue_len_max;
         let memtables = (SEALED_MAX + 1) * self.memtable_bytes + batch + ops * NODE_BYTES;
-        let commits = BATCHES * batch + 2 * ops * (size_of::<Op>() + size_of::<Outcome>());
+        let framing = BATCH_HEAD_BYTES + PAGE_BYTES;
+        let commits =
+            BATCHES * batch + framing + 2 * ops * (size_of::<Op>() + size_of::<Outcome>());
         let jobs = self.job_bytes();
         let rest = self.memory_bytes.saturating_sub(memtables + commits + jobs);
         Split {

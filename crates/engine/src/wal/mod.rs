@@ -28,7 +28,7 @@ mod writer;
 mod tests;
 
 pub use reader::{BatchView, End, Recovery, Segment, Tail, damaged_spots, recover};
-pub use writer::{Appended, LogWriter, Unsynced};
+pub use writer::{Appended, LogWriter, PAGE_BYTES, Unsynced};
 
 use crate::vfs::{File, Vfs};
 use crate::{Error, Result};
