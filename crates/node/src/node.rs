@@ -400,13 +400,11 @@ impl Node {
         }
         self.late = late;
         self.keeper.tick(&mut self.desk, turn);
-        // Who does not answer at once is answered for: then others are asked, until nobody is left.
         // Who does not take a question has answered: then others are asked, until nobody is left.
         while !self.desk.unclocked.is_empty() {
             send_probe(&mut self.desk, turn, &mut self.probes, &mut self.ops);
             self.empty_inbox(turn);
         }
-
         if let Some(hlc) = self.desk.hlc.needs_ceiling(turn.now.wall_ms) {
             turn.effects.push(Effect::Cover { hlc });
         }
