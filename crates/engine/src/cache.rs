@@ -11,13 +11,15 @@
 //!    is not kept, which is right: it would push out thousands of others.
 //! 2. A cached block was complete and its checksum held; table ids are never reused, so an entry
 //!    never goes stale and removed tables just age out.
+//! 3. A block that leaves takes the shortcut to it down; what reads it by shortcut is counted as far as
+//!    the cache counts at all (`table/shortcut.rs`).
 //!
 //! Not here: reading and checking blocks (`table/reader.rs`).
 //! See: docs/overload.md.
 
 use crate::table::{Block, Guide};
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{OptionsBuilder, Weighter};
+use quick_cache::sync::Cache;
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -102,6 +104,35 @@ impl Weighter<Place, Cached> for ByMemory {
     }
 }
 
+/// Blocks that a call lets go, freed when the lock of their shard is given back. Mostly it is one for
+/// one; what does not fit here is freed under the lock.
+#[derive(Debug, Default)]
+struct LetGo([Option<Cached>; 2]);
+
+#[derive(Clone, Copy, Debug)]
+struct Farewell;
+
+impl Lifecycle<Place, Cached> for Farewell {
+    type RequestState = LetGo;
+
+    /// Asked when the hand comes by: nothing is pinned here, but a block has to know of it.
+    fn is_pinned(&self, _place: &Place, cached: &Cached) -> bool {
+        if let Cached::Data(block) = cached {
+            block.count_again();
+        }
+        false
+    }
+
+    fn on_evict(&self, gone: &mut LetGo, _place: Place, cached: Cached) {
+        if let Cached::Data(block) = &cached {
+            block.take_down_signpost();
+        }
+        if let Some(room) = gone.0.iter_mut().find(|room| room.is_none()) {
+            *room = Some(cached);
+        }
+    }
+}
+
 /// Room for guides that tables hold themselves.
 #[derive(Debug)]
 struct PinnedShare {
@@ -147,7 +178,7 @@ pub struct CacheCounts {
 
 /// Blocks of all tables of one engine.
 pub struct BlockCache {
-    blocks: Cache<Place, Cached, ByMemory, FoldBuilder>,
+    blocks: Cache<Place, Cached, ByMemory, FoldBuilder, Farewell>,
     /// Bytes for blocks while no table is open.
     blocks_bytes_max: u64,
     pinned: Arc<PinnedShare>,
@@ -172,12 +203,7 @@ impl BlockCache {
             .build()
             .expect("capacity and estimate are set");
         BlockCache {
-            blocks: Cache::with_options(
-                options,
-                ByMemory,
-                FoldBuilder,
-                DefaultLifecycle::default(),
-            ),
+            blocks: Cache::with_options(options, ByMemory, FoldBuilder, Farewell),
             blocks_bytes_max: (bytes / shards * shards) as u64,
             pinned: Arc::new(pinned),
             stripes: std::array::from_fn(|_| Stripe::default()),
@@ -243,6 +269,11 @@ impl BlockCache {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         found
+    }
+
+    /// A read found its block without asking here.
+    pub(crate) fn count_hit(&self) {
+        self.stripe().hits.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Keeps a block that was read and checked.

@@ -15,7 +15,7 @@ use crate::cache::BlockCache;
 use crate::engine::Lookup;
 use crate::memtable::Memtable;
 use crate::source::Source;
-use crate::table::{FillCache, Found, LevelIter, Reading, Table, TableIter, key_hash};
+use crate::table::{FillCache, First, Found, LevelIter, Reading, Table, TableIter, key_hash};
 use crate::tree::Tree;
 use crate::vfs::Wait;
 use dendra_base::{CellRef, Version};
@@ -107,24 +107,27 @@ impl View {
         wait: Wait,
         best: &mut Best<'_>,
     ) -> Result<()> {
-        let (level0, sorted) = self.tree.levels.split_first().expect("a tree has levels");
-        let mut ask = |table: &Table| -> Result<()> {
-            if table.meta().version_max > best.version()
-                && let Some(found) = table.get(cache, stored_key, hash, best.version(), wait)?
-                && found.version() > best.version()
+        let mut ask = |table: &Table, first: First| -> Result<()> {
+            let newer_than = best.version();
+            if table.meta().version_max > newer_than
+                && let Some(found) = table.get(cache, stored_key, hash, newer_than, first, wait)?
+                && found.version() > newer_than
             {
                 *best = Best::Block(found);
             }
             Ok(())
         };
-        for table in level0.tables.iter() {
+        let (level0, sorted) = self.tree.levels_in_use();
+        let mut level0 = level0.tables.iter().peekable();
+        while let Some(table) = level0.next() {
             if table.meta().holds_key(stored_key) {
-                ask(table)?;
+                let is_last = sorted.is_empty() && level0.peek().is_none();
+                ask(table, First::in_table(is_last))?;
             }
         }
-        for level in sorted {
+        for (i, level) in sorted.iter().enumerate() {
             if let Some(table) = level.candidate(stored_key) {
-                ask(table)?;
+                ask(table, First::in_table(i + 1 == sorted.len()))?;
             }
         }
         Ok(())

@@ -15,6 +15,7 @@
 //! block that stays (`tags.rs`).
 //! See: docs/format/table.md.
 
+use super::shortcut::Signpost;
 use super::tags::Tags;
 use dendra_base::limits::STORED_KEY_BYTES_MAX;
 use std::cmp::Ordering;
@@ -186,6 +187,8 @@ pub(crate) struct Block {
     /// Made when the block is found in the cache for the first time: one that is read once and
     /// goes never pays for them.
     pub(super) tags: OnceLock<Tags>,
+    /// The index entry that leads here without a look-up, once there is one.
+    pub(super) signpost: Signpost,
 }
 
 impl Block {
@@ -205,6 +208,7 @@ impl Block {
             restarts,
             data,
             tags: OnceLock::new(),
+            signpost: Signpost::default(),
         };
         let mut before = None;
         for at in (0..restarts).map(|i| block.restart(i)) {

@@ -10,6 +10,7 @@
 //! 1. A pinned guide lives as long as its table, and its bytes are taken from the cache's share
 //!    before and given back after: `PinnedShare` never holds more than its bound.
 //! 2. A guide in memory was complete and its checksums held.
+//! 3. Only a pinned guide has shortcuts to cached blocks: it is there as long as they are.
 //!
 //! Not here: eviction of those that are not pinned (`cache.rs`).
 //! See: docs/decisions/0012-guides-and-tags.md, docs/overload.md.
@@ -26,6 +27,8 @@ pub(crate) struct Guide {
     /// `None` when the table has no filters.
     pub(super) filter: Option<Filter>,
     pub(super) index: Index,
+    /// Bytes of the share for guides that their tables hold, when this is one of them.
+    pub(super) pin: Option<Pin>,
 }
 
 impl Guide {
@@ -41,22 +44,15 @@ impl Guide {
         Guide {
             filter: Some(Filter::of_bytes(bytes)),
             index: Index::empty(),
+            pin: None,
         }
     }
-}
-
-/// A guide that stays as long as its table.
-#[derive(Debug)]
-pub(super) struct Pinned {
-    pub(super) guide: Guide,
-    /// Gives its bytes back.
-    pub(super) _pin: Pin,
 }
 
 /// A guide, wherever it is kept.
 pub(super) enum GuideRef<'t> {
     /// In the table.
-    Pinned(&'t Guide),
+    Pinned(&'t Arc<Guide>),
     /// In the cache, or in nobody's hands but the caller's.
     Shared(Arc<Guide>),
 }

@@ -17,6 +17,7 @@
 use super::block::{Block, BlockBuilder, Malformed, Parsed, common_prefix, put_varint, varint};
 use super::frame::Handle;
 use super::keys::{Keys, KeysBuilder};
+use super::shortcut::Shortcut;
 use dendra_base::Version;
 
 /// The shortest key `s` with `last <= s < next`, into `out`.
@@ -88,10 +89,11 @@ pub(super) fn add_partition(
 }
 
 /// A data block as its index knows it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Place {
     handle: Handle,
     version_max: Version,
+    shortcut: Shortcut,
 }
 
 /// One index partition in memory, taken apart: searches touch keys, then one place.
@@ -125,6 +127,7 @@ impl Index {
             places.push(Place {
                 handle,
                 version_max,
+                shortcut: Shortcut::default(),
             });
         }
         Ok(Index {
@@ -152,6 +155,11 @@ impl Index {
     pub(super) fn block(&self, i: usize) -> (Handle, Version) {
         let place = &self.places[i];
         (place.handle, place.version_max)
+    }
+
+    /// The way to block `i` that needs no look-up.
+    pub(super) fn shortcut(&self, i: usize) -> &Shortcut {
+        &self.places[i].shortcut
     }
 
     /// An index of nothing, for tests of what keeps guides.

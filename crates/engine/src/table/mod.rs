@@ -43,6 +43,7 @@ mod iter;
 mod keys;
 mod meta;
 mod reader;
+mod shortcut;
 mod tags;
 mod verify;
 mod writer;
@@ -55,7 +56,7 @@ mod tests;
 pub use describe::describe;
 pub use iter::{FillCache, LevelIter, Reading, TableIter};
 pub use meta::TableMeta;
-pub use reader::{Found, Table};
+pub use reader::{First, Found, Table};
 pub use writer::TableWriter;
 
 pub(crate) use block::Block;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! get ─► newest version ─► top index ─► guide: filter, index ─► data block
-//!          pinned           pinned       pinned, cache or disk   cache or disk
+//!          pinned           pinned       pinned, cache or disk   shortcut, cache or disk
 //! ```
 //!
 //! Invariants
@@ -18,7 +18,7 @@ use super::block::{Block, Malformed};
 use super::filter::Filter;
 use super::footer::{FOOTER_BYTES, FORMAT, Footer, NotAFooter, Properties};
 use super::frame::{self, Handle, Kind};
-use super::guide::{Guide, GuideRef, Pinned};
+use super::guide::{Guide, GuideRef};
 use super::index::{Index, Top};
 use super::iter::FillCache;
 use super::{TableMeta, file_name, id_of_file_name};
@@ -49,7 +49,7 @@ pub struct Table {
     pub(super) properties: Properties,
     pub(super) top: Top,
     /// One place for each partition's guide: its bytes are the cache's to grant.
-    guides: Box<[OnceLock<Box<Pinned>>]>,
+    guides: Box<[OnceLock<Arc<Guide>>]>,
 }
 
 /// A cell inside a block: holds the block, borrows nothing.
@@ -69,6 +69,23 @@ impl Found {
     /// The cell's version, without decoding the cell.
     pub fn version(&self) -> Version {
         self.version
+    }
+}
+
+/// What a point read asks first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// The filter: most keys that are asked for lie in other tables.
+    Filter,
+    /// The block, when there is a shortcut to it: no table lies below, so a key that exists at all is
+    /// mostly here.
+    Block,
+}
+
+impl First {
+    /// In a table that is the last one to be asked, or is not.
+    pub fn in_table(is_last: bool) -> First {
+        if is_last { First::Block } else { First::Filter }
     }
 }
 
@@ -136,6 +153,7 @@ impl Table {
         stored_key: &[u8],
         key_hash: u64,
         newer_than: Version,
+        first: First,
         wait: Wait,
     ) -> Result<Option<Found>> {
         if is_old(self.meta.version_max, newer_than) {
@@ -150,10 +168,15 @@ impl Table {
             return Ok(None);
         }
         let guide = self.guide(cache, at, wait)?;
-        if let Some(filter) = &guide.filter
-            && !filter.may_hold(key_hash)
-        {
-            cache.count_filter_negative();
+        let is_filtered = || {
+            let filter = guide.filter.as_ref();
+            let is_absent = filter.is_some_and(|filter| !filter.may_hold(key_hash));
+            if is_absent {
+                cache.count_filter_negative();
+            }
+            is_absent
+        };
+        if first == First::Filter && is_filtered() {
             return Ok(None);
         }
         let entry = guide.index.lower_bound(stored_key);
@@ -165,9 +188,19 @@ impl Table {
         if is_old(version_max, newer_than) {
             return Ok(None);
         }
-        let (block, is_cached) = self.block(cache, handle, FillCache::Yes, wait)?;
+        let (block, is_cached) = match guide.index.shortcut(entry).block() {
+            Some(block) => {
+                cache.count_hit();
+                (block, true)
+            }
+            None if first == First::Block && is_filtered() => return Ok(None),
+            None => self.block(cache, handle, FillCache::Yes, wait)?,
+        };
         let in_block = |m| self.malformed(Kind::Data, handle, m);
         let found = if is_cached {
+            if let GuideRef::Pinned(guide) = guide {
+                block.put_up_signpost(guide, entry);
+            }
             block.find_tagged(stored_key, key_hash)
         } else {
             block.find(stored_key)
@@ -206,13 +239,15 @@ impl Table {
             Ok(Guide {
                 filter: filter.transpose()?,
                 index: self.read_index(i, wait)?,
+                pin: None,
             })
         };
-        let guide = read().inspect_err(|e| note_would_block(cache, e))?;
-        if let Some(pin) = cache.pin(guide.charge()) {
+        let mut guide = read().inspect_err(|e| note_would_block(cache, e))?;
+        guide.pin = cache.pin(guide.charge());
+        if guide.pin.is_some() {
             // A second thread that was here first has the same guide: then this one goes.
-            let pinned = self.guides[i].get_or_init(|| Box::new(Pinned { guide, _pin: pin }));
-            return Ok(GuideRef::Pinned(&pinned.guide));
+            let pinned = self.guides[i].get_or_init(|| Arc::new(guide));
+            return Ok(GuideRef::Pinned(pinned));
         }
         let guide = Arc::new(guide);
         cache.keep(self.meta.id, at, Cached::Guide(Arc::clone(&guide)));
@@ -220,8 +255,8 @@ impl Table {
     }
 
     /// The guide of partition `i`, when it is pinned.
-    pub(super) fn pinned(&self, i: usize) -> Option<&Guide> {
-        self.guides[i].get().map(|pinned| &pinned.guide)
+    pub(super) fn pinned(&self, i: usize) -> Option<&Arc<Guide>> {
+        self.guides[i].get()
     }
 
     /// A data block, and whether it was in the cache.

@@ -18,13 +18,17 @@
 
 use super::block::{Block, Parsed, RESTART_INTERVAL, malformed};
 use super::key_hash;
+use smallvec::SmallVec;
 use std::ops::Range;
 
+/// Tags of most blocks lie beside the header of their block, which a read has touched: more of them
+/// lie elsewhere, and cost a cache line more.
+const TAGS_INLINE: usize = 32;
 /// Above this a search by halves looks at fewer entries than a walk over tags looks at tags.
 const TAGGED_LEN_MAX: usize = 256;
 
 /// One `tag << 16 | offset` for each entry; empty when the block has none.
-pub(super) type Tags = Box<[u32]>;
+pub(super) type Tags = SmallVec<[u32; TAGS_INLINE]>;
 
 fn tag(hash: u64) -> u32 {
     hash as u32 & 0xffff
@@ -46,7 +50,10 @@ fn next_place(tags: &[u32], from: usize, wanted: u32) -> Option<usize> {
 impl Block {
     /// Memory that the tags of this block may come to hold.
     pub(super) fn tags_charge(&self) -> usize {
-        size_of::<u32>() * self.entries_max()
+        match self.entries_max() {
+            0..=TAGS_INLINE => 0,
+            more => size_of::<u32>() * more,
+        }
     }
 
     /// Entries of a block that a writer made; with more, it gets no tags.
@@ -73,7 +80,7 @@ impl Block {
 
     /// The value of entry `i` when its key is `target`: compared from its end, since each entry
     /// says which bytes it does not have itself.
-    fn value_if_key(&self, tags: &Tags, i: usize, target: &[u8]) -> Parsed<Option<Range<usize>>> {
+    fn value_if_key(&self, tags: &[u32], i: usize, target: &[u8]) -> Parsed<Option<Range<usize>>> {
         let offset = |i: usize| (tags[i] & 0xffff) as usize;
         let entry = self.entry(offset(i))?;
         if entry.shared + entry.suffix.len() != target.len()
@@ -107,7 +114,7 @@ impl Block {
 
     /// Empty when the block is too large for them, or malformed: then `find` says so.
     fn make_tags(&self) -> Tags {
-        let mut tags = Vec::with_capacity(self.entries_max());
+        let mut tags = Tags::with_capacity(self.entries_max());
         let mut key = Vec::new();
         let mut at = 0;
         while at < self.entries_end() {
@@ -122,7 +129,7 @@ impl Block {
             tags.push(tag(key_hash(&key)) << 16 | u32::from(offset));
             at = entry.value_end;
         }
-        tags.into()
+        tags
     }
 }
 
@@ -175,7 +182,7 @@ mod tests {
             let tags = block.tags.get().expect("asked above");
             // An interval above the writers' own may hold more entries than were charged for.
             prop_assert!(!tags.is_empty() || interval > RESTART_INTERVAL);
-            prop_assert!(size_of_val(&tags[..]) <= block.tags_charge());
+            prop_assert!(!tags.spilled() || size_of_val(&tags[..]) <= block.tags_charge());
         }
     }
 

@@ -4,7 +4,7 @@
 
 use super::testing::Folder;
 use super::*;
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, Cached};
 use crate::engine::Direction;
 use crate::source::Source;
 use crate::vfs::Wait;
@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 mod damage;
 mod format;
+mod shortcuts;
 
 pub(super) type Model = BTreeMap<Vec<u8>, Cell>;
 
@@ -82,10 +83,15 @@ fn any_options() -> impl Strategy<Value = TableOptions> {
 }
 
 fn get(table: &Table, cache: &BlockCache, key: &[u8], newer_than: Version) -> Option<Cell> {
-    table
-        .get(cache, key, key_hash(key), newer_than, Wait::Block)
-        .expect("the table is whole")
-        .map(|found| found.cell().to_owned())
+    let ask = |first| {
+        table
+            .get(cache, key, key_hash(key), newer_than, first, Wait::Block)
+            .expect("the table is whole")
+            .map(|found| found.cell().to_owned())
+    };
+    let found = ask(First::Filter);
+    assert_eq!(ask(First::Block), found, "whatever is asked first");
+    found
 }
 
 pub(super) fn collect(source: &mut dyn Source) -> crate::Result<Vec<(Vec<u8>, Cell)>> {
@@ -289,7 +295,8 @@ fn a_read_that_would_block_says_so_and_keeps_nothing() {
     let table = Table::open(&folder, meta).expect("just written");
     let cache = BlockCache::new(1 << 20);
     let key = model.keys().next().expect("drawn").clone();
-    let ask = |wait| table.get(&cache, &key, key_hash(&key), Version::ZERO, wait);
+    let hash = key_hash(&key);
+    let ask = |wait| table.get(&cache, &key, hash, Version::ZERO, First::Filter, wait);
     folder.set_cold(true);
     let refused = ask(Wait::Never).expect_err("the disk is cold");
     assert!(refused.would_block(), "{refused}");
@@ -327,7 +334,9 @@ fn an_absent_key_costs_one_filter() {
         .map(|i| format!("\u{10}key-absent-{i}").into_bytes())
         .collect();
     for key in &absent {
-        assert_eq!(get(&table, &cache, key, Version::ZERO), None);
+        let hash = key_hash(key);
+        let found = table.get(&cache, key, hash, Version::ZERO, First::Filter, Wait::Block);
+        assert!(found.expect("the table is whole").is_none());
     }
     let counts = cache.counts();
     assert!(counts.filter_negatives > 950, "{counts:?}");

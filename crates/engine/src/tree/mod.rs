@@ -133,6 +133,14 @@ impl Tree {
             .unwrap_or(0)
     }
 
+    /// Level 0, and the levels below it down to the deepest that holds anything.
+    pub fn levels_in_use(&self) -> (&Level, &[Level]) {
+        let (level0, sorted) = self.levels[..=self.deepest()]
+            .split_first()
+            .expect("level 0 is always there");
+        (level0, sorted)
+    }
+
     /// Could a table outside `inputs` hold an older cell of `stored_key` than `version`?
     pub fn may_hold_older(&self, inputs: &[u64], stored_key: &[u8], version: Version) -> bool {
         let holds = |table: &Arc<Table>| {

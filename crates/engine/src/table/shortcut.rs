@@ -1,0 +1,108 @@
+//! From an index entry straight to its block, as long as the cache holds it.
+//!
+//! ```text
+//! pinned guide ─► place ── shortcut (weak) ──► block ◄── cache
+//!                   ▲                            │
+//!                   └───────── signpost ─────────┘    the cache lets the block go: it is taken down
+//! ```
+//!
+//! Invariants
+//! 1. A shortcut keeps no block alive: what the cache lets go is gone with its last reader.
+//! 2. It leads to the block of its own place or nowhere. Blocks never change, so a block that left
+//!    the cache under a reader's hands is as good as one that stays.
+//! 3. The cache sees as much as it can count: of the reads between two visits of its hand, the first
+//!    `NOTED_READS` take the long way.
+//! 4. A shortcut to a block that is gone holds its header (about 100 bytes) until the next one; only
+//!    a race between setting it and the eviction leaves such a thing behind.
+//!
+//! Not here: the cache (`cache.rs`), which guides are pinned (`reader.rs`).
+//! See: docs/decisions/0017-shortcuts-to-cached-blocks.md.
+
+use super::block::Block;
+use super::guide::Guide;
+use arc_swap::ArcSwapWeak;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// The cache counts the reads of a block to two, and takes one away each time its hand comes by.
+const NOTED_READS: u8 = 2;
+
+/// The way from a place in an index to its block.
+#[derive(Debug)]
+pub(super) struct Shortcut(ArcSwapWeak<Block>);
+
+impl Default for Shortcut {
+    fn default() -> Shortcut {
+        Shortcut(ArcSwapWeak::new(Weak::new()))
+    }
+}
+
+impl Shortcut {
+    /// The block, when it is at hand and the cache need not hear of this read.
+    pub(super) fn block(&self) -> Option<Arc<Block>> {
+        let block = self.0.load().upgrade()?;
+        let noted = &block.signpost.noted;
+        let count = noted.load(Ordering::Relaxed);
+        if count < NOTED_READS {
+            // Two readers at once may count as one: then the cache sees one more.
+            noted.store(count + 1, Ordering::Relaxed);
+            return None;
+        }
+        Some(block)
+    }
+
+    /// Where it leads, without counting as a read.
+    #[cfg(test)]
+    pub(super) fn end(&self) -> Weak<Block> {
+        self.0.load_full()
+    }
+}
+
+/// What a block knows about the shortcut to it.
+#[derive(Debug, Default)]
+pub(super) struct Signpost {
+    place: OnceLock<(Weak<Guide>, u32)>,
+    /// Reads that took the long way although there was a shortcut, since the hand came by.
+    noted: AtomicU8,
+}
+
+impl Block {
+    /// Makes entry `entry` of `guide` lead here: for a block that was found in the cache, by way of
+    /// a guide that its table holds.
+    pub(super) fn put_up_signpost(self: &Arc<Block>, guide: &Arc<Guide>, entry: usize) {
+        let Ok(entry) = u32::try_from(entry) else {
+            return;
+        };
+        // A block has one place for life: nobody has to ask twice.
+        if self
+            .signpost
+            .place
+            .set((Arc::downgrade(guide), entry))
+            .is_ok()
+        {
+            let shortcut = guide.index.shortcut(entry as usize);
+            shortcut.0.store(Arc::downgrade(self));
+        }
+    }
+
+    /// The hand of the cache comes by: it looks at what it has counted, and wants to count again.
+    pub(crate) fn count_again(&self) {
+        if self.signpost.noted.load(Ordering::Relaxed) > 0 {
+            self.signpost.noted.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the shortcut away: the cache lets this block go.
+    pub(crate) fn take_down_signpost(&self) {
+        let Some((guide, entry)) = self.signpost.place.get() else {
+            return;
+        };
+        if let Some(guide) = guide.upgrade() {
+            let shortcut = &guide.index.shortcut(*entry as usize).0;
+            let current = shortcut.load();
+            if std::ptr::eq(current.as_ptr(), self) {
+                shortcut.compare_and_swap(&*current, Weak::new());
+            }
+        }
+    }
+}
