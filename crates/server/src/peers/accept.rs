@@ -16,7 +16,7 @@
 
 use super::agent::Agent;
 use super::cluster::{count, random};
-use super::conduit::{Broken, Conduit};
+use super::conduit::{Broken, Conduit, End};
 use super::link::learn;
 use crate::connection::Connection;
 use crate::lane::Lane;
@@ -116,7 +116,7 @@ pub(crate) async fn serve(lane: Rc<Lane>, link: PendingLink, stream: TcpStream, 
         return;
     };
     let PendingLink(link) = link;
-    let conduit = Rc::new(Conduit::new(stream, &rest));
+    let conduit = Rc::new(Conduit::new(stream, &rest, End::Answers));
     let peer = agent.cluster.url(link.member).to_owned();
     let first = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, conduit.next_frame()).await;
     let is_proven = match first {

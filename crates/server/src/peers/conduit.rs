@@ -10,6 +10,8 @@
 //! 1. What waits to leave is at most `LINK_OUT_BYTES_MAX`, and one frame more.
 //! 2. Room for a frame that arrives grows with its bytes, not with its announced length.
 //! 3. Once closed nothing more is sent or read.
+//! 4. Of the two ends of a link at most one stops reading: the one that answers. If the asking end did, too, then
+//!    two ends with much to say would wait for each other.
 //!
 //! Not here: what the frames say (`link.rs`, `accept.rs`).
 //! See: docs/peer.md, docs/overload.md.
@@ -22,6 +24,15 @@ use std::io;
 use std::task::{Context, Poll, Waker};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+
+/// Which end of a link this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It asks, and reads always: every answer was asked for, so there is a bound on what comes.
+    Asks,
+    /// It answers, and reads no more questions while answers pile up.
+    Answers,
+}
 
 /// Why a link ends, for the log.
 #[derive(Debug)]
@@ -51,6 +62,7 @@ impl std::fmt::Display for Broken {
 #[derive(Debug)]
 pub(crate) struct Conduit {
     stream: TcpStream,
+    end: End,
     out: RefCell<Vec<u8>>,
     /// How much of `out` the socket has taken.
     sent: Cell<usize>,
@@ -65,9 +77,10 @@ pub(crate) struct Conduit {
 
 impl Conduit {
     /// Over a connected socket of which `rest` was read already.
-    pub(crate) fn new(stream: TcpStream, rest: &[u8]) -> Conduit {
+    pub(crate) fn new(stream: TcpStream, rest: &[u8], end: End) -> Conduit {
         Conduit {
             stream,
+            end,
             out: RefCell::default(),
             sent: Cell::new(0),
             input: RefCell::new(BytesMut::from(rest)),
@@ -156,7 +169,7 @@ impl Conduit {
     }
 
     /// Goes on writing if it must, and reads: gives every whole frame to `on_frame`. Ready only at
-    /// the end of the link. While answers pile up nothing is read.
+    /// the end of the link. While answers pile up no questions are read.
     pub(crate) fn poll(
         &self,
         cx: &mut Context<'_>,
@@ -188,7 +201,8 @@ impl Conduit {
                     },
                 }
             }
-            if self.is_blocked.get() && self.waiting() > limits::LINK_OUT_BYTES_PAUSE {
+            let is_piled = self.is_blocked.get() && self.waiting() > limits::LINK_OUT_BYTES_PAUSE;
+            if is_piled && self.end == End::Answers {
                 return Poll::Pending;
             }
             match self.stream.poll_read_ready(cx) {
@@ -265,5 +279,68 @@ impl Conduit {
                 Err(error) => return Err(Broken::Io(error)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendra_base::peer::Answer;
+    use dendra_base::{CellRef, Version};
+    use std::future::poll_fn;
+    use std::time::Duration;
+    use tokio::net::TcpListener;
+
+    const FRAMES: u64 = 64;
+    const VALUE_BYTES: usize = 256 << 10;
+
+    /// Both ends of one connection, each with far more to say than sockets hold.
+    async fn full_link() -> (Conduit, Conduit) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+        let address = listener.local_addr().expect("it is bound");
+        let asks = TcpStream::connect(address).await.expect("it listens");
+        let (answers, _) = listener.accept().await.expect("somebody connects");
+        let asks = Conduit::new(asks, &[], End::Asks);
+        let answers = Conduit::new(answers, &[], End::Answers);
+        for end in [&asks, &answers] {
+            let cell = CellRef::value(b"key", Version::MAX, &vec![7; VALUE_BYTES]).to_owned();
+            let answer = Answer::Cell(Some(cell));
+            for id in 0..FRAMES {
+                end.put(|out| peer::encode_answer(out, id, &answer));
+            }
+            end.flush();
+        }
+        (asks, answers)
+    }
+
+    async fn read_all(end: &Conduit) {
+        let mut frames = 0;
+        poll_fn(|cx| {
+            let polled = end.poll(cx, |_| {
+                frames += 1;
+                Ok(())
+            });
+            match polled {
+                Poll::Ready(broken) => panic!("the link broke after {frames} frames: {broken}"),
+                Poll::Pending if frames == FRAMES && end.waiting() == 0 => Poll::Ready(()),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn two_ends_with_much_to_say_do_not_wait_for_each_other() {
+        let (asks, answers) = full_link().await;
+        assert!(asks.waiting() > limits::LINK_OUT_BYTES_PAUSE);
+        assert!(answers.waiting() > limits::LINK_OUT_BYTES_PAUSE);
+        let both = async { tokio::join!(read_all(&asks), read_all(&answers)) };
+        let done = tokio::time::timeout(Duration::from_secs(20), both).await;
+        assert!(
+            done.is_ok(),
+            "{} and {} bytes are stuck",
+            asks.waiting(),
+            answers.waiting()
+        );
     }
 }

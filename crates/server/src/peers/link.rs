@@ -18,7 +18,7 @@
 
 use super::agent::{Agent, Link};
 use super::cluster::{Cluster, count, note_key, random};
-use super::conduit::{Broken, Conduit};
+use super::conduit::{Broken, Conduit, End};
 use super::pool::{self, Pool};
 use crate::lane::Lane;
 use crate::limits;
@@ -191,7 +191,7 @@ async fn upgrade(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Cond
         let proof = answer.peer_proof.and_then(Proof::from_hex);
         let (claim, proof) = recognise(cluster, member, &own, &own_line, line, proof)?;
         learn(lane, agent, member, claim).await?;
-        let conduit = Conduit::new(stream, &head[answer.consumed..]);
+        let conduit = Conduit::new(stream, &head[answer.consumed..], End::Asks);
         conduit.put(|out| peer::encode_proof(out, &proof));
         conduit.flush();
         return Ok(conduit);
