@@ -20,6 +20,7 @@ use super::index::Index;
 use crate::cache::Pin;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Filter and index of one partition.
 #[derive(Debug)]
@@ -29,9 +30,33 @@ pub(crate) struct Guide {
     pub(super) index: Index,
     /// Bytes of the share for guides that their tables hold, when this is one of them.
     pub(super) pin: Option<Pin>,
+    /// Did the last read that could tell find its block by a shortcut? Then the next one asks that first.
+    is_at_hand: AtomicBool,
 }
 
 impl Guide {
+    /// A guide of these parts, in nobody's hands yet.
+    pub(super) fn new(filter: Option<Filter>, index: Index) -> Guide {
+        Guide {
+            filter,
+            index,
+            pin: None,
+            is_at_hand: AtomicBool::new(false),
+        }
+    }
+
+    /// Are blocks of this partition mostly found by shortcuts?
+    pub(super) fn is_at_hand(&self) -> bool {
+        self.is_at_hand.load(Ordering::Relaxed)
+    }
+
+    /// Notes what a read met. Mostly the same as the one before, and then nothing is written.
+    pub(super) fn note_at_hand(&self, is_at_hand: bool) {
+        if self.is_at_hand() != is_at_hand {
+            self.is_at_hand.store(is_at_hand, Ordering::Relaxed);
+        }
+    }
+
     /// Memory it holds.
     pub(crate) fn charge(&self) -> usize {
         let filter = self.filter.as_ref().map_or(0, Filter::charge);
@@ -41,11 +66,7 @@ impl Guide {
     /// A guide of about `bytes` bytes, for tests of what keeps guides.
     #[cfg(test)]
     pub(crate) fn of_bytes(bytes: usize) -> Guide {
-        Guide {
-            filter: Some(Filter::of_bytes(bytes)),
-            index: Index::empty(),
-            pin: None,
-        }
+        Guide::new(Some(Filter::of_bytes(bytes)), Index::empty())
     }
 }
 

@@ -77,8 +77,8 @@ impl Found {
 pub enum First {
     /// The filter: most keys that are asked for lie in other tables.
     Filter,
-    /// The block, when there is a shortcut to it: no table lies below, so a key that exists at all is
-    /// mostly here.
+    /// The block, where blocks are mostly found by shortcuts: no table lies below, so a key that exists at
+    /// all is mostly here.
     Block,
 }
 
@@ -176,7 +176,8 @@ impl Table {
             }
             is_absent
         };
-        if first == First::Filter && is_filtered() {
+        let is_block_first = first == First::Block && guide.is_at_hand();
+        if !is_block_first && is_filtered() {
             return Ok(None);
         }
         let entry = guide.index.lower_bound(stored_key);
@@ -190,11 +191,21 @@ impl Table {
         }
         let (block, is_cached) = match guide.index.shortcut(entry).block() {
             Some(block) => {
+                guide.note_at_hand(true);
                 cache.count_hit();
                 (block, true)
             }
-            None if first == First::Block && is_filtered() => return Ok(None),
-            None => self.block(cache, handle, FillCache::Yes, wait)?,
+            None if is_block_first && is_filtered() => {
+                guide.note_at_hand(false);
+                return Ok(None);
+            }
+            None => {
+                let (block, is_cached) = self.block(cache, handle, FillCache::Yes, wait)?;
+                if !is_cached {
+                    guide.note_at_hand(false);
+                }
+                (block, is_cached)
+            }
         };
         let in_block = |m| self.malformed(Kind::Data, handle, m);
         let found = if is_cached {
@@ -236,11 +247,7 @@ impl Table {
             let filter = partition
                 .filter
                 .map(|handle| self.read_filter(handle, wait));
-            Ok(Guide {
-                filter: filter.transpose()?,
-                index: self.read_index(i, wait)?,
-                pin: None,
-            })
+            Ok(Guide::new(filter.transpose()?, self.read_index(i, wait)?))
         };
         let mut guide = read().inspect_err(|e| note_would_block(cache, e))?;
         guide.pin = cache.pin(guide.charge());
