@@ -1,12 +1,14 @@
 //! Which commit the binary is built from, for `--version`-like facts in `run.json`.
 //!
 //! ```text
-//! DENDRA_COMMIT in the environment ─► as it is      git is there ─► HEAD, `+` when the sources differ from it
+//! BUILD_COMMIT in the environment ─► as it is      git is there ─► HEAD, `+` when the sources differ from it
 //! neither                          ─► unknown
 //! ```
 //!
 //! Invariants
 //! 1. The build never fails for want of git, and asks again when a source, the manifest or HEAD changed.
+//! 2. No variable here begins with `DENDRA_`: `cargo run` hands them on, and a program that is started refuses options
+//!    that it does not know.
 //!
 //! Not here: who prints it (`src/bench.rs`).
 
@@ -15,7 +17,7 @@ use std::process::Command;
 
 fn main() {
     let root = Path::new("../..");
-    println!("cargo:rerun-if-env-changed=DENDRA_COMMIT");
+    println!("cargo:rerun-if-env-changed=BUILD_COMMIT");
     for source in ["crates", "Cargo.toml", "Cargo.lock"] {
         println!("cargo:rerun-if-changed={}", root.join(source).display());
     }
@@ -27,13 +29,13 @@ fn main() {
             println!("cargo:rerun-if-changed={}", path.display());
         }
     }
-    let said = std::env::var("DENDRA_COMMIT")
+    let said = std::env::var("BUILD_COMMIT")
         .ok()
         .filter(|commit| !commit.is_empty());
     let commit = said
         .or_else(|| commit(root))
         .unwrap_or_else(|| "unknown".to_owned());
-    println!("cargo:rustc-env=DENDRA_BUILT_FROM={commit}");
+    println!("cargo:rustc-env=BUILT_FROM_COMMIT={commit}");
 }
 
 fn commit(root: &Path) -> Option<String> {

@@ -364,7 +364,7 @@ fn setup(args: &Bench) -> Result<Setup, String> {
         tool: Tool {
             name: "dendra bench".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: Some(env!("DENDRA_BUILT_FROM").to_owned()),
+            commit: Some(env!("BUILT_FROM_COMMIT").to_owned()),
         },
     })
 }
