@@ -3,6 +3,8 @@
 CARGO ?= cargo
 # Where `make run` keeps its data.
 DATA  ?= data
+# More options of `dendra serve` for `make run`, for example OPTIONS='--listen 0.0.0.0:8080'.
+OPTIONS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help run test soak demo clean
@@ -21,7 +23,7 @@ run:
 	  "  curl -X PUT --data-binary 'hello' 'http://127.0.0.1:8080/v0/entity?id=greeting'" \
 	  "  curl 'http://127.0.0.1:8080/v0/entity?id=greeting'" \
 	  ''
-	@exec $(CARGO) run --quiet --release --package dendra -- serve --data '$(DATA)'
+	@exec $(CARGO) run --quiet --release --package dendra -- serve --data '$(DATA)' $(OPTIONS)
 
 ## test: everything that must hold before a change is merged: style, documents, tests
 test:

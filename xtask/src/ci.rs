@@ -8,6 +8,7 @@
 //! tests    cargo test of the whole workspace, its output streamed and counted; then the simulator
 //!          with planted bugs, which must find them
 //! build    cargo build --release of the binary; its time is printed
+//! run      `make run`, a PUT, a GET, SIGTERM
 //! ```
 //!
 //! Invariants
@@ -19,7 +20,7 @@
 //! Not here: the rules of tidy; what a hosted service does around this (`.ci/run`).
 //! See: CONTRIBUTING.md.
 
-use crate::tidy;
+use crate::{make_run, tidy};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -51,7 +52,7 @@ pub(crate) fn run(root: &Path) -> bool {
     let mut count = Count::default();
     let mut names = Vec::new();
     let mut report = Vec::new();
-    for step in ["format", "tidy", "lints", "docs", "tests", "build"] {
+    for step in ["format", "tidy", "lints", "docs", "tests", "build", "run"] {
         println!("\n== {step}");
         let step_started = Instant::now();
         let ended = match step {
@@ -62,7 +63,8 @@ pub(crate) fn run(root: &Path) -> bool {
                 cargo(root, &DOCS).env("RUSTDOCFLAGS", "-D warnings"),
             )),
             "tests" => tests(root, &mut count, &mut names),
-            _ => ended(succeeds(&mut cargo(root, &BUILD))),
+            "build" => ended(succeeds(&mut cargo(root, &BUILD))),
+            _ => ended(serves(root)),
         };
         report.push((step, ended, step_started.elapsed()));
     }
@@ -130,6 +132,15 @@ pub(crate) fn simulate(root: &Path, options: &[String]) -> bool {
 
 fn ended(held: bool) -> Ended {
     if held { Ended::Held } else { Ended::Failed }
+}
+
+/// Does the first command of the README serve?
+fn serves(root: &Path) -> bool {
+    let served = make_run::serves(root);
+    if let Err(reason) = &served {
+        println!("`make run` does not serve: {reason}");
+    }
+    served.is_ok()
 }
 
 fn cargo(root: &Path, arguments: &[&str]) -> Command {

@@ -20,6 +20,7 @@ mod ci;
 mod demo;
 mod lab;
 mod look;
+mod make_run;
 mod tidy;
 
 use std::path::{Path, PathBuf};
