@@ -201,17 +201,16 @@ impl Table {
             }
             None => {
                 let (block, is_cached) = self.block(cache, handle, FillCache::Yes, wait)?;
-                if !is_cached {
-                    guide.note_at_hand(false);
+                match &guide {
+                    _ if !is_cached => guide.note_at_hand(false),
+                    GuideRef::Pinned(guide) => block.put_up_signpost(guide, entry),
+                    GuideRef::Shared(_) => {}
                 }
                 (block, is_cached)
             }
         };
         let in_block = |m| self.malformed(Kind::Data, handle, m);
         let found = if is_cached {
-            if let GuideRef::Pinned(guide) = guide {
-                block.put_up_signpost(guide, entry);
-            }
             block.find_tagged(stored_key, key_hash)
         } else {
             block.find(stored_key)

@@ -12,7 +12,7 @@
 //!    the cache under a reader's hands is as good as one that stays.
 //! 3. The cache sees as much as it can count: of the reads between two visits of its hand, the first
 //!    `NOTED_READS` take the long way.
-//! 4. A shortcut to a block that is gone holds its header (about 100 bytes) until the next one; only
+//! 4. A shortcut to a block that is gone holds its header (about 230 bytes) until the next one; only
 //!    a race between setting it and the eviction leaves such a thing behind.
 //!
 //! Not here: the cache (`cache.rs`), which guides are pinned (`reader.rs`).
@@ -61,7 +61,7 @@ impl Shortcut {
 /// What a block knows about the shortcut to it.
 #[derive(Debug, Default)]
 pub(super) struct Signpost {
-    place: OnceLock<(Weak<Guide>, u32)>,
+    place: OnceLock<(Weak<Guide>, usize)>,
     /// Reads that took the long way although there was a shortcut, since the hand came by.
     noted: AtomicU8,
 }
@@ -70,17 +70,13 @@ impl Block {
     /// Makes entry `entry` of `guide` lead here: for a block that was found in the cache, by way of
     /// a guide that its table holds.
     pub(super) fn put_up_signpost(self: &Arc<Block>, guide: &Arc<Guide>, entry: usize) {
-        let Ok(entry) = u32::try_from(entry) else {
+        let place = &self.signpost.place;
+        // A block has one place for life. Most calls end here, and touch no count that others share.
+        if place.get().is_some() {
             return;
-        };
-        // A block has one place for life: nobody has to ask twice.
-        if self
-            .signpost
-            .place
-            .set((Arc::downgrade(guide), entry))
-            .is_ok()
-        {
-            let shortcut = guide.index.shortcut(entry as usize);
+        }
+        if place.set((Arc::downgrade(guide), entry)).is_ok() {
+            let shortcut = guide.index.shortcut(entry);
             shortcut.0.store(Arc::downgrade(self));
         }
     }
@@ -98,7 +94,7 @@ impl Block {
             return;
         };
         if let Some(guide) = guide.upgrade() {
-            let shortcut = &guide.index.shortcut(*entry as usize).0;
+            let shortcut = &guide.index.shortcut(*entry).0;
             let current = shortcut.load();
             if std::ptr::eq(current.as_ptr(), self) {
                 shortcut.compare_and_swap(&*current, Weak::new());

@@ -111,6 +111,29 @@ fn what_is_read_by_shortcuts_stays_in_the_cache() {
 }
 
 #[test]
+fn where_blocks_are_found_by_shortcuts_the_filter_is_not_asked() {
+    let table = table();
+    let cache = BlockCache::new(32 << 20);
+    let ask_absent = || {
+        let before = cache.counts().filter_negatives;
+        for i in 0..1000 {
+            let mut key = key(i * (KEYS / 1000));
+            key.push(b'!');
+            let hash = key_hash(&key);
+            let found = table.get(&cache, &key, hash, Version::ZERO, First::Block, Wait::Block);
+            assert!(found.expect("the table is whole").is_none());
+        }
+        cache.counts().filter_negatives - before
+    };
+    assert!(ask_absent() > 950);
+    // Loaded, found, and the two that the cache counts: then by shortcut.
+    for _ in 0..5 {
+        (0..KEYS).for_each(|i| read(&table, &cache, i));
+    }
+    assert_eq!(ask_absent(), 0, "the tags have said it");
+}
+
+#[test]
 fn readers_and_evictions_at_once_see_right_values_and_leave_nothing_behind() {
     let table = table();
     let cache = BlockCache::new(1 << 20);
