@@ -41,6 +41,13 @@ pub const NAP_MS_MAX: u64 = 20;
 /// this kernel is late by, at most a few microseconds.
 pub const SPIN_NS: u64 = 4_000;
 
+/// A generator whose answers tell when they came sleeps through them for at most this long, nanoseconds: an answer that
+/// is longer than the socket waits no longer for its reader. Slower plans wake for every answer, and can afford it.
+pub const SLEPT_NS_MAX: u64 = 1_000_000;
+
+/// Once an answer was longer than this, none is slept through: the kernel's default takes 64 KiB unread.
+pub const SLEPT_ANSWER_BYTES_MAX: u64 = 16 << 10;
+
 /// A request that left later than this, with a connection free, missed its instant: microseconds.
 pub const SEND_LAG_LIMIT_US: f64 = 1_000.0;
 

@@ -13,7 +13,7 @@
 //! Not here: how tools are run and read (`foreign.rs`).
 //! See: docs/lab/README.md.
 
-use super::delays::Delays;
+use super::delays::{Delays, Law};
 use super::foreign::{Installed, Order, Said, Tool};
 use super::node::Server;
 use super::place::{Place, output};
@@ -77,13 +77,13 @@ pub(super) fn run(place: &Place) -> Held {
         &node.url,
     ];
     output(Command::new(&place.binary).args(put))?;
-    let slow = Delays::start()?;
+    let slow = Delays::start(Law::Steps)?;
     let slow_url = format!("http://{}", slow.address);
     let mut held = missing.is_empty();
     held &= agreement(place, &mut report, &tools, &slow_url)?;
     held &= frozen(place, &mut report, &tools, &node)?;
     match tools.iter().find(|t| t.tool == Tool::Wrk) {
-        Some(wrk) => held &= cost::part(place, &mut report, wrk, &node, &slow_url)?,
+        Some(wrk) => held &= cost::part(place, &mut report, wrk, &node)?,
         None => report.line("\nWhat the generator costs was not measured: there is no wrk."),
     }
     report.line(format_args!(

@@ -1,7 +1,7 @@
-//! What the generator itself costs, beside wrk: CPU for a request, requests a second from one core.
+//! What the generator itself costs, beside wrk: CPU and waits for a request, requests a second from one core.
 //!
 //! ```text
-//! same rate   wrk in a closed loop against the slow server ─► its rate ─► ours at that rate, open loop
+//! same rate   wrk in a closed loop against a slow server ─► its rate ─► ours at that rate, open loop      in turn, three times
 //! full speed  both in a closed loop against a node, 64 connections
 //! pipelined   ours alone, 16 in flight on each connection: a closed loop, and an open one at 100,000 a second
 //! ```
@@ -9,15 +9,18 @@
 //! Invariants
 //! 1. CPU is that of the whole process in user and kernel mode; in an open loop ours leaves out what it spins
 //!    away on purpose in front of an instant, and says so.
+//! 2. The same rate is the same load: where the closed loop sends in bursts, the row is shown and not judged.
 //!
 //! Not here: whether the latencies are right (`check.rs`).
 
+use super::delays::{Delays, Law};
 use super::foreign::{Installed, Order};
 use super::node::Server;
 use super::place::Place;
 use super::report::Report;
 use super::run::Bench;
-use std::fs;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 
 /// Ours may cost this many times wrk at the same rate.
 const COST_MAX: f64 = 1.5;
@@ -25,10 +28,48 @@ const COST_MAX: f64 = 1.5;
 /// One core of ours sends at least this many a second.
 const RATE_MIN: f64 = 100_000.0;
 
-/// What a closed loop did.
-struct Closed {
+/// Runs of each at the same rate; the middle one counts.
+const TURNS: usize = 3;
+
+/// Connections of an open loop that is to find a free one at each instant, where a closed one has 64 busy ones.
+const CONNECTIONS_OPEN: u32 = 256;
+
+/// What a generator did.
+#[derive(Clone, Copy)]
+struct Cost {
     rate: f64,
     cpu_us: f64,
+    /// Times that it slept, for a request.
+    waits: f64,
+}
+
+/// What children that ended and were waited for have used.
+#[derive(Clone, Copy)]
+struct Spent {
+    cpu_us: f64,
+    waits: f64,
+}
+
+impl Spent {
+    fn now() -> Result<Spent, String> {
+        let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(|e| format!("getrusage: {e}"))?;
+        let cpu = usage.user_time() + usage.system_time();
+        Ok(Spent {
+            cpu_us: cpu.num_microseconds() as f64,
+            waits: usage.voluntary_context_switches() as f64,
+        })
+    }
+
+    /// For each of so many requests since then.
+    fn for_each(self, requests: f64, rate: f64) -> Result<Cost, String> {
+        let now = Spent::now()?;
+        let requests = requests.max(1.0);
+        Ok(Cost {
+            rate,
+            cpu_us: (now.cpu_us - self.cpu_us) / requests,
+            waits: (now.waits - self.waits) / requests,
+        })
+    }
 }
 
 /// Measures and adds a part to the report; true when both goals were met.
@@ -37,29 +78,24 @@ pub(super) fn part(
     report: &mut Report,
     wrk: &Installed,
     node: &Server,
-    slow_url: &str,
 ) -> Result<bool, String> {
     let seconds = place.options.seconds.unwrap_or(6.0).max(1.0) as u32;
     let url = format!("{}/v0/entity?id=lab-check", node.url);
     let path = "--url-template /v0/entity?id=lab-check";
-    let closed = |connections: u32, pipeline: u32| -> Result<Closed, String> {
+    let closed = |connections: u32, pipeline: u32| -> Result<Cost, String> {
         let flags = format!(
             "{path} --closed --warmup 0s --duration {seconds}s --connections {connections} --pipeline {pipeline}"
         );
         // One attempt: at full speed the generator is its own limit, which is what is asked.
-        let before = children_cpu_s()?;
+        let before = Spent::now()?;
         let figures = Bench::new(place, &node.url, &place.folder.join("closed"))
             .with(&flags)
             .attempts(1)
             .run()?;
-        let cpu_s = children_cpu_s()? - before;
-        Ok(Closed {
-            rate: figures.answered / figures.length_s,
-            cpu_us: cpu_s * 1e6 / figures.answered.max(1.0),
-        })
+        before.for_each(figures.answered, figures.answered / figures.length_s)
     };
-    let wrk_closed = |url: &str, connections: u32| -> Result<Closed, String> {
-        let before = children_cpu_s()?;
+    let wrk_closed = |url: &str, connections: u32| -> Result<Cost, String> {
+        let before = Spent::now()?;
         let order = Order {
             url,
             rate: 0,
@@ -67,17 +103,30 @@ pub(super) fn part(
             connections,
         };
         let said = wrk.run(place, &order)?;
-        let cpu_s = children_cpu_s()? - before;
-        Ok(Closed {
-            rate: said.rate,
-            cpu_us: cpu_s * 1e6 / said.requests.max(1.0),
+        before.for_each(said.requests, said.rate)
+    };
+    let open_at = |url: &str, rate: f64| -> Result<Cost, String> {
+        let before = Spent::now()?;
+        let figures = Bench::new(place, url, &place.folder.join("same"))
+            .with(&format!(
+                "--url-template / --warmup 0s --connections {CONNECTIONS_OPEN} --rate {rate:.0} --duration {seconds}s"
+            ))
+            .attempts(1)
+            .run()?;
+        let all = before.for_each(figures.answered, figures.answered / figures.length_s)?;
+        Ok(Cost {
+            cpu_us: figures.generator_cpu_us,
+            ..all
         })
     };
     report.line("\n## What the generator costs\n");
-    report.line(
-        "CPU of the generator's process for one request. At the same rate ours runs in an open loop, and the time that it spins away in front of an \
-         instant is left out; at full speed both run in a closed loop and nothing is left out.",
-    );
+    report.line(format_args!(
+        "CPU of the generator's process for one request, and how often it slept. At the same rate ours runs in an open loop with {CONNECTIONS_OPEN} connections, \
+         so that each request leaves at its own instant, in turn with wrk, the middle one of {TURNS}; the time that it spins away in front of an instant is left \
+         out. At full speed both run in a closed loop and nothing is left out. The slow servers answer after 0 to 20 ms, each as often as any other, or after one \
+         of three delays. Behind three delays the requests of a closed loop come together in bursts, and wrk sleeps once for several of them: another load at the \
+         same rate, shown and not judged."
+    ));
     report.table(&[
         "",
         "wrk, requests/s",
@@ -85,53 +134,57 @@ pub(super) fn part(
         "wrk, CPU µs",
         "ours, CPU µs",
         "ours / wrk",
+        "wrk, sleeps",
+        "ours, sleeps",
     ]);
-    let slow = wrk_closed(&format!("{slow_url}/"), 64)?;
-    let same = Bench::new(place, slow_url, &place.folder.join("same"))
-        .with(&format!(
-            "--url-template / --warmup 0s --connections 64 --rate {:.0} --duration {seconds}s",
-            slow.rate
-        ))
-        .run()?;
-    let same = Closed {
-        rate: same.answered / same.length_s,
-        cpu_us: same.generator_cpu_us,
+    let same = |report: &mut Report, name: &str, law: Law| -> Result<f64, String> {
+        let server = Delays::start(law)?;
+        let url = format!("http://{}", server.address);
+        let target = format!("{url}/");
+        let turns: Result<Vec<[Cost; 2]>, String> = (0..TURNS)
+            .map(|_| {
+                let theirs = wrk_closed(&target, 64)?;
+                Ok([theirs, open_at(&url, theirs.rate)?])
+            })
+            .collect();
+        let mut turns = turns?;
+        turns.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+        let middle = turns[TURNS / 2];
+        row(report, name, &middle);
+        Ok(ratio(&middle))
     };
-    let ratio = row(report, "same rate, slow server", &slow, &same);
+    let even = same(report, "same rate, even delays", Law::Even)?;
+    same(report, "same rate, three delays: wrk in bursts", Law::Steps)?;
     let (theirs, ours) = (wrk_closed(&url, 64)?, closed(64, 1)?);
-    let full = row(report, "full speed, 64 connections", &theirs, &ours);
+    let full = ratio(&[theirs, ours]);
+    row(report, "full speed, 64 connections", &[theirs, ours]);
     let piped = closed(64, 16)?;
-    report.row(&[
-        "16 in flight on each of 64".to_owned(),
-        "–".to_owned(),
-        format!("{:.0}", piped.rate),
-        "–".to_owned(),
-        format!("{:.2}", piped.cpu_us),
-        "–".to_owned(),
-    ]);
+    alone(report, "16 in flight on each of 64", &piped);
     // The instrument's own way: a plan, and every request at its instant.
+    let before = Spent::now()?;
     let planned = Bench::new(place, &node.url, &place.folder.join("open"))
         .with(&format!(
             "{path} --rate {RATE_MIN:.0} --warmup 0s --duration {seconds}s --connections 64 --pipeline 16"
         ))
         .run()?;
-    let open = planned.answered / planned.length_s;
-    report.row(&[
-        format!("open loop, {RATE_MIN:.0} planned{}", planned.mark()),
-        "–".to_owned(),
-        format!("{open:.0}"),
-        "–".to_owned(),
-        format!("{:.2}", planned.generator_cpu_us),
-        "–".to_owned(),
-    ]);
-    let open = if planned.invalid.is_none() { open } else { 0.0 };
+    let open = Cost {
+        cpu_us: planned.generator_cpu_us,
+        ..before.for_each(planned.answered, planned.answered / planned.length_s)?
+    };
+    let name = format!("open loop, {RATE_MIN:.0} planned{}", planned.mark());
+    alone(report, &name, &open);
+    let open = if planned.invalid.is_none() {
+        open.rate
+    } else {
+        0.0
+    };
     let best = ours.rate.max(piped.rate).max(open);
-    let is_cheap = ratio <= COST_MAX && full <= COST_MAX;
+    let is_cheap = even <= COST_MAX && full <= COST_MAX;
     let is_fast = best >= RATE_MIN;
     let word = |held: bool| if held { "**kept**" } else { "**missed**" };
     report.line(format_args!(
         "\n* CPU for a request at most {COST_MAX} times wrk's: {:.2}, {:.2}, {}",
-        ratio,
+        even,
         full,
         word(is_cheap)
     ));
@@ -142,44 +195,36 @@ pub(super) fn part(
     Ok(is_cheap && is_fast)
 }
 
-fn row(report: &mut Report, name: &str, theirs: &Closed, ours: &Closed) -> f64 {
-    let ratio = ours.cpu_us / theirs.cpu_us.max(1e-9);
+/// Ours for theirs.
+fn ratio([theirs, ours]: &[Cost; 2]) -> f64 {
+    ours.cpu_us / theirs.cpu_us.max(1e-9)
+}
+
+fn row(report: &mut Report, name: &str, pair: &[Cost; 2]) {
+    let [theirs, ours] = pair;
     report.row(&[
         name.to_owned(),
         format!("{:.0}", theirs.rate),
         format!("{:.0}", ours.rate),
         format!("{:.2}", theirs.cpu_us),
         format!("{:.2}", ours.cpu_us),
-        format!("{ratio:.2}"),
+        format!("{:.2}", ratio(pair)),
+        format!("{:.2}", theirs.waits),
+        format!("{:.2}", ours.waits),
     ]);
-    ratio
 }
 
-/// CPU seconds of all children that ended and were waited for.
-fn children_cpu_s() -> Result<f64, String> {
-    let text =
-        fs::read_to_string("/proc/self/stat").map_err(|e| format!("/proc/self/stat: {e}"))?;
-    let ticks = children_ticks(&text).ok_or("/proc/self/stat has another shape")?;
-    // USER_HZ, which user space sees as 100 whatever the kernel's own tick is.
-    Ok(ticks / 100.0)
-}
-
-fn children_ticks(stat: &str) -> Option<f64> {
-    // Behind the name, which may hold anything: fields 16 and 17 of all.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace().skip(13);
-    let mut next = || fields.next()?.parse::<f64>().ok();
-    Some(next()? + next()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_of_children_is_found_behind_a_strange_name() {
-        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 130 40 20 0 1";
-        assert_eq!(children_ticks(stat), Some(170.0));
-        assert_eq!(children_ticks("7"), None);
-    }
+/// A row without wrk.
+fn alone(report: &mut Report, name: &str, ours: &Cost) {
+    let none = "–".to_owned();
+    report.row(&[
+        name.to_owned(),
+        none.clone(),
+        format!("{:.0}", ours.rate),
+        none.clone(),
+        format!("{:.2}", ours.cpu_us),
+        none.clone(),
+        none.clone(),
+        format!("{:.2}", ours.waits),
+    ]);
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! connection ─► its own thread: read one request ─► sleep the next delay ─► answer
-//! delays     ─► 88 of 100: 8 ms    10 of 100: 20 ms    2 of 100: 60 ms     in a fixed shuffled order
+//! steps      ─► 88 of 100: 8 ms    10 of 100: 20 ms    2 of 100: 60 ms     in a fixed shuffled order
+//! even       ─► 0 to 20 ms, each as often as any other                     in a fixed shuffled order
 //! ```
 //!
 //! Invariants
@@ -22,6 +23,29 @@ const CONNECTIONS_MAX: usize = 1024;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok";
 
+/// How long an answer waits.
+#[derive(Clone, Copy)]
+pub(super) enum Law {
+    /// Three delays: percentiles are known, and well apart.
+    Steps,
+    /// All delays between two bounds: requests of a closed loop do not come together in bursts.
+    Even,
+}
+
+impl Law {
+    /// The delay of answer number `n`.
+    fn delay(self, n: usize) -> Duration {
+        match self {
+            Law::Steps => step(n),
+            // The golden section puts any run of them evenly over the range.
+            Law::Even => EVEN_MAX.mul_f64((n as f64 * 0.618_033_988_749_894_9).fract()),
+        }
+    }
+}
+
+/// The longest delay of those that are even.
+const EVEN_MAX: Duration = Duration::from_millis(20);
+
 /// A running server; it takes no new connections when dropped.
 pub(super) struct Delays {
     /// Where it listens.
@@ -31,13 +55,13 @@ pub(super) struct Delays {
 
 impl Delays {
     /// Listens on a free port.
-    pub(super) fn start() -> Result<Delays, String> {
+    pub(super) fn start(law: Law) -> Result<Delays, String> {
         let listener =
             TcpListener::bind("127.0.0.1:0").map_err(|e| format!("no free port ({e})"))?;
         let address = listener.local_addr().map_err(|e| e.to_string())?;
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
-        std::thread::spawn(move || accept(&listener, &over));
+        std::thread::spawn(move || accept(&listener, &over, law));
         Ok(Delays { address, is_over })
     }
 }
@@ -50,7 +74,7 @@ impl Drop for Delays {
     }
 }
 
-fn accept(listener: &TcpListener, is_over: &AtomicBool) {
+fn accept(listener: &TcpListener, is_over: &AtomicBool, law: Law) {
     let served = Arc::new(AtomicUsize::new(0));
     let open = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
@@ -65,20 +89,20 @@ fn accept(listener: &TcpListener, is_over: &AtomicBool) {
         let (served, open) = (served.clone(), open.clone());
         std::thread::spawn(move || {
             // A client that goes away ends its thread.
-            drop(serve(stream, &served));
+            drop(serve(stream, &served, law));
             open.fetch_sub(1, Relaxed);
         });
     }
 }
 
-fn serve(mut stream: TcpStream, served: &AtomicUsize) -> std::io::Result<()> {
+fn serve(mut stream: TcpStream, served: &AtomicUsize, law: Law) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut held = Vec::new();
     let mut buffer = [0; 4096];
     loop {
         while let Some(end) = held.windows(4).position(|four| four == b"\r\n\r\n") {
             held.drain(..end + 4);
-            std::thread::sleep(delay(served.fetch_add(1, Relaxed)));
+            std::thread::sleep(law.delay(served.fetch_add(1, Relaxed)));
             stream.write_all(ANSWER)?;
         }
         let len = stream.read(&mut buffer)?;
@@ -89,9 +113,9 @@ fn serve(mut stream: TcpStream, served: &AtomicUsize) -> std::io::Result<()> {
     }
 }
 
-/// The delay of answer number `n`. In every 100 of them, 88 are short, 10 medium, 2 long: the median and the
+/// In every 100 of these, 88 are short, 10 medium, 2 long: the median and the
 /// 99th percentile lie well inside of a step.
-fn delay(n: usize) -> Duration {
+fn step(n: usize) -> Duration {
     // 37 has no divisor in common with 100: every remainder comes once.
     match (n * 37) % 100 {
         0..88 => Duration::from_millis(8),
@@ -106,9 +130,25 @@ mod tests {
 
     #[test]
     fn every_hundred_answers_have_the_same_delays() {
-        let mut delays: Vec<Duration> = (700..800).map(delay).collect();
+        let mut delays: Vec<Duration> = (700..800).map(|n| Law::Steps.delay(n)).collect();
         delays.sort();
         let ms = |at: usize| delays[at].as_millis();
         assert_eq!((ms(0), ms(87), ms(88), ms(97), ms(98)), (8, 8, 20, 20, 60));
+    }
+
+    #[test]
+    fn even_delays_are_even_wherever_one_begins() {
+        for first in [0, 12_345, 1_000_000] {
+            let mut tenths = [0; 10];
+            for n in first..first + 1000 {
+                let delay = Law::Even.delay(n);
+                assert!(delay < EVEN_MAX);
+                tenths[(delay.as_micros() / 2000) as usize] += 1;
+            }
+            assert!(
+                tenths.iter().all(|&n| (95..=105).contains(&n)),
+                "{tenths:?}"
+            );
+        }
     }
 }

@@ -12,6 +12,7 @@
 //! See: RFC 9112, section 9.
 
 use super::answer::Reader;
+use super::arrival;
 use crate::limits::{RECONNECT_MS_MAX, RECONNECT_MS_MIN};
 use dendra_base::workload::Operation;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -66,6 +67,8 @@ pub(crate) struct Connection {
     out: Vec<u8>,
     out_at: usize,
     waits_for_room: bool,
+    /// Ask the kernel when bytes came?
+    is_stamped: bool,
     /// Bytes of an answer that is not whole.
     pub(crate) held: Vec<u8>,
     pub(crate) reader: Reader,
@@ -80,7 +83,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(number: u64, target: usize, address: SocketAddr) -> Connection {
+    pub(crate) fn new(
+        number: u64,
+        target: usize,
+        address: SocketAddr,
+        is_stamped: bool,
+    ) -> Connection {
         Connection {
             link: Link::Closed { until_ns: 0 },
             target,
@@ -89,6 +97,7 @@ impl Connection {
             out: Vec::new(),
             out_at: 0,
             waits_for_room: false,
+            is_stamped,
             held: Vec::new(),
             reader: Reader::new(),
             in_flight: VecDeque::new(),
@@ -142,6 +151,13 @@ impl Connection {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let fd = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         sockopt::set_tcp_nodelay(&fd, true)?;
+        if self.is_stamped {
+            match arrival::stamp(&fd) {
+                // Then bytes come when they are read.
+                Ok(()) | Err(Errno::NOPROTOOPT | Errno::OPNOTSUPP | Errno::INVAL) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
         match connect(&fd, &self.address) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(errno) => return Err(errno),

@@ -17,6 +17,7 @@
 //! See: docs/lab/run-json.md.
 
 mod answer;
+mod arrival;
 mod connection;
 mod worker;
 

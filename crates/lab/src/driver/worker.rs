@@ -2,54 +2,47 @@
 //!
 //! ```text
 //! loop:  take what is due ─► free connection of its target, or its queue ─► write
-//!        poll (until the next instant, less a few microseconds) ─► read ─► account, free
-//!        spin the last microseconds
+//!        wait (until the next instant) ─► read ─► account, free
 //! ```
 //!
 //! Invariants
 //! 1. Every request that was planned ends exactly once in the recorder, whatever happens to its connection.
 //! 2. A connection is in `free` at most once, and only while it is open and has room.
-//! 3. Nothing here blocks but the poll, and that one at most until the next instant.
+//! 3. Nothing here blocks but the wait, and that one at most until the next instant.
 //!
-//! Not here: reading answers (`worker/receive.rs`), sockets (`connection.rs`).
+//! Not here: reading answers (`worker/receive.rs`), sleeping (`worker/wait.rs`), sockets (`connection.rs`).
 //! See: docs/lab/run-json.md.
 
 mod receive;
+mod wait;
 
+use super::arrival::Reads;
 use super::connection::{Connection, Pending, Wrote};
 use super::{DriveError, Pace, Plan, Progress, Seen, Stop};
-use crate::limits::{
-    BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, READ_BYTES, SPIN_NS,
-};
+use crate::limits::{BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, READ_BYTES};
 use crate::recorder::{End, Ended, Recorder, SentAt, Used};
 use crate::source::Ask;
 use crate::template::Fill;
 use dendra_base::workload::Operation;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event};
+use rustix::event::epoll::{self, CreateFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+use wait::{EVENTS, Looks};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Connections are looked at for timeouts and reconnects this often.
 const SWEEP_NS: u64 = NAP_MS_MAX * 1_000_000 / 2;
 
-/// A gap shorter than this is not worth a sleep, which costs about as much.
-const SLEEP_NS_MIN: u64 = 3_000;
-
 /// Numbers of failed requests that are kept for another attempt.
 const FAILURES_KEPT_MAX: usize = 1_000_000;
 
 /// Requests that become due in one round.
 const TAKEN_MAX: usize = 4096;
-
-/// Events that one poll takes.
-const EVENTS: usize = 256;
 
 /// A request that is due and waits.
 #[derive(Clone, Copy)]
@@ -81,6 +74,14 @@ pub(super) struct Worker<'a> {
     trouble: Option<String>,
     failures: Vec<u64>,
     spun_ns: u64,
+    reads: Reads,
+    looks: Looks,
+    /// Did the last bytes tell when they came?
+    is_stamped: bool,
+    /// The longest answer so far.
+    answer_bytes_max: u64,
+    /// Are there operations that write when they have read?
+    has_second_halves: bool,
     sample: Sample,
 }
 
@@ -108,6 +109,14 @@ fn thread_starved_ns() -> u64 {
     field.and_then(|field| field.parse().ok()).unwrap_or(0)
 }
 
+/// Does it read, and then write?
+fn reads_first(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::ReadModifyWrite | Operation::CompareAndSet
+    )
+}
+
 fn system(errno: Errno) -> DriveError {
     DriveError::System(errno.into())
 }
@@ -122,10 +131,12 @@ impl<'a> Worker<'a> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(system)?;
         let own = (number..plan.connections).step_by(threads as usize);
         let targets = plan.targets.len();
+        // A closed loop sends when it has read: only that counts there.
+        let is_stamped = !matches!(plan.pace, Pace::Closed(_));
         let connections = own.enumerate().map(|(slot, global)| {
             // Neighbours go to different targets, and each thread reaches all of them.
             let target = (global / threads) as usize % targets;
-            Connection::new(slot as u64, target, plan.targets[target].socket)
+            Connection::new(slot as u64, target, plan.targets[target].socket, is_stamped)
         });
         let ends_ns = plan.ends_ns();
         let mut worker = Worker {
@@ -158,6 +169,11 @@ impl<'a> Worker<'a> {
             trouble: None,
             failures: Vec::new(),
             spun_ns: 0,
+            reads: Reads::new(is_stamped),
+            looks: Looks::default(),
+            is_stamped: false,
+            answer_bytes_max: 0,
+            has_second_halves: false,
         };
         // Without this the kernel adds up to 50 µs to every sleep.
         let slack = std::num::NonZeroU64::new(1);
@@ -182,8 +198,9 @@ impl<'a> Worker<'a> {
             }
         }
         let deadline = self.start + Duration::from_millis(CONNECT_MS_MAX);
+        let mut events = Vec::with_capacity(EVENTS);
         while self.connections.iter().any(Connection::is_opening) && Instant::now() < deadline {
-            let mut events = self.poll(SWEEP_NS)?;
+            self.poll(&mut events, SWEEP_NS)?;
             for slot in events.drain(..).map(|event| event.data.u64() as usize) {
                 let connection = &mut self.connections[slot];
                 let target = connection.target;
@@ -212,25 +229,6 @@ impl<'a> Worker<'a> {
             }
         }
         Ok(())
-    }
-
-    fn poll(&self, wait_ns: u64) -> Result<Vec<Event>, DriveError> {
-        let mut events = Vec::with_capacity(EVENTS);
-        self.poll_into(&mut events, wait_ns)?;
-        Ok(events)
-    }
-
-    fn poll_into(&self, events: &mut Vec<Event>, wait_ns: u64) -> Result<(), DriveError> {
-        events.clear();
-        let timeout = Timespec {
-            tv_sec: (wait_ns / SECOND_NS) as i64,
-            tv_nsec: (wait_ns % SECOND_NS) as i64,
-        };
-        let buffer = rustix::buffer::spare_capacity(events);
-        match epoll::wait(&self.epoll, buffer, Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(system(errno)),
-        }
     }
 
     fn now_ns(&self) -> u64 {
@@ -325,34 +323,6 @@ impl<'a> Worker<'a> {
             next_index: self.next_index,
             failures: self.failures,
         })
-    }
-
-    /// Sleeps until something happens or shortly before the next instant, and spins the rest.
-    fn wait(
-        &mut self,
-        events: &mut Vec<Event>,
-        next_ns: Option<u64>,
-        sweep_at_ns: u64,
-    ) -> Result<(), DriveError> {
-        let now_ns = self.now_ns();
-        let until_ns = next_ns.map_or(sweep_at_ns, |next_ns| next_ns.min(sweep_at_ns));
-        let sleep_ns = until_ns.saturating_sub(now_ns + SPIN_NS);
-        let sleep_ns = if sleep_ns < SLEEP_NS_MIN { 0 } else { sleep_ns };
-        self.poll_into(events, sleep_ns)?;
-        let Some(next_ns) = next_ns.filter(|_| events.is_empty()) else {
-            return Ok(());
-        };
-        let begin_ns = self.now_ns();
-        // Twice the usual rest: a sleep that was not worth it is spun away as well.
-        if next_ns > begin_ns && next_ns - begin_ns <= SPIN_NS + SLEEP_NS_MIN {
-            let mut at_ns = begin_ns;
-            while at_ns < next_ns {
-                std::hint::spin_loop();
-                at_ns = self.now_ns();
-            }
-            self.spun_ns += at_ns - begin_ns;
-        }
-        Ok(())
     }
 
     /// Takes everything that is due; the instant of the next one of this thread.
@@ -504,6 +474,7 @@ impl<'a> Worker<'a> {
     }
 
     fn append(&mut self, slot: usize, waiting: Waiting, ready_ns: u64, ask: &Ask) {
+        self.has_second_halves |= reads_first(ask.operation);
         let connection = &mut self.connections[slot];
         let templates = &self.plan.targets[connection.target].templates;
         let value = self.plan.source.value(ask);

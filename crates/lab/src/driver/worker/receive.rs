@@ -7,12 +7,13 @@
 //!
 //! Invariants
 //! 1. Answers are taken in the order of the requests on their connection.
-//! 2. An answer that nobody asked for, or whose length is in doubt, ends its connection.
+//! 2. An answer is done, and its connection free, when its last byte came, not when it was read.
+//! 3. An answer that nobody asked for, or whose length is in doubt, ends its connection.
 //!
-//! Not here: sending, timeouts (`worker.rs`), the shape of answers (`answer.rs`).
+//! Not here: sending, timeouts (`worker.rs`), stamps of the kernel (`arrival.rs`), the shape of answers (`answer.rs`).
 //! See: RFC 9112, section 9.
 
-use super::Worker;
+use super::{Worker, reads_first};
 use crate::driver::answer::{Found, Whole};
 use crate::driver::connection::{Pending, Wrote};
 use crate::recorder::{End, Ended};
@@ -20,7 +21,6 @@ use crate::template::Fill;
 use dendra_base::workload::Operation;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 
 impl Worker<'_> {
     /// Something happened to a socket.
@@ -53,8 +53,8 @@ impl Worker<'_> {
             let Some(socket) = self.connections[slot].socket() else {
                 return;
             };
-            let len = match recv(socket, &mut *buffer, RecvFlags::empty()) {
-                Ok((len, _)) => len,
+            let read = match self.reads.read(socket, buffer) {
+                Ok(read) => read,
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return,
                 Err(errno) => {
@@ -63,48 +63,58 @@ impl Worker<'_> {
                     return;
                 }
             };
-            let now_ns = self.now_ns();
-            if len == 0 {
-                self.ended(slot, now_ns);
+            let came_ns = self.came_ns(read.age_ns);
+            if read.len == 0 {
+                self.ended(slot, came_ns);
                 return;
             }
-            self.answers(slot, &buffer[..len], now_ns);
+            self.answers(slot, &buffer[..read.len], came_ns);
             // A read that did not fill the buffer emptied the socket: asking again would be wasted.
-            if len < buffer.len() {
+            if read.len < buffer.len() {
                 return;
             }
         }
     }
 
+    /// When bytes came that are this old now. The wall clock may be set while they wait: what the last look would have
+    /// seen did not come before it.
+    fn came_ns(&mut self, age_ns: Option<u64>) -> u64 {
+        let now_ns = self.now_ns();
+        self.is_stamped = age_ns.is_some();
+        now_ns
+            .saturating_sub(age_ns.unwrap_or(0))
+            .max(self.looks.since_ns())
+    }
+
     /// The peer closed its side.
-    fn ended(&mut self, slot: usize, now_ns: u64) {
+    fn ended(&mut self, slot: usize, came_ns: u64) {
         if let Some(whole) = self.connections[slot].reader.close() {
-            self.answer(slot, whole, now_ns);
+            self.answer(slot, whole, came_ns);
         }
         if self.connections[slot].in_flight.is_empty() {
             // Idle connections may be closed at any time; the next one is made at once.
-            self.connections[slot].close(now_ns, false);
-            self.reopen(slot, now_ns);
+            self.connections[slot].close(came_ns, false);
+            self.reopen(slot, came_ns);
         } else if self.connections[slot].reader.is_between() {
-            self.broke(slot, "the connection was closed before the answer", now_ns);
+            self.broke(slot, "the connection was closed before the answer", came_ns);
         } else {
             self.broke(
                 slot,
                 "the connection was closed inside of an answer",
-                now_ns,
+                came_ns,
             );
         }
     }
 
     /// Reads answers from bytes that came.
-    fn answers(&mut self, slot: usize, bytes: &[u8], now_ns: u64) {
+    fn answers(&mut self, slot: usize, bytes: &[u8], came_ns: u64) {
         let mut held = std::mem::take(&mut self.connections[slot].held);
         let is_held = !held.is_empty();
         if is_held {
             held.extend_from_slice(bytes);
         }
         let all = if is_held { &held[..] } else { bytes };
-        let Some(at) = self.answers_in(slot, all, now_ns) else {
+        let Some(at) = self.answers_in(slot, all, came_ns) else {
             return;
         };
         if is_held {
@@ -116,19 +126,19 @@ impl Worker<'_> {
     }
 
     /// How many of the bytes are done with; none when the connection is gone.
-    fn answers_in(&mut self, slot: usize, all: &[u8], now_ns: u64) -> Option<usize> {
+    fn answers_in(&mut self, slot: usize, all: &[u8], came_ns: u64) -> Option<usize> {
         let mut at = 0;
         loop {
             match self.connections[slot].reader.read(&all[at..]) {
                 Found::Need(consumed) => return Some(at + consumed),
                 Found::Whole(consumed, whole) => {
                     at += consumed;
-                    if !self.answer(slot, whole, now_ns) {
+                    if !self.answer(slot, whole, came_ns) {
                         return None;
                     }
                 }
                 Found::Bad(sentence) => {
-                    self.broke(slot, sentence, now_ns);
+                    self.broke(slot, sentence, came_ns);
                     return None;
                 }
             }
@@ -136,29 +146,26 @@ impl Worker<'_> {
     }
 
     /// An answer is whole; false when its connection is gone.
-    fn answer(&mut self, slot: usize, whole: Whole, now_ns: u64) -> bool {
+    fn answer(&mut self, slot: usize, whole: Whole, came_ns: u64) -> bool {
         let connection = &mut self.connections[slot];
         let target = connection.target;
         let Some(mut pending) = connection.in_flight.pop_front() else {
-            self.broke(slot, "an answer came that nobody had asked for", now_ns);
+            self.broke(slot, "an answer came that nobody had asked for", came_ns);
             return false;
         };
         connection.is_well();
-        let reads_first = matches!(
-            pending.operation,
-            Operation::ReadModifyWrite | Operation::CompareAndSet
-        );
         let has_read = matches!(whole.status, 200..=299 | 404);
-        if reads_first && !pending.is_second && has_read && whole.keep_alive {
+        if reads_first(pending.operation) && !pending.is_second && has_read && whole.keep_alive {
             pending.received_bytes = whole.bytes;
             self.append_second(slot, pending);
             return true;
         }
         if connection.in_flight.len() + 1 == self.plan.pipeline as usize {
-            connection.free_since_ns = now_ns;
+            connection.free_since_ns = came_ns;
         }
         self.in_flight -= 1;
         self.answered += 1;
+        self.answer_bytes_max = self.answer_bytes_max.max(whole.bytes);
         if whole.status >= 400 && !matches!(whole.status, 404 | 412) {
             self.errors += 1;
             self.keep_failure(pending.index);
@@ -168,7 +175,7 @@ impl Worker<'_> {
             target,
             due_ns: pending.due_ns,
             sent_ns: pending.sent_ns,
-            done_ns: now_ns,
+            done_ns: came_ns,
             received_bytes: whole.bytes + pending.received_bytes,
             body_bytes: whole.body_bytes,
             scanned: whole.records,
@@ -179,10 +186,10 @@ impl Worker<'_> {
             return true;
         }
         if self.connections[slot].in_flight.is_empty() {
-            self.connections[slot].close(now_ns, false);
-            self.reopen(slot, now_ns);
+            self.connections[slot].close(came_ns, false);
+            self.reopen(slot, came_ns);
         } else {
-            self.broke(slot, "the server closed behind an answer", now_ns);
+            self.broke(slot, "the server closed behind an answer", came_ns);
         }
         false
     }
