@@ -37,13 +37,19 @@ pub const STAGES_MAX: usize = 100_000;
 /// A sleeping thread wakes at least this often, to see Ctrl-C and timeouts. Milliseconds.
 pub const NAP_MS_MAX: u64 = 20;
 
-/// How long before an instant the generator stops sleeping and spins, nanoseconds: what a timer of
-/// this kernel is late by, at most a few microseconds.
+/// How long before an instant the generator stops sleeping and spins at least, nanoseconds: what a timer of a machine
+/// of its own is late by.
 pub const SPIN_NS: u64 = 4_000;
+
+/// The same, at most: virtual machines wake a thread tens of microseconds late, and the generator learns how many.
+pub const SPIN_NS_MAX: u64 = 60_000;
 
 /// A generator whose answers tell when they came sleeps through them for at most this long, nanoseconds: an answer that
 /// is longer than the socket waits no longer for its reader. Slower plans wake for every answer, and can afford it.
 pub const SLEPT_NS_MAX: u64 = 1_000_000;
+
+/// After so many requests it looks at what came, so that reading it takes a few microseconds in front of no instant.
+pub const SLEPT_ANSWERS_MAX: u64 = 8;
 
 /// Once an answer was longer than this, none is slept through: the kernel's default takes 64 KiB unread.
 pub const SLEPT_ANSWER_BYTES_MAX: u64 = 16 << 10;

@@ -1,7 +1,7 @@
 //! What the generator itself costs, beside wrk: CPU and waits for a request, requests a second from one core.
 //!
 //! ```text
-//! same rate   wrk in a closed loop against a slow server ─► its rate ─► ours at that rate, open loop      in turn, three times
+//! same rate   wrk in a closed loop against a slow server ─► its rate ─► ours at that rate, open loop      in turn
 //! full speed  both in a closed loop against a node, 64 connections
 //! pipelined   ours alone, 16 in flight on each connection: a closed loop, and an open one at 100,000 a second
 //! ```
@@ -21,6 +21,8 @@ use super::report::Report;
 use super::run::Bench;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant};
 
 /// Ours may cost this many times wrk at the same rate.
 const COST_MAX: f64 = 1.5;
@@ -28,8 +30,8 @@ const COST_MAX: f64 = 1.5;
 /// One core of ours sends at least this many a second.
 const RATE_MIN: f64 = 100_000.0;
 
-/// Runs of each at the same rate; the middle one counts.
-const TURNS: usize = 3;
+/// Runs of each at the same rate; the middle pair counts.
+const TURNS: usize = 7;
 
 /// Connections of an open loop that is to find a free one at each instant, where a closed one has 64 busy ones.
 const CONNECTIONS_OPEN: u32 = 256;
@@ -80,6 +82,7 @@ pub(super) fn part(
     node: &Server,
 ) -> Result<bool, String> {
     let seconds = place.options.seconds.unwrap_or(6.0).max(1.0) as u32;
+    let short = (seconds / 3).max(1);
     let url = format!("{}/v0/entity?id=lab-check", node.url);
     let path = "--url-template /v0/entity?id=lab-check";
     let closed = |connections: u32, pipeline: u32| -> Result<Cost, String> {
@@ -94,22 +97,22 @@ pub(super) fn part(
             .run()?;
         before.for_each(figures.answered, figures.answered / figures.length_s)
     };
-    let wrk_closed = |url: &str, connections: u32| -> Result<Cost, String> {
+    let wrk_closed = |url: &str, seconds: u32| -> Result<Cost, String> {
         let before = Spent::now()?;
         let order = Order {
             url,
             rate: 0,
             seconds,
-            connections,
+            connections: 64,
         };
         let said = wrk.run(place, &order)?;
         before.for_each(said.requests, said.rate)
     };
-    let open_at = |url: &str, rate: f64| -> Result<Cost, String> {
+    let open_at = |url: &str, rate: f64, spacing: &str| -> Result<Cost, String> {
         let before = Spent::now()?;
         let figures = Bench::new(place, url, &place.folder.join("same"))
             .with(&format!(
-                "--url-template / --warmup 0s --connections {CONNECTIONS_OPEN} --rate {rate:.0} --duration {seconds}s"
+                "--url-template / --warmup 0s --connections {CONNECTIONS_OPEN} --rate {rate:.0} {spacing} --duration {short}s"
             ))
             .attempts(1)
             .run()?;
@@ -122,10 +125,11 @@ pub(super) fn part(
     report.line("\n## What the generator costs\n");
     report.line(format_args!(
         "CPU of the generator's process for one request, and how often it slept. At the same rate ours runs in an open loop with {CONNECTIONS_OPEN} connections, \
-         so that each request leaves at its own instant, in turn with wrk, the middle one of {TURNS}; the time that it spins away in front of an instant is left \
+         so that each request leaves at its own instant, in turn with wrk, the middle one of {TURNS} pairs; the time that it spins away in front of an instant is left \
          out. At full speed both run in a closed loop and nothing is left out. The slow servers answer after 0 to 20 ms, each as often as any other, or after one \
          of three delays. Behind three delays the requests of a closed loop come together in bursts, and wrk sleeps once for several of them: another load at the \
-         same rate, shown and not judged."
+         same rate, shown and not judged. Sleeping once costs a thread that does nothing else {:.1} µs here.",
+        sleep_cpu_us()?
     ));
     report.table(&[
         "",
@@ -137,14 +141,14 @@ pub(super) fn part(
         "wrk, sleeps",
         "ours, sleeps",
     ]);
-    let same = |report: &mut Report, name: &str, law: Law| -> Result<f64, String> {
+    let same = |report: &mut Report, name: &str, law: Law, spacing: &str| -> Result<f64, String> {
         let server = Delays::start(law)?;
         let url = format!("http://{}", server.address);
         let target = format!("{url}/");
         let turns: Result<Vec<[Cost; 2]>, String> = (0..TURNS)
             .map(|_| {
-                let theirs = wrk_closed(&target, 64)?;
-                Ok([theirs, open_at(&url, theirs.rate)?])
+                let theirs = wrk_closed(&target, short)?;
+                Ok([theirs, open_at(&url, theirs.rate, spacing)?])
             })
             .collect();
         let mut turns = turns?;
@@ -153,9 +157,20 @@ pub(super) fn part(
         row(report, name, &middle);
         Ok(ratio(&middle))
     };
-    let even = same(report, "same rate, even delays", Law::Even)?;
-    same(report, "same rate, three delays: wrk in bursts", Law::Steps)?;
-    let (theirs, ours) = (wrk_closed(&url, 64)?, closed(64, 1)?);
+    let even = same(report, "same rate, even delays", Law::Even, "")?;
+    same(
+        report,
+        "the same, by a Poisson plan",
+        Law::Even,
+        "--poisson",
+    )?;
+    same(
+        report,
+        "same rate, three delays: wrk in bursts",
+        Law::Steps,
+        "",
+    )?;
+    let (theirs, ours) = (wrk_closed(&url, seconds)?, closed(64, 1)?);
     let full = ratio(&[theirs, ours]);
     row(report, "full speed, 64 connections", &[theirs, ours]);
     let piped = closed(64, 16)?;
@@ -193,6 +208,21 @@ pub(super) fn part(
         word(is_fast)
     ));
     Ok(is_cheap && is_fast)
+}
+
+/// CPU of one sleep to the next of some instants, 160 µs apart, microseconds: no plan with even instants costs less.
+fn sleep_cpu_us() -> Result<f64, String> {
+    const SLEEPS: u32 = 2_000;
+    let cpu = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    let failed = |e: nix::errno::Errno| format!("clock_gettime: {e}");
+    let before = cpu().map_err(failed)?;
+    let start = Instant::now();
+    for n in 1..=SLEEPS {
+        let at = start + n * Duration::from_micros(160);
+        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+    }
+    let spent = cpu().map_err(failed)? - before;
+    Ok(spent.num_nanoseconds() as f64 / 1000.0 / f64::from(SLEEPS))
 }
 
 /// Ours for theirs.

@@ -31,7 +31,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-use wait::{EVENTS, Looks};
+use wait::{EVENTS, Lateness, Looks};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -76,6 +76,7 @@ pub(super) struct Worker<'a> {
     spun_ns: u64,
     reads: Reads,
     looks: Looks,
+    lateness: Lateness,
     /// Did the last bytes tell when they came?
     is_stamped: bool,
     /// The longest answer so far.
@@ -171,6 +172,7 @@ impl<'a> Worker<'a> {
             spun_ns: 0,
             reads: Reads::new(is_stamped),
             looks: Looks::default(),
+            lateness: Lateness::new(),
             is_stamped: false,
             answer_bytes_max: 0,
             has_second_halves: false,
