@@ -77,7 +77,7 @@ pub(super) fn run(place: &Place) -> Held {
         &node.url,
     ];
     output(Command::new(&place.binary).args(put))?;
-    let slow = Delays::start(Law::Steps)?;
+    let slow = Delays::start(place, Law::Steps)?;
     let slow_url = format!("http://{}", slow.address);
     let mut held = missing.is_empty();
     held &= agreement(place, &mut report, &tools, &slow_url)?;

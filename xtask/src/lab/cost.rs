@@ -16,7 +16,7 @@
 use super::delays::{Delays, Law};
 use super::foreign::{Installed, Order};
 use super::node::Server;
-use super::place::Place;
+use super::place::{Place, Side};
 use super::report::Report;
 use super::run::Bench;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -129,7 +129,7 @@ pub(super) fn part(
          out. At full speed both run in a closed loop and nothing is left out. The slow servers answer after 0 to 20 ms, each as often as any other, or after one \
          of three delays. Behind three delays the requests of a closed loop come together in bursts, and wrk sleeps once for several of them: another load at the \
          same rate, shown and not judged. Sleeping once costs a thread that does nothing else {:.1} µs here.",
-        sleep_cpu_us()?
+        sleep_cpu_us(place)?
     ));
     report.table(&[
         "",
@@ -142,7 +142,7 @@ pub(super) fn part(
         "ours, sleeps",
     ]);
     let same = |report: &mut Report, name: &str, law: Law, spacing: &str| -> Result<f64, String> {
-        let server = Delays::start(law)?;
+        let server = Delays::start(place, law)?;
         let url = format!("http://{}", server.address);
         let target = format!("{url}/");
         let turns: Result<Vec<[Cost; 2]>, String> = (0..TURNS)
@@ -211,18 +211,25 @@ pub(super) fn part(
 }
 
 /// CPU of one sleep to the next of some instants, 160 µs apart, microseconds: no plan with even instants costs less.
-fn sleep_cpu_us() -> Result<f64, String> {
+fn sleep_cpu_us(place: &Place) -> Result<f64, String> {
     const SLEEPS: u32 = 2_000;
-    let cpu = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
-    let failed = |e: nix::errno::Errno| format!("clock_gettime: {e}");
-    let before = cpu().map_err(failed)?;
-    let start = Instant::now();
-    for n in 1..=SLEEPS {
-        let at = start + n * Duration::from_micros(160);
-        std::thread::sleep(at.saturating_duration_since(Instant::now()));
-    }
-    let spent = cpu().map_err(failed)? - before;
-    Ok(spent.num_nanoseconds() as f64 / 1000.0 / f64::from(SLEEPS))
+    let sleeps = || -> nix::Result<i64> {
+        nix::sys::prctl::set_timerslack(1)?;
+        let before = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
+        let start = Instant::now();
+        for n in 1..=SLEEPS {
+            let at = start + n * Duration::from_micros(160);
+            std::thread::sleep(at.saturating_duration_since(Instant::now()));
+        }
+        let spent = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)? - before;
+        Ok(spent.num_nanoseconds())
+    };
+    // On a thread of its own, which keeps its timers' slack and its cores to itself.
+    let spent_ns = place
+        .on(Side::Generator, || std::thread::spawn(sleeps).join())?
+        .map_err(|_| "the thread that slept panicked")?
+        .map_err(|e| format!("sleeping: {e}"))?;
+    Ok(spent_ns as f64 / 1000.0 / f64::from(SLEEPS))
 }
 
 /// Ours for theirs.

@@ -8,10 +8,12 @@
 //!
 //! Invariants
 //! 1. The delays are long beside what any generator needs to wake up: differences are the generator's.
-//! 2. At most `CONNECTIONS_MAX` connections; later ones are closed at once.
+//! 2. Its threads run on the cores of servers, like those of any other server.
+//! 3. At most `CONNECTIONS_MAX` connections; later ones are closed at once.
 //!
 //! Not here: the generators (`foreign.rs`, `run.rs`).
 
+use super::place::{Place, Side};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -55,13 +57,15 @@ pub(super) struct Delays {
 
 impl Delays {
     /// Listens on a free port.
-    pub(super) fn start(law: Law) -> Result<Delays, String> {
+    pub(super) fn start(place: &Place, law: Law) -> Result<Delays, String> {
         let listener =
             TcpListener::bind("127.0.0.1:0").map_err(|e| format!("no free port ({e})"))?;
         let address = listener.local_addr().map_err(|e| e.to_string())?;
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
-        std::thread::spawn(move || accept(&listener, &over, law));
+        place.on(Side::Server, || {
+            std::thread::spawn(move || accept(&listener, &over, law))
+        })?;
         Ok(Delays { address, is_over })
     }
 }

@@ -177,12 +177,19 @@ impl Place {
     /// Starts a program on the cores of its side.
     pub(super) fn spawn(&self, side: Side, command: &mut Command) -> Result<Child, String> {
         let named = format!("{:?}", command.get_program());
-        // The child inherits the cores of the thread that starts it.
-        sched_setaffinity(None, &self.cores_of(side))
-            .map_err(|e| format!("cores for {named}: {e}"))?;
-        let child = command.spawn();
-        sched_setaffinity(None, &self.all).map_err(|e| format!("cores after {named}: {e}"))?;
+        let child = self.on(side, || command.spawn())?;
         child.map_err(|e| format!("{named} does not start ({e})"))
+    }
+
+    /// Does `work` on the cores of this side; threads and processes that it starts stay there.
+    pub(super) fn on<T>(&self, side: Side, work: impl FnOnce() -> T) -> Result<T, String> {
+        let cores = |set: &CpuSet| {
+            sched_setaffinity(None, set).map_err(|e| format!("the cores of the {side:?}: {e}"))
+        };
+        cores(&self.cores_of(side))?;
+        let result = work();
+        cores(&self.all)?;
+        Ok(result)
     }
 
     /// Removes what nobody will look at again.
