@@ -103,10 +103,11 @@ impl Worker<'_> {
         let until_ns = next_ns.map_or(sweep_at_ns, |next_ns| next_ns.min(sweep_at_ns));
         let gap_ns = until_ns.saturating_sub(now_ns);
         let misses_nothing = self.may_sleep_through();
-        let spin_ns = if misses_nothing {
-            self.lateness.spin_ns()
-        } else {
-            SPIN_NS
+        let spin_ns = match next_ns {
+            Some(next_ns) if next_ns == until_ns && misses_nothing => self.lateness.spin_ns(),
+            Some(next_ns) if next_ns == until_ns => SPIN_NS,
+            // A sweep may be late.
+            _ => 0,
         };
         let sleep_ns = gap_ns.saturating_sub(spin_ns);
         let sleep_ns = if sleep_ns < SLEEP_NS_MIN { 0 } else { sleep_ns };
