@@ -218,6 +218,11 @@ impl Connection {
         self.reader = Reader::new();
     }
 
+    /// Did the socket not take all of a request?
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.waits_for_room
+    }
+
     /// Where a request is appended to.
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out

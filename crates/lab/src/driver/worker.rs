@@ -81,8 +81,9 @@ pub(super) struct Worker<'a> {
     is_stamped: bool,
     /// The longest answer so far.
     answer_bytes_max: u64,
-    /// Are there operations that write when they have read?
-    has_second_halves: bool,
+    /// Is there anything that waits for a read: operations that write then, requests longer than the socket, answers
+    /// that end with their connection?
+    reads_at_once: bool,
     sample: Sample,
 }
 
@@ -175,7 +176,7 @@ impl<'a> Worker<'a> {
             lateness: Lateness::new(),
             is_stamped: false,
             answer_bytes_max: 0,
-            has_second_halves: false,
+            reads_at_once: false,
         };
         // Without this the kernel adds up to 50 µs to every sleep.
         let slack = std::num::NonZeroU64::new(1);
@@ -276,6 +277,12 @@ impl<'a> Worker<'a> {
         }
         loop {
             let now_ns = self.now_ns();
+            let now_ns = if now_ns >= self.sample.at_ns || now_ns >= swept_ns + SWEEP_NS {
+                self.catch_up(&mut events, &mut buffer)?;
+                self.now_ns()
+            } else {
+                now_ns
+            };
             if now_ns >= self.sample.at_ns {
                 self.sample(now_ns);
             }
@@ -476,7 +483,7 @@ impl<'a> Worker<'a> {
     }
 
     fn append(&mut self, slot: usize, waiting: Waiting, ready_ns: u64, ask: &Ask) {
-        self.has_second_halves |= reads_first(ask.operation);
+        self.reads_at_once |= reads_first(ask.operation);
         let connection = &mut self.connections[slot];
         let templates = &self.plan.targets[connection.target].templates;
         let value = self.plan.source.value(ask);
@@ -550,8 +557,11 @@ impl<'a> Worker<'a> {
                     pending.sent_ns = now_ns.max(1);
                 }
             }
-            if let Wrote::Failed(errno) = connection.write(&self.epoll) {
-                self.broke(slot, &std::io::Error::from(errno).to_string(), now_ns);
+            match connection.write(&self.epoll) {
+                Wrote::Fine => self.reads_at_once |= self.connections[slot].waits_for_room(),
+                Wrote::Failed(errno) => {
+                    self.broke(slot, &std::io::Error::from(errno).to_string(), now_ns);
+                }
             }
         }
     }

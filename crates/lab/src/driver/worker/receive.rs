@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. Answers are taken in the order of the requests on their connection.
-//! 2. An answer is done, and its connection free, when its last byte came, not when it was read.
+//! 2. An answer is done, and its connection free, when its last byte came, not when it was read, where the kernel says so.
 //! 3. An answer that nobody asked for, or whose length is in doubt, ends its connection.
 //!
 //! Not here: sending, timeouts (`worker.rs`), stamps of the kernel (`arrival.rs`), the shape of answers (`answer.rs`).
@@ -63,11 +63,15 @@ impl Worker<'_> {
                     return;
                 }
             };
-            let came_ns = self.came_ns(read.age_ns);
             if read.len == 0 {
-                self.ended(slot, came_ns);
+                let now_ns = self.now_ns();
+                self.ended(slot, now_ns);
                 return;
             }
+            // What filled the buffer may be the first bytes of a segment whose stamp is that of the one before.
+            let age_ns = read.age_ns.filter(|_| read.len < buffer.len());
+            let came_ns = self.came_ns(age_ns);
+            self.answer_bytes_max = self.answer_bytes_max.max(read.len as u64);
             self.answers(slot, &buffer[..read.len], came_ns);
             // A read that did not fill the buffer emptied the socket: asking again would be wasted.
             if read.len < buffer.len() {
@@ -89,6 +93,7 @@ impl Worker<'_> {
     /// The peer closed its side.
     fn ended(&mut self, slot: usize, came_ns: u64) {
         if let Some(whole) = self.connections[slot].reader.close() {
+            self.reads_at_once = true;
             self.answer(slot, whole, came_ns);
         }
         if self.connections[slot].in_flight.is_empty() {
@@ -175,7 +180,8 @@ impl Worker<'_> {
             target,
             due_ns: pending.due_ns,
             sent_ns: pending.sent_ns,
-            done_ns: came_ns,
+            // The wall clock may have been set.
+            done_ns: came_ns.max(pending.sent_ns),
             received_bytes: whole.bytes + pending.received_bytes,
             body_bytes: whole.body_bytes,
             scanned: whole.records,

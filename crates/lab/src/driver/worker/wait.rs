@@ -9,7 +9,8 @@
 //!
 //! Invariants
 //! 1. Nobody waits for an answer that is slept through: not a request, for there are free connections; not the second
-//!    half of an operation; not the server, for answers so short fit the socket.
+//!    half of an operation, or of a request that is longer than the socket; not the server, for answers so short fit the
+//!    socket. What ends with the connection has no stamp, and is not slept through.
 //! 2. An instant at which a request can leave is never slept through.
 //!
 //! Not here: what is done with what came (`receive.rs`).
@@ -76,6 +77,12 @@ impl Lateness {
         };
         self.ns = self.ns.clamp(SPIN_NS, SPIN_NS_MAX);
     }
+
+    /// There was time to sleep, and none was left by what was learned: a machine that was busy for a while is tried
+    /// again.
+    fn doubt(&mut self) {
+        self.ns = self.ns.saturating_sub(LATENESS_STEP_NS / 10).max(SPIN_NS);
+    }
 }
 
 /// Small beside what a wake varies by: a few hundred sleeps find the place.
@@ -100,17 +107,22 @@ impl Worker<'_> {
         // What becomes due while no connection is free waits for an answer anyway; what is due already is behind its plan.
         let is_free = self.free.iter().any(|free| !free.is_empty());
         let next_ns = next_ns.filter(|&next_ns| is_free || next_ns <= now_ns);
-        let until_ns = next_ns.map_or(sweep_at_ns, |next_ns| next_ns.min(sweep_at_ns));
+        // A sweep may be late, an instant may not.
+        let until_ns = next_ns
+            .filter(|&next_ns| next_ns <= sweep_at_ns + SLEPT_NS_MAX)
+            .unwrap_or(sweep_at_ns);
         let gap_ns = until_ns.saturating_sub(now_ns);
         let misses_nothing = self.may_sleep_through();
         let spin_ns = match next_ns {
             Some(next_ns) if next_ns == until_ns && misses_nothing => self.lateness.spin_ns(),
             Some(next_ns) if next_ns == until_ns => SPIN_NS,
-            // A sweep may be late.
             _ => 0,
         };
         let sleep_ns = gap_ns.saturating_sub(spin_ns);
         let sleep_ns = if sleep_ns < SLEEP_NS_MIN { 0 } else { sleep_ns };
+        if sleep_ns == 0 && gap_ns >= SPIN_NS + SLEEP_NS_MIN {
+            self.lateness.doubt();
+        }
         let asleep_ns = if misses_nothing && gap_ns <= SLEPT_NS_MAX {
             events.clear();
             if self.must_look(until_ns) {
@@ -159,7 +171,7 @@ impl Worker<'_> {
         self.is_stamped
             && self.plan.pipeline == 1
             && self.answer_bytes_max <= SLEPT_ANSWER_BYTES_MAX
-            && !self.has_second_halves
+            && !self.reads_at_once
             && has_room()
     }
 
@@ -168,6 +180,25 @@ impl Worker<'_> {
         self.looks.is_partial
             || until_ns > self.looks.last_ns + SLEPT_NS_MAX
             || self.planned - self.looks.planned >= SLEPT_ANSWERS_MAX
+    }
+
+    /// Reads what came, before anything is judged by the time: what was slept through may have come in time.
+    pub(super) fn catch_up(
+        &mut self,
+        events: &mut Vec<Event>,
+        buffer: &mut [u8],
+    ) -> Result<(), DriveError> {
+        // Each look shows different connections; those that are ready again may wait.
+        for _ in 0..=self.connections.len() / EVENTS {
+            self.look(events, self.now_ns(), 0)?;
+            for event in &*events {
+                self.ready(event.data.u64() as usize, event.flags, buffer);
+            }
+            if !self.looks.is_partial {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn look(
@@ -212,6 +243,9 @@ mod tests {
             "{}",
             lateness.spin_ns()
         );
+        // What leaves no time to sleep is doubted until it does.
+        (0..1000).for_each(|_| lateness.doubt());
+        assert!(lateness.spin_ns() < 20_000);
         // A machine that is later than that is not waited for by spinning, and one that is never late is not either.
         (0..4000).for_each(|_| lateness.learn(1_000_000, 100_000));
         assert_eq!(lateness.spin_ns(), SPIN_NS_MAX);
