@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 use support::{dendra, finish, run, signal};
 
 /// A server that answers everything with `answer`, until the test process ends.
@@ -173,6 +174,37 @@ fn a_target_that_goes_away_in_the_middle_of_a_search_leaves_what_was_seen() {
     assert_eq!(json["is_cut"], true);
     assert_eq!(json["phases"][0]["kind"], "search");
     assert_eq!(json["search"]["steps"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn what_came_in_time_is_no_timeout_although_the_generator_stood_still() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let out = folder.path().display().to_string();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let timeout = Duration::from_secs(2);
+    let flags = "--duration 1s --warmup 0s --rate 1 --connections 1 --timeout 2s --out";
+    let words = ["bench", &url].into_iter().chain(flags.split_whitespace());
+    let child = dendra(words.chain([out.as_str()]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary was built");
+    let (mut stream, _) = listener.accept().expect("the generator connects");
+    let read = stream.read(&mut [0; 4096]).expect("a request comes");
+    assert!(read > 0, "it is not empty");
+    // As when a laptop is closed: the answer is in the socket, and nobody is there to read it.
+    signal(&child, "STOP");
+    stream.write_all(FOUND).expect("the kernel takes it");
+    std::thread::sleep(timeout + Duration::from_millis(500));
+    signal(&child, "CONT");
+    let run = finish(child);
+    assert!(matches!(run.code, Some(0 | 6)), "{}", run.stderr);
+    let phase = &json(folder.path())["phases"][0];
+    assert_eq!(phase["counts"]["ok"], 1, "{}", phase["counts"]);
+    let max_us = phase["ops"][0]["response"]["max_us"].as_f64();
+    let max_us = max_us.expect("it was measured");
+    assert!(max_us < timeout.as_secs_f64() * 1e6, "{max_us}");
 }
 
 #[test]

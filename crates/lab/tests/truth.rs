@@ -17,6 +17,7 @@
 mod support;
 
 use dendra_base::Workload;
+use dendra_base::workload::{OPERATIONS, Operation};
 use dendra_lab::run::{Mode, Verdict};
 use dendra_lab::summary::all_operations;
 use std::time::Duration;
@@ -125,10 +126,13 @@ const RATE_WITH_GAPS: f64 = 1200.0;
 
 /// Median of what was seen from the send, microseconds, where a gap between two requests is many times what an answer
 /// takes.
-fn service_p50_us(workload: &str) -> f64 {
-    let server = FakeServer::start(|_| Reply::After(Duration::ZERO, 200));
+fn service_p50_us(operation: Operation, reply: &Reply) -> f64 {
+    let reply = reply.clone();
+    let server = FakeServer::start(move |_| reply.clone());
     let mut setup = setup(server.url(), RATE_WITH_GAPS, 0.5);
-    setup.workload = Workload::named(workload, 10, 1).expect("it is a name");
+    setup.workload = Workload::named("get", 10, 1).expect("it is a name");
+    setup.workload.mix = [0.0; OPERATIONS];
+    setup.workload.mix[operation as usize] = 1.0;
     let run = run(&setup);
     let phase = run.headline().expect("it was measured");
     assert_eq!(phase.counts.ok, phase.counts.planned, "{:?}", phase.counts);
@@ -137,15 +141,24 @@ fn service_p50_us(workload: &str) -> f64 {
 
 #[test]
 fn an_answer_is_not_late_because_it_was_read_at_the_next_instant() {
+    let at_once = Reply::After(Duration::ZERO, 200);
+    let until_closed = Reply::Last(b"HTTP/1.1 200 OK\r\n\r\nv");
     let gap_us = 1e6 / RATE_WITH_GAPS;
-    // The first is slept through, and stamped by the kernel; the second is not: its other half waits for it.
-    for workload in ["get", "compare-and-set"] {
+    let (get, both) = (Operation::Get, Operation::CompareAndSet);
+    for (operation, reply) in [
+        // Slept through, and stamped by the kernel.
+        (get, &at_once),
+        // Not slept through: its other half waits for it.
+        (both, &at_once),
+        // Nor this: an end has no stamp.
+        (get, &until_closed),
+    ] {
         // On a quiet machine these take a tenth of the gap; a busy one gets several attempts.
         let found: Vec<f64> = (0..5)
-            .map(|_| service_p50_us(workload))
+            .map(|_| service_p50_us(operation, reply))
             .take_while(|us| *us >= gap_us / 2.0)
             .collect();
-        assert!(found.len() < 5, "{workload}: {found:?}");
+        assert!(found.len() < 5, "{} {reply:?}: {found:?}", operation.name());
     }
 }
 

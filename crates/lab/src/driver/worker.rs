@@ -79,6 +79,8 @@ pub(super) struct Worker<'a> {
     lateness: Lateness,
     /// Did the last bytes tell when they came?
     is_stamped: bool,
+    /// When they were read.
+    read_ns: u64,
     /// The longest answer so far.
     answer_bytes_max: u64,
     /// Is there anything that waits for a read: operations that write then, requests longer than the socket, answers
@@ -175,6 +177,7 @@ impl<'a> Worker<'a> {
             looks: Looks::default(),
             lateness: Lateness::new(),
             is_stamped: false,
+            read_ns: 0,
             answer_bytes_max: 0,
             reads_at_once: false,
         };
@@ -306,15 +309,11 @@ impl<'a> Worker<'a> {
                     self.give_up_all(now_ns);
                 }
             }
-            let is_waiting = self.queues.iter().any(|queue| !queue.is_empty());
-            if next_ns.is_none() && !is_waiting && self.in_flight == 0 {
+            if next_ns.is_none() && !self.is_waiting() && self.in_flight == 0 {
                 break;
             }
             self.wait(&mut events, next_ns, swept_ns + SWEEP_NS)?;
-            for event in &events {
-                let slot = event.data.u64() as usize;
-                self.ready(slot, event.flags, &mut buffer);
-            }
+            self.take_events(&events, &mut buffer);
         }
         let now_ns = self.now_ns();
         self.sample(now_ns);
@@ -476,6 +475,11 @@ impl<'a> Worker<'a> {
         let ready_ns = waiting.due_ns.max(connection.free_since_ns);
         self.append(slot, waiting, ready_ns, ask);
         self.list(slot);
+    }
+
+    /// Does a request wait for room?
+    fn is_waiting(&self) -> bool {
+        self.queues.iter().any(|queue| !queue.is_empty())
     }
 
     fn is_late(&self, due_ns: u64, now_ns: u64) -> bool {

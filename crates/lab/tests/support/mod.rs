@@ -35,6 +35,8 @@ pub enum Reply {
     After(Duration, u16),
     /// Sends these bytes.
     Raw(&'static [u8]),
+    /// Sends these bytes and closes.
+    Last(&'static [u8]),
     /// Never answers.
     Silence,
 }
@@ -177,6 +179,11 @@ impl Shared {
                     stream.write_all(format!("{head}Content-Length: 2\r\n\r\nok").as_bytes())
                 }
                 Reply::Raw(bytes) => stream.write_all(bytes),
+                Reply::Last(bytes) => {
+                    // A client that is gone misses nothing.
+                    drop(stream.write_all(bytes));
+                    return;
+                }
                 Reply::Silence => Ok(()),
             };
             if written.is_err() || self.is_over.load(Relaxed) {

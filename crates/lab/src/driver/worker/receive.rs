@@ -1,13 +1,14 @@
 //! The reading half of a thread of the driver: from a ready socket to an accounted answer.
 //!
 //! ```text
-//! ready ─► receive ─► answers (pieces are held until whole) ─► answer ─► recorder, free connection
+//! ready ─► receive ─► answers (pieces are held until whole) ─► answer ─► recorder, free connection ─► what waits for it
 //!                                                              ╲─► second half: write behind a read
 //! ```
 //!
 //! Invariants
 //! 1. Answers are taken in the order of the requests on their connection.
-//! 2. An answer is done, and its connection free, when its last byte came, not when it was read, where the kernel says so.
+//! 2. An answer is done when its last byte came, not when it was read, where the kernel says so. Its connection is free
+//!    when it was read: reading what came at once from a full target is no lag of a request that waits for room.
 //! 3. An answer that nobody asked for, or whose length is in doubt, ends its connection.
 //!
 //! Not here: sending, timeouts (`worker.rs`), stamps of the kernel (`arrival.rs`), the shape of answers (`answer.rs`).
@@ -19,12 +20,24 @@ use crate::driver::connection::{Pending, Wrote};
 use crate::recorder::{End, Ended};
 use crate::template::Fill;
 use dendra_base::workload::Operation;
-use rustix::event::epoll::EventFlags;
+use rustix::event::epoll::{Event, EventFlags};
 use rustix::io::Errno;
 
 impl Worker<'_> {
+    /// Things happened to sockets. What waits for room leaves as soon as there is some: behind a full target's other
+    /// answers it would be late by what reading them takes.
+    pub(super) fn take_events(&mut self, events: &[Event], buffer: &mut [u8]) {
+        for event in events {
+            self.ready(event.data.u64() as usize, event.flags, buffer);
+            if self.is_waiting() {
+                self.dispatch(self.now_ns());
+                self.flush();
+            }
+        }
+    }
+
     /// Something happened to a socket.
-    pub(super) fn ready(&mut self, slot: usize, flags: EventFlags, buffer: &mut [u8]) {
+    fn ready(&mut self, slot: usize, flags: EventFlags, buffer: &mut [u8]) {
         if self.connections[slot].is_opening() {
             let now_ns = self.now_ns();
             match self.connections[slot].opened(&self.epoll, now_ns) {
@@ -85,6 +98,7 @@ impl Worker<'_> {
     fn came_ns(&mut self, age_ns: Option<u64>) -> u64 {
         let now_ns = self.now_ns();
         self.is_stamped = age_ns.is_some();
+        self.read_ns = now_ns;
         now_ns
             .saturating_sub(age_ns.unwrap_or(0))
             .max(self.looks.since_ns())
@@ -92,6 +106,7 @@ impl Worker<'_> {
 
     /// The peer closed its side.
     fn ended(&mut self, slot: usize, came_ns: u64) {
+        self.read_ns = came_ns;
         if let Some(whole) = self.connections[slot].reader.close() {
             self.reads_at_once = true;
             self.answer(slot, whole, came_ns);
@@ -166,7 +181,7 @@ impl Worker<'_> {
             return true;
         }
         if connection.in_flight.len() + 1 == self.plan.pipeline as usize {
-            connection.free_since_ns = came_ns;
+            connection.free_since_ns = self.read_ns;
         }
         self.in_flight -= 1;
         self.answered += 1;

@@ -191,9 +191,7 @@ impl Worker<'_> {
         // Each look shows different connections; those that are ready again may wait.
         for _ in 0..=self.connections.len() / EVENTS {
             self.look(events, self.now_ns(), 0)?;
-            for event in &*events {
-                self.ready(event.data.u64() as usize, event.flags, buffer);
-            }
+            self.take_events(events, buffer);
             if !self.looks.is_partial {
                 break;
             }
