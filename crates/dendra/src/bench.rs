@@ -15,6 +15,7 @@
 mod compare;
 pub(crate) mod flags;
 
+use crate::config::units::parse_bytes;
 use crate::console::Console;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::ops;
@@ -102,6 +103,15 @@ fn exit_of(run: &Run, was_interrupted: bool) -> Outcome {
             format!("the run was cut ({trouble}); what it saw until then is there"),
         ));
     }
+    if verdict::went_away(run) {
+        let trouble = run.notes.last().map_or("", String::as_str);
+        return Err(Failure::new(
+            Exit::UNAVAILABLE,
+            format!(
+                "the target went away, or stood still to the end ({trouble}); what was seen until then is there"
+            ),
+        ));
+    }
     if !run.verdict.is_valid() {
         return Err(Failure::new(
             Exit::INVALID,
@@ -112,6 +122,10 @@ fn exit_of(run: &Run, was_interrupted: bool) -> Outcome {
         Some(search) if search.knee_low == 0.0 => {
             Err(Failure::new(Exit::FAILURE, search.sentence.clone()))
         }
+        None if !verdict::has_successes(run) => Err(Failure::new(
+            Exit::UNAVAILABLE,
+            "not one request was done as asked: the line of each operation counts the statuses; one request with curl shows what the target says",
+        )),
         _ => Ok(Exit::OK),
     }
 }
@@ -406,7 +420,7 @@ fn workload(args: &Bench) -> Result<Workload, String> {
     }
     if let Some(size) = &args.value_bytes {
         workload.sizes = parse_sizes(size)
-            .ok_or_else(|| format!("--value-bytes {size:?} is no size; see --help"))?;
+            .ok_or_else(|| format!("--value-bytes {size:?} is no size; write 100, 4KiB, 100..4KiB or lognormal:100,1.5,64KiB"))?;
     }
     if workload.sizes.max() > VALUE_BYTES_MAX {
         return Err(format!("--value-bytes is at most {VALUE_BYTES_MAX}"));
@@ -459,20 +473,24 @@ fn parse_distribution(text: &str) -> Option<Distribution> {
     }
 }
 
+fn bytes(text: &str) -> Option<u32> {
+    u32::try_from(parse_bytes(text).ok()?).ok()
+}
+
 fn parse_sizes(text: &str) -> Option<Sizes> {
     if let Some(rest) = text.strip_prefix("lognormal:") {
         let mut parts = rest.split(',');
-        let median = parts.next()?.parse().ok()?;
+        let median = bytes(parts.next()?)?;
         let sigma = parts.next()?.parse().ok()?;
-        let max = parts.next()?.parse().ok()?;
+        let max = bytes(parts.next()?)?;
         return Some(Sizes::LogNormal { median, sigma, max });
     }
     match text.split_once("..") {
         Some((min, max)) => Some(Sizes::Uniform {
-            min: min.parse().ok()?,
-            max: max.parse().ok()?,
+            min: bytes(min)?,
+            max: bytes(max)?,
         }),
-        None => text.parse().ok().map(Sizes::Fixed),
+        None => bytes(text).map(Sizes::Fixed),
     }
 }
 

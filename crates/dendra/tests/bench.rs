@@ -91,6 +91,7 @@ fn what_cannot_be_measured_has_its_exit_code_and_a_sentence() {
     let found = server(FOUND);
     let garbage = server(b"220 mail.example ESMTP\r\n");
     let silent = server(b"");
+    let refusing = server(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
     for (url, more, code, word) in [
         (&down, &[][..], 5, "cannot be reached"),
         (&found, &["--rate", "0"], 2, "rate of zero"),
@@ -99,6 +100,9 @@ fn what_cannot_be_measured_has_its_exit_code_and_a_sentence() {
         (&found, &["--record", "/dev/null/x"], 1, "cannot be written"),
         (&garbage, &[], 5, "not HTTP/1.1"),
         (&silent, &["--timeout", "200ms"], 5, "nothing was answered"),
+        // A rate that a busy machine holds, too: else the generator is to blame.
+        (&refusing, &["--rate", "20"], 5, "not one request was done"),
+        (&found, &["--value-bytes", "4k"], 2, "write 100, 4KiB"),
     ] {
         // A flag that is given twice is refused by clap: the base goes without it.
         let base = ["--duration=300ms", "--warmup=0s", "--rate=200"];
@@ -174,6 +178,30 @@ fn a_target_that_goes_away_in_the_middle_of_a_search_leaves_what_was_seen() {
     assert_eq!(json["is_cut"], true);
     assert_eq!(json["phases"][0]["kind"], "search");
     assert_eq!(json["search"]["steps"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_target_that_goes_away_in_the_middle_of_a_run_is_named() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let out = folder.path().display().to_string();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let node = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the generator connects");
+        drop(listener);
+        for _ in 0..20 {
+            let read = stream.read(&mut [0; 4096]).expect("a request comes");
+            assert!(read > 0, "the run is longer");
+            stream.write_all(FOUND).expect("the generator reads");
+        }
+    });
+    let flags = "--rate 20 --duration 4s --warmup 0s --timeout 300ms --connections 1 --value-bytes 1KiB --out";
+    let words = ["bench", &url].into_iter().chain(flags.split_whitespace());
+    let run = run(&mut dendra(words.chain([out.as_str()])));
+    node.join().expect("the server does not panic");
+    assert_eq!(run.code, Some(5), "{}", run.stderr);
+    assert!(run.stderr.contains("went away"), "{}", run.stderr);
+    assert_eq!(json(folder.path())["phases"][0]["counts"]["ok"], 20);
 }
 
 #[test]

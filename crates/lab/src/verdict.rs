@@ -13,7 +13,7 @@
 //! See: docs/lab/run-json.md.
 
 use crate::limits::{BUSY_SHARE_MAX, MISSED_SHARE_MAX};
-use crate::run::{Generator, Mode, Phase, PhaseKind, Run, Search, Verdict};
+use crate::run::{Generator, Mode, Phase, PhaseKind, Run, Search, Second, Verdict};
 
 /// The verdict on one phase.
 pub fn judge(mode: Mode, sent: u64, generator: &Generator) -> Verdict {
@@ -66,9 +66,34 @@ pub fn judge_run(phases: &[Phase], search: Option<&Search>) -> Verdict {
         .unwrap_or(Verdict::Valid)
 }
 
-/// Did anything at all answer in the measured part of the run?
+/// Did anything at all answer?
 pub fn has_answers(run: &Run) -> bool {
     run.phases.iter().any(|phase| phase.counts.answered > 0)
+}
+
+fn is_measured(phase: &&Phase) -> bool {
+    !matches!(phase.kind, PhaseKind::Preload | PhaseKind::Warmup)
+}
+
+/// Was anything done as asked in the measured part of the run?
+pub fn has_successes(run: &Run) -> bool {
+    let mut measured = run.phases.iter().filter(is_measured);
+    measured.any(|phase| phase.counts.ok > 0)
+}
+
+/// Was the target gone at the end of the run? Then requests found no connection to leave on, and nothing was answered in
+/// the last second in which some were due, or behind it.
+pub fn went_away(run: &Run) -> bool {
+    let Some(phase) = run.phases.iter().rfind(is_measured) else {
+        return false;
+    };
+    let seconds = || phase.ops.iter().map(|op| op.seconds.iter().enumerate());
+    let last = |is: fn(&Second) -> bool| {
+        let of_op = seconds().map(|of_op| of_op.filter(|(_, s)| is(s)).map(|(at, _)| at).max());
+        of_op.max().flatten()
+    };
+    let last_answered = last(|s| s.ok + s.refused + s.failed > 0);
+    phase.counts.unsent > 0 && last_answered < last(|second| second.planned > 0)
 }
 
 #[cfg(test)]

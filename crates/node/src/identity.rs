@@ -122,14 +122,14 @@ impl fmt::Display for NotTheSame {
             NotTheSame::OtherNode { url, was, is } => write!(
                 f,
                 "the folder of {url} is not the one that this cluster knew (node {was:032x}, now {is:032x}): it was wiped or \
-                 replaced, and an empty folder must not vote for what it has forgotten; give the member its folder back, or \
-                 replace it by a member with another url"
+                 replaced, and an empty folder must not vote for what it has forgotten; give the member its folder back; \
+                 when it is lost, docs/consistency.md says what to do"
             ),
             NotTheSame::RolledBack { url, seen, is } => write!(
                 f,
                 "the folder of {url} is older than the one that this cluster knew (start {is} after start {seen} was seen): an \
                  image of its disk was restored, and what was acknowledged since is not in it; give the member its newest \
-                 folder back, or replace it by a member with another url"
+                 folder back; when it is lost, docs/consistency.md says what to do"
             ),
         }
     }

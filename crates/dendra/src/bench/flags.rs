@@ -246,8 +246,8 @@ Examples
   dendra bench compare runs/before runs/after
 
 Exit codes: 0 done · 1 the record cannot be written, or no rate held the objective · 2
-unusable options · 5 the target is down, went away, or answered nothing · 6 the generator was the
-bottleneck: the figures must not be used, or --find-max ended before the store did · 130
+unusable options · 5 the target is down, went away, or did nothing as asked · 6 the generator was
+the bottleneck: the figures must not be used, or --find-max ended before the store did · 130
 cut by Ctrl-C. Whatever was measured is in --out, whichever code it is.";
 
 const COMPARE_MANUAL: &str = "\

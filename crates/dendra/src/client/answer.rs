@@ -157,12 +157,12 @@ impl fmt::Display for Trouble {
             Trouble::Broken(why) => {
                 write!(
                     f,
-                    "the connection broke ({why}); a write may have been applied"
+                    "the connection broke ({why}); if it was a write, it may have been applied"
                 )
             }
             Trouble::Silent { waited } => write!(
                 f,
-                "no answer within {:.1} s; a write may have been applied; see --timeout-ms",
+                "no answer within {:.1} s; if it was a write, it may have been applied; see --timeout-ms",
                 waited.as_secs_f64()
             ),
             Trouble::Foreign(why) => {

@@ -65,12 +65,14 @@ struct Dev {
     last: Option<String>,
 }
 
+/// Where a cluster lives that names no folder.
+fn default_folder() -> PathBuf {
+    std::env::temp_dir().join("dendra-dev")
+}
+
 /// Runs a cluster, or tells the running one what to do.
 pub(crate) fn dev(args: &cli::Dev, console: Console) -> Outcome {
-    let folder = args
-        .folder
-        .clone()
-        .unwrap_or_else(|| std::env::temp_dir().join("dendra-dev"));
+    let folder = args.folder.clone().unwrap_or_else(default_folder);
     match &args.verb {
         // The folder alone is of both: clap knows arguments that exclude all orders, or none.
         Some(_) if args.nodes.is_some() || !args.flags.is_empty() => Err(Failure::usage(

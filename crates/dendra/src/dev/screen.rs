@@ -55,6 +55,9 @@ impl Screen {
         }
         self.say(&format!("data and logs in {}", folder.display()));
         self.say("in another terminal: dendra dev kill 2 | start 2 | pause 1 | resume 1 | cut 1 2 | heal");
+        if folder != super::default_folder() {
+            self.say(&format!("with --folder {} each time", folder.display()));
+        }
         self.say("Ctrl-C ends the cluster");
     }
 
