@@ -10,10 +10,16 @@ use std::process::Stdio;
 use std::time::Duration;
 use support::{dendra, finish, run, signal};
 
-/// A server that answers everything with `answer`, until the test process ends.
-fn server(answer: &'static [u8]) -> String {
+/// A port of the loopback, and its url.
+fn door() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    (listener, url)
+}
+
+/// A server that answers everything with `answer`, until the test process ends.
+fn server(answer: &'static [u8]) -> String {
+    let (listener, url) = door();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let stream = stream.expect("accepting works");
@@ -85,8 +91,7 @@ fn a_run_prints_what_wrk2s_users_read_and_writes_its_record() {
 
 #[test]
 fn what_cannot_be_measured_has_its_exit_code_and_a_sentence() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
-    let down = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let (listener, down) = door();
     drop(listener);
     let found = server(FOUND);
     let garbage = server(b"220 mail.example ESMTP\r\n");
@@ -159,8 +164,7 @@ fn a_search_that_the_generator_ends_says_so_and_keeps_its_course() {
 fn a_target_that_goes_away_in_the_middle_of_a_search_leaves_what_was_seen() {
     let folder = tempfile::tempdir().expect("there is room");
     let out = folder.path().display().to_string();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
-    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let (listener, url) = door();
     let node = std::thread::spawn(move || {
         let (stream, _) = listener.accept().expect("the generator connects");
         // The first step of the search has its connection; the next one finds nobody.
@@ -184,8 +188,7 @@ fn a_target_that_goes_away_in_the_middle_of_a_search_leaves_what_was_seen() {
 fn a_target_that_goes_away_in_the_middle_of_a_run_is_named() {
     let folder = tempfile::tempdir().expect("there is room");
     let out = folder.path().display().to_string();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
-    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let (listener, url) = door();
     let node = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("the generator connects");
         drop(listener);
@@ -208,8 +211,7 @@ fn a_target_that_goes_away_in_the_middle_of_a_run_is_named() {
 fn what_came_in_time_is_no_timeout_although_the_generator_stood_still() {
     let folder = tempfile::tempdir().expect("there is room");
     let out = folder.path().display().to_string();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
-    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let (listener, url) = door();
     let timeout = Duration::from_secs(2);
     let flags = "--duration 1s --warmup 0s --rate 1 --connections 1 --timeout 2s --out";
     let words = ["bench", &url].into_iter().chain(flags.split_whitespace());
@@ -253,8 +255,7 @@ fn interrupted(more: &[&str]) -> Value {
     let out = folder.path().join("cut");
     let out_text = out.display().to_string();
     // The server tells when the first request came: by then the handler of the signal is there.
-    let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
-    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let (listener, url) = door();
     let arguments = [
         "bench",
         &url,

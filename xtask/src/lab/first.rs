@@ -138,7 +138,7 @@ fn tell(measured: &[Measured], runs: &Path) {
     for one in measured {
         let figures = &one.plateau;
         println!(
-            "{}: {}\n     at {:.0}/s: p50 {}, p99 {}, p99.9 {}, refused {}{}",
+            "{}: {}\n     at {:.0}/s, four profilers at work: p50 {}, p99 {}, p99.9 {}, refused {}{}",
             one.name.to_uppercase(),
             one.knee.knee_words,
             figures.planned_rate,

@@ -51,7 +51,7 @@ pub(crate) struct Bench {
     #[arg(long)]
     #[arg(help_heading = "What to ask")]
     pub(crate) ordered_keys: bool,
-    /// Bytes of a value: 100, 10..1000, or lognormal:MEDIAN,SIGMA,MAX [default: 100; YCSB: 1000]
+    /// Bytes of a value: 100, 4KiB, 10..1000, or lognormal:MEDIAN,SIGMA,MAX [default: 100; YCSB: 1000]
     #[arg(long, value_name = "SIZE")]
     #[arg(help_heading = "What to ask")]
     pub(crate) value_bytes: Option<String>,
