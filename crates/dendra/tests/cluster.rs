@@ -25,10 +25,10 @@ mod support;
 
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::clients::{Load, under_load};
 use support::cluster::{Cluster, NODES};
-use support::http::{Client, PATIENCE};
+use support::http::Client;
 use support::proxy::Fault;
 use support::signal;
 
@@ -260,9 +260,19 @@ fn two_do_not_hear_each_other(transport: &[&str]) {
 }
 
 #[test]
-fn a_member_whose_folder_was_wiped_is_not_let_in() {
+fn a_member_whose_folder_was_wiped_ends_and_says_why() {
+    a_wiped_member_ends(&[]);
+}
+
+#[test]
+fn a_member_whose_folder_was_wiped_ends_and_says_why_over_plain_http() {
+    a_wiped_member_ends(&HTTP);
+}
+
+fn a_wiped_member_ends(transport: &[&str]) {
     let _others = beside_others();
-    let mut cluster = Cluster::start(&[]);
+    let mut cluster = Cluster::start(transport);
+    cluster.wait_for_all_links();
     let mut client = Client::open(cluster.listen[0]).expect("it listens");
     let stored = client.ask("PUT", "k", &[], b"v").expect("it answers");
     assert_eq!(stored.status, 201);
@@ -270,23 +280,57 @@ fn a_member_whose_folder_was_wiped_is_not_let_in() {
     let data = cluster.folder.path().join("2");
     std::fs::remove_dir_all(&data).expect("the folder of a node that is gone");
     cluster.start_node(2);
-    let deadline = Instant::now() + PATIENCE;
-    while !cluster.log_of(2).contains("other-node") {
-        assert!(Instant::now() < deadline, "nobody said why");
-        std::thread::yield_now();
-    }
-    // The others go on, and the stranger has no majority.
+    assert_eq!(cluster.wait_for_end(2), Some(3));
+    assert!(
+        cluster.log_of(2).contains("other-node"),
+        "{}",
+        cluster.log_of(2)
+    );
     let found = client.ask("GET", "k", &[], b"").expect("it answers");
-    assert_eq!(found.status, 200);
-    // It asks others before it listens itself.
-    let mut stranger = loop {
-        if let Ok(client) = Client::open(cluster.listen[2]) {
-            break client;
-        }
-        assert!(Instant::now() < deadline, "it does not listen");
-        std::thread::yield_now();
-    };
-    let soon = ["Dendra-Timeout-Ms: 1000"];
-    let alone = stranger.ask("GET", "k", &soon, b"").expect("it answers");
-    assert_eq!(alone.status, 504, "{alone:?}");
+    assert_eq!(found.status, 200, "the others go on");
+    // Nobody has to tell it again.
+    cluster.kill(0);
+    cluster.kill(1);
+    cluster.start_node(2);
+    assert_eq!(cluster.wait_for_end(2), Some(3));
+    let log = cluster.log_of(2);
+    assert!(
+        log.contains("no node may start on it, as its file REFUSED says"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_member_on_an_older_image_of_its_disk_ends_and_restarts_do_not_help_it() {
+    let _others = beside_others();
+    let mut cluster = Cluster::start(&[]);
+    cluster.kill(2);
+    let data = cluster.folder.path().join("2");
+    let image = cluster.folder.path().join("image");
+    copy_folder(&data, &image);
+    // The others see two more of its starts.
+    for _ in 0..2 {
+        cluster.start_node(2);
+        cluster.wait_until_usable(2);
+        cluster.kill(2);
+    }
+    std::fs::remove_dir_all(&data).expect("the folder of a node that is gone");
+    std::fs::rename(&image, &data).expect("names in one folder");
+    for _ in 0..3 {
+        cluster.start_node(2);
+        assert_eq!(cluster.wait_for_end(2), Some(3));
+    }
+    assert!(
+        cluster.log_of(2).contains("rolled-back"),
+        "{}",
+        cluster.log_of(2)
+    );
+}
+
+fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir(to).expect("a new name");
+    for entry in std::fs::read_dir(from).expect("a folder") {
+        let entry = entry.expect("it is read");
+        std::fs::copy(entry.path(), to.join(entry.file_name())).expect("there is room");
+    }
 }

@@ -117,9 +117,17 @@ impl Dev {
         assert_eq!(self.ask(third, ALL), 200);
     }
 
+    /// Waits until all three answer, whichever loop of a node is asked: a connection goes to the loop with the fewest.
     fn wait_for_all_links(&self, status: u16) {
+        let deadline = Instant::now() + PATIENCE;
         for node in 1..=3 {
             self.wait_for(node, ALL, status);
+            for mut client in (0..8).map(|_| self.client(node)).collect::<Vec<_>>() {
+                let mut ask = || client.request("GET", ALL, &["Dendra-Timeout-Ms: 1000"], b"");
+                while ask().is_none_or(|answer| answer.status != status) {
+                    assert!(Instant::now() < deadline, "node {node} lacks links");
+                }
+            }
         }
     }
 }
@@ -145,10 +153,12 @@ fn every_order_does_to_the_nodes_what_it_says() {
     assert_eq!(stored.expect("the node answers").status, 201);
 
     for (words, sentence) in [
-        (["kill", "9"], "there is no node 9: they are 1 to 3"),
-        (["start", "1"], "node 1 runs already"),
+        (&["kill", "9"][..], "there is no node 9: they are 1 to 3"),
+        (&["start", "1"], "node 1 runs already"),
+        (&["resume", "1"], "node 1 is not paused"),
+        (&["cut", "1", "1"], "node 1 has no link to itself"),
     ] {
-        let refused = dev.order(&words);
+        let refused = dev.order(words);
         assert_eq!(refused.code, Some(1), "{words:?}");
         assert!(refused.stderr.contains(sentence), "{}", refused.stderr);
     }

@@ -20,7 +20,8 @@
 //!    epoch, and epochs only rise.
 //!
 //! What is not noticed: an image that was started, before any peer heard of it, as often as the
-//! member was after the image had been made.
+//! member was after the image had been made. It is heard of at its first start, usually, so that
+//! an image after which the member was started at most once passes.
 //!
 //! Not here: reading and writing the records (crate `server`), the handshake (crate `wire`).
 //! See: docs/format/notes.md, docs/consistency.md.
@@ -106,12 +107,18 @@ pub enum NotTheSame {
     },
 }
 
+const OTHER_NODE: &str = "other-node";
+const ROLLED_BACK: &str = "rolled-back";
+
+/// Code words of the refusals after which a folder must not be used any more.
+pub const DISOWNING: [&str; 2] = [OTHER_NODE, ROLLED_BACK];
+
 impl NotTheSame {
     /// The stable code word of the refusal.
     pub fn code(&self) -> &'static str {
         match self {
-            NotTheSame::OtherNode { .. } => "other-node",
-            NotTheSame::RolledBack { .. } => "rolled-back",
+            NotTheSame::OtherNode { .. } => OTHER_NODE,
+            NotTheSame::RolledBack { .. } => ROLLED_BACK,
         }
     }
 }

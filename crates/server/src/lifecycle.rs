@@ -4,7 +4,7 @@
 //! start   settings ─► admin (not ready) ─► folder, log replay ─► threads ─► data sockets ─► Serving
 //! stop    Draining: sockets close, readiness off ─► in flight, at most drain_ms ─► loops, pool,
 //!         log, maintenance end ─► engine closed ─► Stopped
-//! exit    0 stopped    2 settings    3 folder    4 address    1 the rest
+//! exit    0 stopped    2 settings    3 folder, disowned folder    4 address    1 the rest
 //! ```
 //!
 //! Invariants
@@ -213,23 +213,27 @@ fn open_engine(
     let began_us = clock::monotonic_us();
     let proposed = proposed_identity().map_err(system("no randomness from the system"))?;
     let folder = vfs.describe();
-    let options = settings.engine_options();
-    let engine = Engine::open(vfs, options, proposed, clock::wall_ms()).map_err(|error| {
-        StartError::Folder {
-            reason: match &error {
-                Error::Unusable { reason } => format!("{folder}: {reason}"),
-                Error::Damaged { .. } => format!(
-                    "{folder}: {error}; run `dendra check` on the folder and restore it from a copy"
-                ),
-                other => format!("{folder}: {other}"),
-            },
-        }
-    })?;
-    let versions = Versions::above(&engine, clock::wall_ms());
-    let cluster = settings.cluster.as_ref();
     let in_folder = |reason| StartError::Folder {
         reason: format!("{folder}: {reason}"),
     };
+    match peers::marked(&*vfs) {
+        Ok(None) => {}
+        Ok(Some(reason)) => return Err(in_folder(reason)),
+        Err(error) => return Err(in_folder(error.to_string())),
+    }
+    let options = settings.engine_options();
+    let opened = Engine::open(Arc::clone(&vfs), options, proposed, clock::wall_ms());
+    let engine = opened.map_err(|error| StartError::Folder {
+        reason: match &error {
+            Error::Unusable { reason } => format!("{folder}: {reason}"),
+            Error::Damaged { .. } => format!(
+                "{folder}: {error}; run `dendra check` on the folder and restore it from a copy"
+            ),
+            other => format!("{folder}: {other}"),
+        },
+    })?;
+    let versions = Versions::above(&engine, clock::wall_ms());
+    let cluster = settings.cluster.as_ref();
     let starts = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
     let cluster = cluster.filter(|cluster| cluster.topology.len() > 1);
     let cluster = cluster
@@ -267,6 +271,7 @@ fn open_engine(
         phase,
         room: tokio::sync::Notify::new(),
         listener_waits: false.into(),
+        folder: vfs,
         engine,
         settings,
     })
@@ -365,6 +370,23 @@ impl Running {
         self.shared.phase.now()
     }
 
+    /// Why another member does not let this node's folder in: then it must be stopped.
+    pub fn disowned(&self) -> Option<&str> {
+        let cluster = self.shared.cluster.as_ref()?;
+        cluster.disowned.get().map(String::as_str)
+    }
+
+    /// Leaves in the folder why no node may start on it any more, and stops.
+    fn retire(self, sentence: String) -> ExitReason {
+        if let Err(error) = peers::mark(&*self.shared.folder, &sentence) {
+            tracing::error!(%error, "the folder could not be marked: its next start asks the others again");
+        }
+        if let Err(error) = self.stop() {
+            tracing::error!(%error, "the node did not stop cleanly either");
+        }
+        ExitReason::Disowned(sentence)
+    }
+
     /// Stops: no new connections, requests in flight are finished (at most `drain_ms`), the folder
     /// is closed so that the next start has nothing to replay.
     ///
@@ -412,8 +434,8 @@ impl Running {
         }
     }
 
-    /// Waits until the node is poisoned.
-    async fn poisoned(shared: Arc<Shared>) {
+    /// Waits until the node has to end by itself.
+    async fn ended(shared: Arc<Shared>) {
         shared.phase.ended.notified().await;
     }
 }
@@ -434,6 +456,8 @@ pub enum ExitReason {
     Stopped,
     /// It never served.
     NotStarted(StartError),
+    /// Another member does not let the folder in: who, and why (exit 3).
+    Disowned(String),
     /// A signal asked for it, but the folder could not be closed (exit 1).
     NotClosed(Error),
 }
@@ -444,6 +468,7 @@ impl ExitReason {
         match self {
             ExitReason::Stopped => 0,
             ExitReason::NotStarted(error) => error.exit_code(),
+            ExitReason::Disowned(_) => 3,
             ExitReason::NotClosed(_) => 1,
         }
     }
@@ -454,6 +479,7 @@ impl fmt::Display for ExitReason {
         match self {
             ExitReason::Stopped => f.write_str("stopped"),
             ExitReason::NotStarted(error) => error.fmt(f),
+            ExitReason::Disowned(sentence) => f.write_str(sentence),
             ExitReason::NotClosed(error) => write!(f, "the folder could not be closed: {error}"),
         }
     }
@@ -461,12 +487,12 @@ impl fmt::Display for ExitReason {
 
 enum Wake {
     Signal,
-    Poisoned,
+    Ended,
 }
 
 /// Serves until SIGTERM or SIGINT, then stops and returns; a second signal ends the process at
-/// once. Aborts the process when the log fails: nobody knows then what is durable. `on_serving` is
-/// called once, when clients are accepted.
+/// once. Stops by itself when another member disowns the folder. Aborts the process when the log fails: nobody knows
+/// then what is durable. `on_serving` is called once, when clients are accepted.
 pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReason {
     let (wake, woken) = mpsc::sync_channel(4);
     let signals = match Signals::catch() {
@@ -489,7 +515,11 @@ pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReaso
     }
     match woken.recv() {
         Ok(Wake::Signal) => {}
-        Ok(Wake::Poisoned) | Err(mpsc::RecvError) => {
+        Ok(Wake::Ended) if running.phase() != Phase::Poisoned => {
+            let sentence = running.disowned().unwrap_or_default().to_owned();
+            return running.retire(sentence);
+        }
+        Ok(Wake::Ended) | Err(mpsc::RecvError) => {
             // Long enough for the loops to write `outcome=unknown` to those who wait.
             std::thread::sleep(limits::POISON_GRACE);
             std::process::abort();
@@ -531,7 +561,7 @@ impl Signals {
                 let what = tokio::select! {
                     _ = self.terminate.recv() => (Wake::Signal, 143),
                     _ = self.interrupt.recv() => (Wake::Signal, 130),
-                    () = Running::poisoned(Arc::clone(&shared)) => (Wake::Poisoned, 0),
+                    () = Running::ended(Arc::clone(&shared)) => (Wake::Ended, 0),
                 };
                 if matches!(what.0, Wake::Signal) {
                     signals += 1;

@@ -20,6 +20,7 @@ use crate::store_pool::StorePool;
 use crate::versions::Versions;
 use crate::wal_thread::Bell;
 use dendra_engine::Engine;
+use dendra_engine::vfs::Vfs;
 use dendra_node::Gate;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -66,7 +67,7 @@ impl Phase {
 #[derive(Debug)]
 pub(crate) struct PhaseCell {
     phase: AtomicU8,
-    /// Told when the node is poisoned.
+    /// Told when the node has to end by itself: it is poisoned, or another member disowns its folder.
     pub(crate) ended: Notify,
 }
 
@@ -116,6 +117,8 @@ impl LaneHandle {
 /// What all threads of one node share.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
+    /// The engine's folder, for what the server itself leaves in it.
+    pub(crate) folder: Arc<dyn Vfs>,
     pub(crate) engine: Engine,
     pub(crate) versions: Versions,
     pub(crate) lanes: Vec<LaneHandle>,
@@ -138,6 +141,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Another member does not let this folder in: `sentence` says who, and why.
+    pub(crate) fn disown(&self, sentence: String) {
+        let disowned = self.cluster.as_ref().map(|cluster| &cluster.disowned);
+        if let Some(Ok(())) = disowned.map(|disowned| disowned.set(sentence)) {
+            // Kept for a watcher that is not there yet.
+            self.phase.ended.notify_one();
+        }
+    }
+
     /// Connections of all loops.
     pub(crate) fn connections(&self) -> usize {
         self.lanes

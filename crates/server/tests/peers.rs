@@ -329,8 +329,19 @@ enum Deed {
     Gateway,
 }
 
+/// How the member that the test plays refuses the next hellos.
+#[derive(Clone, Debug)]
+struct Refusing {
+    code: &'static str,
+    /// The secret that its proof is made with; without one it says nothing about itself.
+    secret: Option<&'static [u8]>,
+    /// In place of its url.
+    url: Option<&'static str>,
+}
+
 #[derive(Default)]
 struct Seen {
+    refusals: Vec<Refusing>,
     deeds: Vec<Deed>,
     hellos: usize,
     connections: usize,
@@ -415,10 +426,20 @@ impl Host {
             let mut body = vec![0; length];
             reader.read_exact(&mut body).ok()?;
             let mut frame = Vec::new();
-            if target.starts_with("POST /v0/peer/hello ") {
+            let is_upgrade = target.starts_with("GET /v0/peer ");
+            if is_upgrade || target.starts_with("POST /v0/peer/hello ") {
                 let mut seen = seen.lock().expect("no holder panics");
                 seen.hellos += 1;
                 changed.notify_all();
+                if !seen.refusals.is_empty() {
+                    let refusing = seen.refusals.remove(0);
+                    let nonce = seen.hellos as u8;
+                    refuse_hello(stream, &refusing, &theirs, hello(&self.url, nonce)).ok()?;
+                    continue;
+                }
+                if is_upgrade {
+                    return None;
+                }
                 let own = hello(&self.url, seen.hellos as u8).to_string();
                 let proof = Proof::new(SECRET, Role::Acceptor, &theirs, &own);
                 write!(&*stream, "HTTP/1.1 200 OK\r\nDendra-Peer: {own}\r\nDendra-Peer-Proof: {proof}\r\nContent-Length: 0\r\n\r\n").ok()?;
@@ -473,6 +494,82 @@ impl Host {
         }
         None
     }
+}
+
+fn refuse_hello(
+    mut stream: &TcpStream,
+    refusing: &Refusing,
+    theirs: &str,
+    own: Hello,
+) -> std::io::Result<()> {
+    let body = format!("{}: it says so\n", refusing.code);
+    write!(stream, "HTTP/1.1 409 Conflict\r\n")?;
+    if let Some(secret) = refusing.secret {
+        let url = refusing.url.map_or(own.url.clone(), str::to_owned);
+        let own = Hello { url, ..own }.to_string();
+        let proof = Proof::new(secret, Role::Acceptor, theirs, &own);
+        write!(
+            stream,
+            "Dendra-Peer: {own}\r\nDendra-Peer-Proof: {proof}\r\n"
+        )?;
+    }
+    write!(stream, "Content-Length: {}\r\n\r\n{body}", body.len())
+}
+
+fn a_refusal_is_believed_from_a_member_only(transport: PeerTransport) {
+    let host = Host::start();
+    let member = Refusing {
+        code: "other-node",
+        secret: Some(SECRET),
+        url: None,
+    };
+    let mut strangers = vec![
+        Refusing {
+            secret: None,
+            ..member
+        },
+        Refusing {
+            secret: Some(b"guessed"),
+            ..member
+        },
+        Refusing {
+            url: Some("http://10.0.0.9:8080"),
+            ..member
+        },
+    ];
+    let count = strangers.len();
+    let for_now = Refusing {
+        code: "other-topology",
+        ..member
+    };
+    strangers.extend(vec![for_now; 9_999]);
+    host.seen.0.lock().expect("no holder panics").refusals = strangers;
+    let node = node(&host.url, transport);
+    let running = node.running.as_ref().expect("it runs");
+    host.wait_for("it tries again", |seen| seen.hellos > count + 1);
+    assert_eq!(running.disowned(), None);
+    host.seen.0.lock().expect("no holder panics").refusals = vec![member; 99];
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let why = loop {
+        match running.disowned() {
+            Some(why) => break why,
+            None => assert!(Instant::now() < deadline, "it does not believe it"),
+        }
+        std::thread::yield_now();
+    };
+    let url = &host.url;
+    let words = format!("{url} does not let this folder in: other-node: it says so");
+    assert_eq!(why, words);
+}
+
+#[test]
+fn a_refusal_is_believed_from_a_member_only_over_frames() {
+    a_refusal_is_believed_from_a_member_only(PeerTransport::Frames);
+}
+
+#[test]
+fn a_refusal_is_believed_from_a_member_only_over_plain_http() {
+    a_refusal_is_believed_from_a_member_only(PeerTransport::Http);
 }
 
 /// Asks the node for a key of which both members must answer, until it says 404: how often it did not.

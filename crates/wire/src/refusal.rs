@@ -16,6 +16,7 @@
 //! See: docs/api.md, section "Errors".
 
 use crate::limits::ECHO_BYTES_MAX;
+use crate::peer::Proof;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -57,6 +58,17 @@ pub struct Refusal {
     pub known: Option<Known>,
     /// How many replicas answered of how many asked, in front of the outcome (504).
     pub acks: Option<(u8, u8)>,
+    /// Who refuses a handshake, so that the asker can tell a member from anybody else.
+    pub voucher: Option<Box<Voucher>>,
+}
+
+/// A member's hello and the proof that it made it for this handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Voucher {
+    /// For `Dendra-Peer`.
+    pub hello: String,
+    /// For `Dendra-Peer-Proof`.
+    pub proof: Proof,
 }
 
 impl Refusal {
@@ -71,6 +83,7 @@ impl Refusal {
             retry_after_s: None,
             known: None,
             acks: None,
+            voucher: None,
         }
     }
 
@@ -88,6 +101,15 @@ impl Refusal {
     pub fn knowing(self, known: Known) -> Refusal {
         Refusal {
             known: Some(known),
+            ..self
+        }
+    }
+
+    /// The same, with who says so.
+    #[must_use]
+    pub fn vouched(self, voucher: Voucher) -> Refusal {
+        Refusal {
+            voucher: Some(Box::new(voucher)),
             ..self
         }
     }

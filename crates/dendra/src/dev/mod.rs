@@ -45,6 +45,8 @@ enum State {
     Up,
     Paused,
     Down,
+    /// By itself, with this code; `None` = by a signal that nobody here sent.
+    Ended(Option<i32>),
 }
 
 struct Member {
@@ -200,13 +202,13 @@ impl Dev {
         if let Some(name) = names.iter().find(|name| !(1..=nodes).contains(*name)) {
             return format!("there is no node {name}: they are 1 to {nodes}");
         }
+        if let Some(sentence) = self.makes_no_sense(order) {
+            return sentence;
+        }
         let done = match *order {
             Order::Kill(node) => self.signal(node - 1, Signal::KILL, State::Down),
             Order::Pause(node) => self.signal(node - 1, Signal::STOP, State::Paused),
             Order::Resume(node) => self.signal(node - 1, Signal::CONT, State::Up),
-            Order::Start(node) if self.members[node - 1].child.is_some() => {
-                return format!("node {node} runs already");
-            }
             Order::Start(node) => self.start(node - 1),
             Order::Cut(a, b) => self.trouble(a - 1, b - 1, Fault::Cut),
             Order::Stall(a, b) => self.trouble(a - 1, b - 1, Fault::Stall),
@@ -225,6 +227,26 @@ impl Dev {
                 format!("done: {order}")
             }
             Err(error) => format!("{order} failed: {error}"),
+        }
+    }
+
+    /// Why an order would change nothing.
+    fn makes_no_sense(&self, order: &Order) -> Option<String> {
+        let state = |node: usize| self.members[node - 1].state;
+        match *order {
+            Order::Start(node) if self.members[node - 1].child.is_some() => {
+                Some(format!("node {node} runs already"))
+            }
+            Order::Pause(node) if state(node) == State::Paused => {
+                Some(format!("node {node} is paused already"))
+            }
+            Order::Resume(node) if state(node) == State::Up => {
+                Some(format!("node {node} is not paused"))
+            }
+            Order::Cut(a, b) | Order::Stall(a, b) | Order::Slow(a, b, _) if a == b => {
+                Some(format!("node {a} has no link to itself: name two nodes"))
+            }
+            _ => None,
         }
     }
 
@@ -254,9 +276,10 @@ impl Dev {
     fn reap(&mut self) {
         for member in &mut self.members {
             let ended = member.child.as_mut().map(Child::try_wait);
-            if let Some(Ok(Some(_)) | Err(_)) = ended {
+            if let Some(Ok(Some(_)) | Err(_)) = &ended {
+                let code = ended.and_then(|looked| looked.ok()??.code());
                 member.child = None;
-                member.state = State::Down;
+                member.state = State::Ended(code);
             }
         }
     }

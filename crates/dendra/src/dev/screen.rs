@@ -70,6 +70,7 @@ impl Screen {
                 State::Up => self.running(index, member.admin),
                 State::Paused => "paused".to_owned(),
                 State::Down => "down".to_owned(),
+                State::Ended(code) => ended(index, code),
             };
             parts.push(format!("{}: {state}", index + 1));
         }
@@ -109,6 +110,15 @@ impl Screen {
             bytes => format!("up {rate:.0} ops/s, {} of hints wait", size(bytes)),
         }
     }
+}
+
+/// What is said of a node that nobody stopped.
+fn ended(index: usize, code: Option<i32>) -> String {
+    let how = match code {
+        Some(code) => format!("with {code}"),
+        None => "by a signal".to_owned(),
+    };
+    format!("ended {how}, see node-{}.log", index + 1)
 }
 
 /// Bytes for people.
@@ -179,5 +189,15 @@ mod tests {
         assert_eq!(Numbers::of(page), Some(numbers));
         assert_eq!(Numbers::of("HTTP/1.1 404 Not Found"), None);
         assert_eq!([size(999), size(2048)], ["999 B", "2.0 kB"]);
+    }
+
+    #[test]
+    fn a_node_that_ended_by_itself_is_told_from_one_that_was_stopped() {
+        let shown = [ended(1, Some(3)), ended(0, None)];
+        let wanted = [
+            "ended with 3, see node-2.log",
+            "ended by a signal, see node-1.log",
+        ];
+        assert_eq!(shown, wanted);
     }
 }

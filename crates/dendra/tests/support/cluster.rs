@@ -119,6 +119,26 @@ impl Cluster {
         }
     }
 
+    /// Waits until a node has ended by itself: with which code.
+    pub(crate) fn wait_for_end(&mut self, index: usize) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let child = self.children[index].as_mut().expect("it was started");
+            match child.try_wait().expect("it is ours") {
+                // As above: its port is free again soon.
+                Some(status) if status.code() == Some(4) => self.start_node(index),
+                Some(status) => {
+                    self.children[index] = None;
+                    return status.code();
+                }
+                None => {}
+            }
+            let log = self.log_of(index);
+            assert!(Instant::now() < deadline, "node {index} goes on: {log}");
+            std::thread::yield_now();
+        }
+    }
+
     /// Waits until all three answer, whichever loop of a node is asked: a connection goes to the loop with the fewest.
     pub(crate) fn wait_for_all_links(&self) {
         let deadline = Instant::now() + PATIENCE;

@@ -75,7 +75,7 @@ pub(super) fn page(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
         "Event loops whose link to a peer is up.",
         rows,
     )?;
-    let counters: [(&str, &str, OfPeer); 5] = [
+    let counters: [(&str, &str, OfPeer); 6] = [
         ("peer_asks", "Questions sent to a peer.", |g| &g.asks),
         ("peer_answers", "Answers of a peer.", |g| &g.answers),
         (
@@ -91,6 +91,11 @@ pub(super) fn page(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
         ("peer_links_lost", "Links to a peer that were lost.", |g| {
             &g.lost
         }),
+        (
+            "peer_strangers",
+            "Handshakes with somebody at a peer's url who is not the member that was known.",
+            |g| &g.strangers,
+        ),
     ];
     for (name, help, of) in counters {
         let mut family = page

@@ -28,6 +28,7 @@ use dendra_node::step::{Asker, Event};
 use dendra_wire::Refusal;
 use dendra_wire::http::{Field, Head};
 use dendra_wire::peer::{self, Age, Hello, Malformed, Message, Question, Role};
+use dendra_wire::refusal::Voucher;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -71,13 +72,20 @@ pub(super) fn read_hello(agent: &Agent, head: &Head<'_>) -> Result<Met, Refusal>
         Refusal::not_serving("no randomness from the system", limits::RETRY_AFTER_S)
     })?;
     let own = agent.cluster.hello(agent.lane, nonce);
-    let (member, claim) = agent.cluster.welcome(&own, &theirs)?;
+    let acceptor = own.to_string();
+    let (member, claim) = agent.cluster.welcome(&own, &theirs).map_err(|refusal| {
+        let proof = agent.cluster.prove(Role::Acceptor, asker, &acceptor);
+        refusal.vouched(Voucher {
+            hello: acceptor.clone(),
+            proof,
+        })
+    })?;
     Ok(Met {
         member,
         claim,
         lane: theirs.lane,
         asker: asker.to_owned(),
-        acceptor: own.to_string(),
+        acceptor,
     })
 }
 

@@ -33,11 +33,10 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// For a sentence: the status, and what the body says.
-    pub(super) fn words(&self) -> String {
+    /// What the body says, for a sentence.
+    pub(super) fn said(&self) -> String {
         let said = &self.body[..self.body.len().min(1024)];
-        let said = String::from_utf8_lossy(said);
-        format!("it answered {}: {}", self.status, said.trim())
+        String::from_utf8_lossy(said).trim().to_owned()
     }
 }
 

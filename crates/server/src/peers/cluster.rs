@@ -28,7 +28,7 @@ use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
 use dendra_wire::peer::{Hello, Nonce, Proof, Role};
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Counters about one peer, of all loops together.
 #[derive(Debug, Default)]
@@ -45,6 +45,8 @@ pub(crate) struct PeerGauges {
     pub(crate) late: AtomicU64,
     /// Links that were lost.
     pub(crate) lost: AtomicU64,
+    /// Handshakes with somebody at its url who is not the member that was known.
+    pub(crate) strangers: AtomicU64,
 }
 
 /// Adds to a counter of [`PeerGauges`].
@@ -71,6 +73,8 @@ pub(crate) struct Cluster {
     pub(crate) sessions: Sessions,
     /// Who the members were when they were met last, by member.
     known: Mutex<Vec<Option<Peer>>>,
+    /// Why another member does not let this folder in.
+    pub(crate) disowned: OnceLock<String>,
 }
 
 /// Bits of an origin that name the loop.
@@ -146,6 +150,7 @@ impl Cluster {
             transport: settings.transport,
             sessions: Sessions::default(),
             known: Mutex::new(known),
+            disowned: OnceLock::new(),
             topology,
         })
     }
@@ -225,7 +230,10 @@ impl Cluster {
         };
         match self.judge(member, claim) {
             Verdict::Known | Verdict::Learn(_) => Ok((member, claim)),
-            Verdict::Refuse(reason) => Err(Refusal::new(409, reason.code(), reason.to_string())),
+            Verdict::Refuse(reason) => {
+                count(&self.peers[member.at()].strangers);
+                Err(Refusal::new(409, reason.code(), reason.to_string()))
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! resolve, connect ─► request, hello ─► 101, hello, proof ─► Proof frame ─► up ─► answers …
 //!      ▲                     │ refused: the sentence goes to the log, once per sentence     │
+//!      │                     │ disowned: the node stops                                     │
 //!      └──── pause, 20 ms doubling to 250 ms, with jitter ◄─────────────────────────── lost ┘
 //! ```
 //!
@@ -19,6 +20,7 @@
 use super::agent::{Agent, Link};
 use super::cluster::{Cluster, count, note_key, random};
 use super::conduit::{Broken, Conduit, End};
+use super::disowned::{Asking, NoLink, RefusedBy};
 use super::pool::{self, Pool};
 use crate::lane::Lane;
 use crate::limits;
@@ -55,7 +57,11 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
                 let broken = run(&lane, &agent, member, opened).await;
                 format!("the link was lost: {broken}")
             }
-            Ok(Err(reason)) => reason,
+            Ok(Err(NoLink::ForNow(reason))) => reason,
+            Ok(Err(NoLink::Disowned(sentence))) => {
+                tracing::error!(sentence, "the folder is refused: the node stops");
+                return lane.shared.disown(sentence);
+            }
             Err(_) => "it did not answer in time".to_owned(),
         };
         if reason != last_reason {
@@ -78,7 +84,7 @@ enum Opened {
     Http(Pool, TcpStream),
 }
 
-async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Opened, String> {
+async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Opened, NoLink> {
     match agent.cluster.transport {
         PeerTransport::Frames => upgrade(lane, agent, member).await.map(Opened::Frames),
         PeerTransport::Http => {
@@ -149,7 +155,7 @@ pub(super) fn recognise(
     Ok((claim, cluster.prove(Role::Asker, own_line, line)))
 }
 
-async fn upgrade(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Conduit, String> {
+async fn upgrade(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Conduit, NoLink> {
     let cluster = &agent.cluster;
     let host = host_of(cluster.url(member));
     let mut stream = connect(host).await?;
@@ -169,12 +175,12 @@ async fn upgrade(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Cond
             .await
             .map_err(|error| error.to_string())?;
         if n == 0 {
-            return Err("it closed the connection instead of an answer".to_owned());
+            return Err("it closed the connection instead of an answer".into());
         }
         let answer = match parse_answer(&head, Asked::WithBody) {
             ParsedAnswer::Incomplete if head.len() < HEAD_BYTES_MAX => continue,
-            ParsedAnswer::Incomplete => return Err("its answer has no end".to_owned()),
-            ParsedAnswer::Bad(sentence) => return Err(sentence.to_owned()),
+            ParsedAnswer::Incomplete => return Err("its answer has no end".into()),
+            ParsedAnswer::Bad(sentence) => return Err(sentence.into()),
             ParsedAnswer::Head(answer) => answer,
         };
         if answer.status != 101 {
@@ -183,8 +189,18 @@ async fn upgrade(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Cond
             if body.len() < length {
                 continue;
             }
-            let sentence = String::from_utf8_lossy(body).trim().to_owned();
-            return Err(format!("it answered {}: {sentence}", answer.status));
+            let asking = Asking {
+                cluster,
+                member,
+                own: &own,
+                own_line: &own_line,
+            };
+            return Err(asking.refused(RefusedBy {
+                status: answer.status,
+                hello: answer.peer_hello.and_then(|line| str::from_utf8(line).ok()),
+                proof: answer.peer_proof.and_then(Proof::from_hex).as_ref(),
+                body: &String::from_utf8_lossy(body),
+            }));
         }
         let line = answer.peer_hello.ok_or("its answer has no hello")?;
         let line = std::str::from_utf8(line).map_err(|_| "its hello is not ASCII")?;

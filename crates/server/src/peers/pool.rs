@@ -22,6 +22,7 @@
 use super::agent::Agent;
 use super::carrier::{Carrier, Response};
 use super::cluster::{count, random};
+use super::disowned::{Asking, NoLink, RefusedBy};
 use super::link::{connect, host_of, learn, recognise};
 use crate::lane::Lane;
 use crate::limits;
@@ -258,7 +259,7 @@ pub(super) async fn open(
     lane: &Lane,
     agent: &Agent,
     member: MemberIndex,
-) -> Result<(Pool, TcpStream), String> {
+) -> Result<(Pool, TcpStream), NoLink> {
     let cluster = &agent.cluster;
     let host = host_of(cluster.url(member));
     let mut carrier = Carrier::new(connect(host).await?);
@@ -268,7 +269,18 @@ pub(super) async fn open(
     hop::hello_request(&mut carrier.out, host, &own.url, &own_line);
     let met = carrier.exchange().await?;
     if met.status != 200 {
-        return Err(met.words());
+        let asking = Asking {
+            cluster,
+            member,
+            own: &own,
+            own_line: &own_line,
+        };
+        return Err(asking.refused(RefusedBy {
+            status: met.status,
+            hello: met.hello.as_deref(),
+            proof: met.proof.as_ref(),
+            body: &met.said(),
+        }));
     }
     let line = met.hello.as_deref().ok_or("its answer has no hello")?;
     let (claim, token) = recognise(cluster, member, &own, &own_line, line, met.proof)?;
@@ -281,12 +293,12 @@ pub(super) async fn open(
     peer::encode_probe(&mut frame, 0);
     let alive = carrier.carry(&head, &frame).await?;
     if alive.status != 200 {
-        return Err(alive.words());
+        return Err(format!("it answered {}: {}", alive.status, alive.said()).into());
     }
     match peer::decode(&alive.body) {
         Ok(Message::Alive { id: 0 }) => {}
-        Ok(_) => return Err("its answer to a probe is none".to_owned()),
-        Err(malformed) => return Err(malformed.to_string()),
+        Ok(_) => return Err("its answer to a probe is none".into()),
+        Err(malformed) => return Err(malformed.to_string().into()),
     }
     if !alive.keeps_alive {
         carrier = Carrier::new(connect(host).await?);
@@ -445,10 +457,15 @@ impl Worker {
         pool.done_with(errand);
         match response.status {
             200 => {}
-            403 => return pool.end(response.words()),
+            403 => return pool.end(format!("it answered 403: {}", response.said())),
             _ => {
                 let peer = agent.cluster.url(self.member);
-                tracing::debug!(peer, reason = response.words(), "a question has no answer");
+                tracing::debug!(
+                    peer,
+                    status = response.status,
+                    said = response.said(),
+                    "a question has no answer"
+                );
                 if let Some(id) = errand.id {
                     count(&gauges.refused);
                     let answer = Answer::Refused(Refused::Busy);

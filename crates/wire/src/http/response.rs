@@ -191,6 +191,14 @@ pub fn refusal(out: &mut Vec<u8>, style: Style, refusal: &Refusal) {
     if let Some(known) = refusal.known {
         known_line(out, refusal.acks, known);
     }
+    if let Some(voucher) = &refusal.voucher {
+        text_line(out, b"Dendra-Peer: ", voucher.hello.as_bytes());
+        text_line(
+            out,
+            b"Dendra-Peer-Proof: ",
+            voucher.proof.to_string().as_bytes(),
+        );
+    }
     let body_len = refusal.code.len() + 2 + refusal.message.len() + 1;
     finish(out, style, body_len as u64);
     if !style.omits_body {
