@@ -183,6 +183,9 @@ impl Op {
         if desk.topology.len() == 1 {
             return self.begin_only(desk, turn);
         }
+        if self.lacks_links(desk, turn) {
+            return Fate::Over;
+        }
         match (self.intent, self.paxos.is_some()) {
             (Intent::Get, _) => self.begin_read(desk, turn),
             (_, true) => self.prepare(desk, turn),
@@ -251,6 +254,32 @@ impl Op {
             }
         }
         Fate::Over
+    }
+
+    /// Refuses what cannot succeed with the links that there are. Requires: nothing that changes the key has left.
+    pub(crate) fn lacks_links(&mut self, desk: &Desk, turn: &mut Turn<'_>) -> bool {
+        let needed = match self.paxos {
+            Some(_) => self.quorum.ack().max(self.majority()),
+            None => self.quorum.ack(),
+        };
+        let is_up = |member: &MemberIndex| *member == desk.me || desk.health.is_up(*member);
+        let owners = self.owners(desk);
+        let up = owners.iter().filter(|owner| is_up(owner)).count();
+        let up = u8::try_from(up).expect("an operation addresses at most MEMBERS_MAX owners");
+        let Some(missing) = owners.iter().copied().find(|owner| !is_up(owner)) else {
+            return false;
+        };
+        if up >= needed {
+            return false;
+        }
+        let outcome = Outcome::Unreachable {
+            up,
+            needed,
+            from: self.quorum.from(),
+            missing,
+        };
+        self.tell(turn, outcome, None);
+        true
     }
 
     /// What a failure now would mean for the record.

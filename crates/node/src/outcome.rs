@@ -8,6 +8,7 @@
 //! ConditionFailed    412       not applied    the same: a majority said so
 //! Overloaded         503, 507  not applied    outcome=not-applied
 //! DeadlinePassed     503       not applied    outcome=not-applied
+//! Unreachable        503      not applied    outcome=not-applied
 //! NotEnough          504       either         acks=1/3; outcome=unknown
 //! Overtaken          504       unknown        acks=2/3; outcome=unknown
 //! ```
@@ -20,6 +21,7 @@
 //! See: docs/api.md, "Receipts".
 
 use crate::admission::Refusal;
+use crate::member::MemberIndex;
 use crate::quorum::{Level, Quorum};
 use dendra_base::Version;
 use std::fmt;
@@ -63,7 +65,18 @@ pub enum Outcome {
     },
     /// The deadline passed before the work was started; nothing changed.
     DeadlinePassed,
-    /// Fewer replicas answered in time than had to.
+    /// Fewer replicas could be asked than have to answer; nothing was sent.
+    Unreachable {
+        /// Replicas to which there is a link, the own one included.
+        up: u8,
+        /// Replicas that have to answer.
+        needed: u8,
+        /// Replicas that are addressed.
+        from: u8,
+        /// One to which there is no link.
+        missing: MemberIndex,
+    },
+    /// Fewer replicas answered than had to, in time or before it was clear that there would not be enough.
     NotEnough {
         /// Replicas that answered, in the round that failed.
         got: u8,
@@ -136,6 +149,7 @@ impl Outcome {
             | Outcome::Deleted { .. } => None,
             Outcome::ConditionFailed { .. }
             | Outcome::Overloaded { .. }
+            | Outcome::Unreachable { .. }
             | Outcome::DeadlinePassed => Some(Known::NotApplied),
             Outcome::NotEnough { known, .. } => Some(*known),
             Outcome::Overtaken { .. } => Some(Known::Unknown),
@@ -145,10 +159,12 @@ impl Outcome {
     /// The receipt for an operation that asked for `quorum`, which stands for `level`.
     pub fn receipt(&self, quorum: Quorum, level: Level, durability: Durability) -> Receipt {
         match self {
-            Outcome::Overloaded { .. } | Outcome::DeadlinePassed => Receipt::Failed {
-                acks: None,
-                known: Known::NotApplied,
-            },
+            Outcome::Overloaded { .. } | Outcome::Unreachable { .. } | Outcome::DeadlinePassed => {
+                Receipt::Failed {
+                    acks: None,
+                    known: Known::NotApplied,
+                }
+            }
             Outcome::NotEnough {
                 got, from, known, ..
             } => Receipt::Failed {

@@ -195,7 +195,7 @@ pub enum Effect {
         client: ClientTicket,
         /// Which.
         outcome: Outcome,
-        /// Replicas that answered in time: `acks=` of the receipt.
+        /// Replicas that answered: `acks=` of the receipt.
         acks: u8,
         /// The cell of a read that found one.
         cell: Option<Cell>,

@@ -703,6 +703,17 @@ impl Stage {
                 let known = known.as_str();
                 format!("not enough, {got} of {from} and {needed} are needed, {known}")
             }
+            Outcome::Unreachable {
+                up,
+                needed,
+                from,
+                missing,
+            } => {
+                let missing = name(missing.at());
+                format!(
+                    "{up} of {from} can be reached and {needed} are needed: no link to {missing}"
+                )
+            }
             other => format!("{other:?}"),
         }
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! Found 200   Unchanged 304   Missing 404   Stored 201   Deleted 202   ConditionFailed 412
 //! Overloaded 503, disk full 507   DeadlinePassed 503   NotEnough, Overtaken 504
-//! Refused (own queues) 503   damaged, failed 500
+//! Refused (own queues), Unreachable 503   damaged, failed 500
 //! ```
 //!
 //! Invariants
@@ -101,6 +101,12 @@ pub(crate) fn write(out: &mut Vec<u8>, terms: &Terms, outcome: &Outcome, value: 
         }
         Outcome::Overloaded { refusal } => write_refusal(out, style, &refused(refusal.into())),
         Outcome::DeadlinePassed => write_refusal(out, style, &refused(Refused::Deadline)),
+        Outcome::Unreachable {
+            up, needed, from, ..
+        } => {
+            let refusal = Refusal::unreachable(up, needed, from, None, limits::RETRY_AFTER_S);
+            write_refusal(out, style, &refusal)
+        }
         Outcome::NotEnough {
             got,
             needed,
@@ -215,6 +221,15 @@ mod tests {
                     known,
                 },
                 504,
+            ),
+            (
+                Outcome::Unreachable {
+                    up: 2,
+                    needed: 3,
+                    from: 3,
+                    missing: dendra_node::MemberIndex(1),
+                },
+                503,
             ),
             (Outcome::Overtaken { got: 2, from: 3 }, 504),
         ];

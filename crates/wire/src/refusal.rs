@@ -196,10 +196,30 @@ impl Refusal {
         }
     }
 
-    /// 504: fewer replicas answered in time than the `needed`.
+    /// 503: there are links to fewer replicas than the `needed`. Nothing was started. `missing` is one without.
+    pub fn unreachable(
+        up: u8,
+        needed: u8,
+        from: u8,
+        missing: Option<&str>,
+        retry_after_s: u32,
+    ) -> Refusal {
+        let verb = if needed == 1 { "is" } else { "are" };
+        let missing = missing.unwrap_or("the others");
+        let message = format!(
+            "{up} of the key's {from} replicas can be reached from here, {needed} {verb} needed: there is no link to {missing}"
+        );
+        Refusal {
+            retry_after_s: Some(retry_after_s),
+            known: Some(Known::NotApplied),
+            ..Refusal::new(503, "unreachable", message)
+        }
+    }
+
+    /// 504: fewer replicas answered than the `needed`.
     pub fn too_few_answers(acks: u8, needed: u8, from: u8, known: Known) -> Refusal {
         let verb = if needed == 1 { "is" } else { "are" };
-        let message = format!("{acks} of {from} replicas answered in time, {needed} {verb} needed");
+        let message = format!("{acks} of {from} replicas answered, {needed} {verb} needed");
         Refusal {
             known: Some(known),
             acks: Some((acks, from)),

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. All owners are asked at once; the own copy counts like any other, after its own sync.
-//! 2. After the first question left, failure means "unknown".
+//! 2. After the first question left, failure means "unknown". None leaves when there are no links for enough of them.
 //! 3. A hint never counts.
 //!
 //! Not here: hints (`hints.rs`), the version (`clock.rs`, `paxos.rs`).
@@ -26,6 +26,10 @@ use dendra_base::peer::{Answer, Ask};
 impl Op {
     /// Sends the cell to all owners.
     pub(crate) fn send_write(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+        // The links may be others than at the beginning. What was accepted already counts on being written.
+        if self.paxos.is_none() && self.lacks_links(desk, turn) {
+            return Fate::Over;
+        }
         self.begin_round(Stage::Write);
         if is_planted(Bug::HiddenRetryUnderNewVersion) && self.paxos.is_none() {
             self.alarm_us = turn.now.mono_us / 2 + self.deadline_us / 2;

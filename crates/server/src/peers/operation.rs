@@ -35,7 +35,7 @@ pub(crate) enum Finished {
     Operation {
         /// Which outcome.
         outcome: Outcome,
-        /// Replicas that answered in time.
+        /// Replicas that answered.
         acks: u8,
         /// Of a read.
         cell: Option<Cell>,
@@ -198,6 +198,18 @@ fn answer(
         Outcome::Overloaded { refusal } => {
             lane.metrics().refuse((*refusal).into());
             status::write(out, terms, outcome, b"")
+        }
+        Outcome::Unreachable {
+            up,
+            needed,
+            from,
+            missing,
+        } => {
+            let cluster = lane.shared.cluster.as_deref();
+            let missing = cluster.map(|cluster| cluster.url(*missing));
+            let after_s = limits::RETRY_AFTER_S;
+            let refusal = Refusal::unreachable(*up, *needed, *from, missing, after_s);
+            status::write_refusal(out, terms.style, &refusal)
         }
         _ => status::write(out, terms, outcome, b""),
     }

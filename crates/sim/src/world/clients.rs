@@ -231,7 +231,9 @@ impl World<'_> {
             ),
             Outcome::Stored { version } | Outcome::Deleted { version } => End::Written(version),
             Outcome::ConditionFailed { current } => End::Refused { current },
-            Outcome::Overloaded { .. } | Outcome::DeadlinePassed => End::NotApplied,
+            Outcome::Overloaded { .. } | Outcome::Unreachable { .. } | Outcome::DeadlinePassed => {
+                End::NotApplied
+            }
             Outcome::NotEnough {
                 known: Known::NotApplied,
                 ..
