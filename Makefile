@@ -18,11 +18,13 @@ help:
 ## run: build, then serve http://127.0.0.1:8080 until Ctrl-C
 run:
 	$(CARGO) build --release --package dendra
+ifeq ($(strip $(OPTIONS)),)
 	@printf '%s\n' '' \
 	  'In another terminal:' \
 	  "  curl -X PUT --data-binary 'hello' 'http://127.0.0.1:8080/v0/entity?id=greeting'" \
 	  "  curl 'http://127.0.0.1:8080/v0/entity?id=greeting'" \
 	  ''
+endif
 	@exec $(CARGO) run --quiet --release --package dendra -- serve --data '$(DATA)' $(OPTIONS)
 
 ## test: everything that must hold before a change is merged: style, documents, tests

@@ -36,6 +36,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Of `dendra serve`.
+const ADMIN_PORT_DEFAULT: u16 = 9080;
+
 /// Measures, or does what the verb says.
 pub(crate) fn bench(args: &Bench, console: Console) -> Outcome {
     match &args.verb {
@@ -54,9 +57,6 @@ fn measure(args: &Bench, console: Console) -> Outcome {
         Some(path) => Some((path, create(path)?)),
         None => None,
     };
-    if !setup.profiles.is_empty() && setup.admins.is_empty() {
-        console.note("no profile will be taken: give --admin, the admin port of the node, such as http://127.0.0.1:9080");
-    }
     let stop = Arc::new(Stop::default());
     let signalled = stop_on_interrupt(&stop)?;
     let mut show = Show::new(console);
@@ -289,6 +289,18 @@ fn seconds(name: &str, text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("--{name} {text:?} is no length of time; write 500ms, 10s or 2m"))
 }
 
+/// Admin ports. Of one node that is to be profiled the default one.
+fn admins(args: &Bench) -> Vec<String> {
+    let host = |url: &String| url.parse::<hyper::Uri>().ok()?.host().map(str::to_owned);
+    match (&args.urls[..], &args.admin[..]) {
+        ([url], []) if !args.profile.is_empty() => host(url)
+            .map(|host| format!("http://{host}:{ADMIN_PORT_DEFAULT}"))
+            .into_iter()
+            .collect(),
+        (_, given) => given.to_vec(),
+    }
+}
+
 /// The settings that the flags ask for. The error is a sentence.
 fn setup(args: &Bench) -> Result<Setup, String> {
     let workload = workload(args)?;
@@ -332,7 +344,7 @@ fn setup(args: &Bench) -> Result<Setup, String> {
     }
     Ok(Setup {
         urls,
-        admins: args.admin.clone(),
+        admins: admins(args),
         style: Style {
             path,
             method: args.method.clone(),
@@ -388,6 +400,12 @@ fn targets(args: &Bench) -> Result<(Vec<String>, Option<String>), String> {
     let Some(template) = &args.url_template else {
         return Ok((args.urls.clone(), None));
     };
+    if let Some(place) = dendra_lab::template::unknown_place(template) {
+        return Err(format!(
+            "--url-template {template:?} has {place}, which nothing fills; there are {}",
+            dendra_lab::template::places()
+        ));
+    }
     if let Some(rest) = template.strip_prefix("http://") {
         let at = rest.find('/').unwrap_or(rest.len());
         let (authority, path) = rest.split_at(at);

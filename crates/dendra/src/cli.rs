@@ -197,7 +197,7 @@ pub(crate) struct Profile {
     #[arg(long, group = "measure")]
     pub(crate) lock: bool,
     /// With --alloc: count allocations instead of bytes
-    #[arg(long, requires = "alloc")]
+    #[arg(long, requires = "alloc", conflicts_with_all = ["cpu", "wall", "lock"])]
     pub(crate) objects: bool,
     /// How long to sample
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -411,6 +411,7 @@ pub(crate) struct Put {
     pub(crate) if_absent: bool,
     /// Forget the record after this many seconds
     #[arg(long, value_name = "SECONDS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) ttl: Option<u64>,
     /// Print one JSON object: key, version, receipt
     #[arg(long)]
@@ -459,6 +460,7 @@ pub(crate) struct Scan {
     pub(crate) prefix: Option<OsString>,
     /// At most this many records
     #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
     /// Largest key first
     #[arg(long)]

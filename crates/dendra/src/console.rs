@@ -50,7 +50,15 @@ pub(crate) fn error(sentence: &str) {
     line(&format!("dendra: {sentence}"));
 }
 
-/// A key for a person: printable ASCII as it is, the rest escaped.
+/// Of a longer key this much is shown.
+const KEY_SHOWN_BYTES: usize = 80;
+
+/// A key for a person: printable ASCII as it is, the rest escaped; of a long one the beginning.
 pub(crate) fn show_key(key: &[u8]) -> String {
-    key.escape_ascii().to_string()
+    match key.split_at_checked(KEY_SHOWN_BYTES) {
+        Some((shown, rest)) if !rest.is_empty() => {
+            format!("{}… ({} bytes)", shown.escape_ascii(), key.len())
+        }
+        _ => key.escape_ascii().to_string(),
+    }
 }

@@ -20,6 +20,7 @@ use crate::encoding::{self, Encoding};
 use crate::exit::{Exit, Failure, Outcome};
 use bytes::Bytes;
 use dendra_base::Version;
+use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_wire::percent;
 use hyper::Method;
 use serde_json::{Map, Value};
@@ -69,13 +70,14 @@ pub(crate) fn key_bytes(name: &str, text: &OsStr, encoding: Encoding) -> Result<
     let key = encoding
         .decode(text.as_bytes())
         .map_err(|rest| Failure::usage(format!("{name} {rest}")))?;
-    if key.is_empty() {
-        return Err(Failure::usage(format!(
-            "{name} is empty; a key has 1 to {} bytes",
-            dendra_base::limits::KEY_BYTES_MAX
-        )));
-    }
-    Ok(key)
+    let what = match key.len() {
+        0 => "is empty".to_owned(),
+        1..=KEY_BYTES_MAX => return Ok(key),
+        len => format!("has {len} bytes"),
+    };
+    Err(Failure::usage(format!(
+        "{name} {what}; a key has 1 to {KEY_BYTES_MAX} bytes"
+    )))
 }
 
 fn entity(key: &[u8], quorum: Quorum, ttl: Option<u64>) -> String {
@@ -171,6 +173,19 @@ pub(crate) async fn get(args: &Get, console: Console) -> Outcome {
         None => print(&text)?,
     }
     Ok(Exit::OK)
+}
+
+/// Finds out before the work whether `path` can be written behind it.
+pub(crate) fn can_write(path: &Path) -> Result<(), Failure> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let found = std::fs::metadata(folder).and_then(|found| match found.is_dir() {
+        true => Ok(()),
+        false => Err(std::io::ErrorKind::NotADirectory.into()),
+    });
+    found.map_err(|e| Failure::output(&path.display().to_string(), &e))
 }
 
 /// Replaces `path` in one step. A pipe or a device cannot be renamed over: it is written to.

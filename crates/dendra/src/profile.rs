@@ -22,9 +22,15 @@ use hyper::{Method, StatusCode};
 /// Naming what was sampled takes a moment after the last sample.
 const NAMING_MS: u64 = 20_000;
 
+/// Of a node that had nothing to do.
+const NOTHING: &str = "nothing was sampled: the node had nothing to do. Ask it something meanwhile, with dendra bench for example";
+
 /// Takes one profile.
 pub(crate) async fn profile(args: &Profile, console: Console) -> Outcome {
     let base = Base::parse(&args.url).map_err(Failure::usage)?;
+    if let Some(path) = &args.out {
+        ops::can_write(path)?;
+    }
     let client = Client::new(base, args.seconds * 1000 + NAMING_MS, console);
     let ask = Ask {
         method: Method::GET,
@@ -57,6 +63,9 @@ pub(crate) async fn profile(args: &Profile, console: Console) -> Outcome {
                 format!("{} answered {status}: {sentence}", client.place()),
             ));
         }
+    }
+    if answer.body.is_empty() {
+        console.note(NOTHING);
     }
     match &args.out {
         Some(path) => {
@@ -119,5 +128,6 @@ mod tests {
         assert_eq!(ask("--alloc --objects"), of("alloc") + "&unit=objects");
         assert!(asked("--cpu --alloc").is_err());
         assert!(asked("--objects").is_err());
+        assert!(asked("--lock --objects").is_err());
     }
 }

@@ -50,6 +50,11 @@ pub(crate) fn ring(args: &cli::Ring) -> Outcome {
     let table = Table::new(args, &members).map_err(|bad| unusable("--cluster", &bad))?;
     let change = Change::asked_for(args, &members, &table)?;
     let key = args.key.as_ref().map(|key| key.as_bytes());
+    if key.is_some_and(<[u8]>::is_empty) {
+        return Err(Failure::usage(
+            "--key is empty, and no record has an empty key",
+        ));
+    }
     let text = if args.json {
         let object = table.to_json(key, change.as_ref());
         format!("{object:#}\n")
@@ -65,7 +70,17 @@ fn parsed<'a>(entries: impl Iterator<Item = &'a str>) -> Result<Vec<Member>, Fai
     members.map_err(|bad| Failure::usage(bad.to_string()))
 }
 
-fn unusable(flag: &str, bad: &BadTopology) -> Failure {
+/// `list` is the flag that the members come from.
+fn unusable(list: &str, bad: &BadTopology) -> Failure {
+    let flag = match bad {
+        BadTopology::NoCopy | BadTopology::TooManyCopies { .. } => "--replication-factor",
+        BadTopology::Name { .. } => "--cluster-name",
+        BadTopology::Partitions { .. } => "--partitions",
+        BadTopology::Empty
+        | BadTopology::TooMany { .. }
+        | BadTopology::Duplicate { .. }
+        | BadTopology::Member(_) => list,
+    };
     Failure::usage(format!("{flag}: {bad}"))
 }
 
@@ -392,6 +407,8 @@ mod tests {
         };
         assert!(failure(&["--remove", "h9:1"]).contains("--remove: h9:1 is not in the list"));
         assert!(failure(&["--add", "h1:1"]).contains("in the list twice"));
-        assert!(failure(&["--cluster-name", "a b"]).contains("--cluster: the cluster's name"));
+        assert!(failure(&["--key", ""]).contains("--key is empty"));
+        assert!(failure(&["--partitions", "7"]).contains("--partitions: 7 is no number"));
+        assert!(failure(&["--cluster-name", "a b"]).contains("--cluster-name: the cluster's name"));
     }
 }

@@ -141,6 +141,9 @@ fn a_side_without_a_valid_run_and_a_page_without_a_place_have_their_codes() {
     let text = String::from_utf8(run.stdout).expect("it is text");
     assert!(text.contains("1 of them INVALID"), "{text}");
     assert!(text.contains("verdict: none"), "{text}");
-    let run = compare(Path::new("/dev/null/x"), &[&good, &good]);
+    let run = compare(Path::new("/dev/null/x"), &[&good, &bad]);
     assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let run = compare(&place.join("page.html"), &[&good, &good]);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("named twice"), "{}", run.stderr);
 }

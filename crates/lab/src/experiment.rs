@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Setup ─► [preload] ─► [find-max: many short drives] ─► warm-up + measure ─► [overload] ─► Run
-//!                                                         └ profiles, in its middle
+//!                                                         └ the same once more, with profiles
 //!          samples of /metrics from the first to the last request
 //! ```
 //!
@@ -45,6 +45,15 @@ const PAUSE: Duration = Duration::from_millis(300);
 
 /// A run in which nothing at all was answered for this long beyond the timeout is cut.
 const SILENCE_S: f64 = 3.0;
+
+/// A profile takes at most so many seconds: a flame graph has enough samples then.
+const PROFILE_S_MAX: u64 = 10;
+
+/// An admin port that is there says so at once.
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Connections and caches are warm again then.
+const PROFILE_DELAY: Duration = Duration::from_millis(300);
 
 /// Everything that is set.
 #[derive(Clone, Debug)]
@@ -198,6 +207,12 @@ impl Setup {
                 self.threads
             )));
         }
+        if !self.profiles.is_empty() && self.admins.len() < self.urls.len() {
+            return Err(unusable(
+                "--profile asks the admin port of each URL; give them in their order, such as --admin http://127.0.0.1:9080"
+                    .to_owned(),
+            ));
+        }
         let constant = matches!(self.shape, Shape::Constant(_)) && self.mode == Mode::Open;
         if (self.find_max.is_some() || !self.overload.is_empty()) && !constant {
             return Err(unusable(
@@ -281,7 +296,15 @@ pub fn run(setup: &Setup, stop: &Stop, watch: &mut dyn FnMut(News<'_>)) -> Resul
         let address = Address::parse(url).map_err(SetupError::Unusable)?;
         let admin = setup.admins.get(index).filter(|text| !text.is_empty());
         if let Some(admin) = admin {
-            admins.push(Address::parse(admin).map_err(SetupError::Unusable)?);
+            let admin = Address::parse(admin).map_err(SetupError::Unusable)?;
+            if !setup.profiles.is_empty() {
+                sampler::fetch(&admin, "/healthz", ADMIN_TIMEOUT).map_err(|sentence| {
+                    SetupError::Down(format!(
+                        "--profile asks the admin port, and {sentence}; give that port with --admin"
+                    ))
+                })?;
+            }
+            admins.push(admin);
         }
         targets.push(Target {
             url: url.clone(),
@@ -385,14 +408,15 @@ impl Experiment<'_> {
         if self.setup.preloads {
             self.preload()?;
         }
-        let mut base_rate = self.run.settings.rate;
+        let mut base_rate = 0.0;
         if let Some(slo) = &self.setup.find_max {
             if !self.is_cut() {
                 base_rate = self.find_max(slo)?;
             }
         } else if !self.is_cut() {
-            self.measure()?;
+            base_rate = self.measure()?;
         }
+        self.profile(base_rate)?;
         if self.setup.overload.is_empty() || self.is_cut() || base_rate <= 0.0 {
             return Ok(());
         }
@@ -565,7 +589,8 @@ impl Experiment<'_> {
         Ok(())
     }
 
-    fn measure(&mut self) -> Result<(), SetupError> {
+    /// The planned rate, where there is one.
+    fn measure(&mut self) -> Result<f64, SetupError> {
         let setup = self.setup;
         let flat = |length_s: f64, rate: f64| {
             vec![Stage {
@@ -591,23 +616,41 @@ impl Experiment<'_> {
             names.insert(0, ("warm-up".to_owned(), PhaseKind::Warmup));
         }
         let plan = self.plan(phases, pace, source_of(setup));
-        self.with_profiles(|experiment| experiment.drive(&plan, &names).map(drop))
+        self.drive(&plan, &names)?;
+        Ok(self.run.phases.last().map_or(0.0, |phase| phase.rate))
     }
 
-    /// Does `work` while profiles are taken in the middle of the measured time.
+    /// The load of before once more, at `rate` in an open loop, while profiles are taken: what they cost the target is
+    /// not in the figures of before.
+    fn profile(&mut self, rate: f64) -> Result<(), SetupError> {
+        let setup = self.setup;
+        let is_open = setup.mode == Mode::Open;
+        if setup.profiles.is_empty() || self.is_cut() || (is_open && rate <= 0.0) {
+            return Ok(());
+        }
+        let seconds = (setup.duration_s as u64).clamp(1, PROFILE_S_MAX);
+        let length_s = PROFILE_DELAY.as_secs_f64() + seconds as f64;
+        let pace = match is_open {
+            true => Pace::Open(setup.spacing),
+            false => Pace::Closed(None),
+        };
+        let phases = vec![Shape::Constant(rate).stages(length_s)];
+        let plan = self.plan(phases, pace, source_of(setup));
+        let name = "with profiles".to_owned();
+        self.with_profiles(seconds, |experiment| {
+            experiment
+                .drive(&plan, &[(name, PhaseKind::Profiled)])
+                .map(drop)
+        })
+    }
+
+    /// Does `work` while profiles of so many seconds are taken, soon after its beginning.
     fn with_profiles(
         &mut self,
+        seconds: u64,
         work: impl FnOnce(&mut Self) -> Result<(), SetupError>,
     ) -> Result<(), SetupError> {
         let setup = self.setup;
-        if setup.profiles.is_empty() || self.admins.is_empty() {
-            if !setup.profiles.is_empty() {
-                self.run.notes.push("no profile: give --admin".to_owned());
-            }
-            return work(self);
-        }
-        let delay = Duration::from_secs_f64(setup.warmup_s + setup.duration_s * 0.1);
-        let seconds = ((setup.duration_s * 0.8) as u64).clamp(1, 60);
         let origin = self.origin;
         let admins = self.admins.clone();
         let is_over = AtomicBool::new(false);
@@ -617,10 +660,10 @@ impl Experiment<'_> {
                 for kind in &setup.profiles {
                     let is_over = &is_over;
                     threads.push(scope.spawn(move || {
-                        let begin = Instant::now() + delay;
+                        let begin = Instant::now() + PROFILE_DELAY;
                         while Instant::now() < begin {
                             if is_over.load(Relaxed) {
-                                return Err("the run was over before its plateau".to_owned());
+                                return Err("the load was over before it began".to_owned());
                             }
                             std::thread::park_timeout(Duration::from_millis(20));
                         }

@@ -221,6 +221,8 @@ pub enum PhaseKind {
     Overload,
     /// The rate of before, after an overload.
     Recovery,
+    /// The same load once more, while profiles are taken.
+    Profiled,
 }
 
 /// Every planned request, once.
@@ -586,7 +588,7 @@ impl Run {
     }
 
     /// The phase that the headline figures come from: the measured one, else the last run at the rate
-    /// that a search found, else the last one that is neither preload nor warm-up.
+    /// that a search found, else the last one that measures something.
     pub fn headline(&self) -> Option<&Phase> {
         let measured = self.phases.iter().find(|p| p.kind == PhaseKind::Measure);
         let found = || {
@@ -595,7 +597,12 @@ impl Run {
             let step = search.steps.iter().rev().find(at_knee)?;
             self.phases.get(step.phase)
         };
-        let other = |p: &&Phase| !matches!(p.kind, PhaseKind::Preload | PhaseKind::Warmup);
+        let other = |p: &&Phase| {
+            !matches!(
+                p.kind,
+                PhaseKind::Preload | PhaseKind::Warmup | PhaseKind::Profiled
+            )
+        };
         measured
             .or_else(found)
             .or_else(|| self.phases.iter().rev().find(other))

@@ -38,6 +38,26 @@ const PLACES: [(&str, Piece); 5] = [
     ("{limit}", Piece::Limit),
 ];
 
+/// What can be filled in, for a sentence.
+pub fn places() -> String {
+    PLACES.map(|(name, _)| name).join(", ")
+}
+
+/// The first thing in braces in the path and query `target` that is no place. In bodies braces are themselves.
+pub fn unknown_place(target: &str) -> Option<&str> {
+    let mut rest = target;
+    while let Some(at) = rest.find('{') {
+        rest = &rest[at..];
+        let end = rest.find('}').map_or(rest.len(), |end| end + 1);
+        let place = &rest[..end];
+        if !PLACES.iter().any(|(name, _)| *name == place) {
+            return Some(place);
+        }
+        rest = &rest[end..];
+    }
+    None
+}
+
 fn pieces(text: &str) -> Vec<Piece> {
     let mut out = Vec::new();
     let mut plain = Vec::new();
@@ -316,6 +336,13 @@ mod tests {
             scan.starts_with("GET /v0/entities?start=a%20b&limit=10 HTTP/1.1\r\n"),
             "{scan}"
         );
+    }
+
+    #[test]
+    fn what_is_no_place_in_a_path_is_found() {
+        assert_eq!(unknown_place("/kv/{key}?n={limit}"), None);
+        assert_eq!(unknown_place("/kv/{key}/{foo}/{bar}"), Some("{foo}"));
+        assert_eq!(unknown_place("/kv/{key"), Some("{key"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! How a node starts, waits and stops.
 //!
 //! ```text
-//! start   settings ─► admin (not ready) ─► folder, log replay ─► threads ─► data sockets ─► Serving
+//! start   settings ─► addresses ─► admin (not ready) ─► folder, log replay ─► threads ─► data sockets ─► Serving
 //! stop    Draining: sockets close, readiness off ─► in flight, at most drain_ms ─► loops, pool,
 //!         log, maintenance end ─► engine closed ─► Stopped
 //! exit    0 stopped    2 settings    3 folder, disowned folder    4 address    1 the rest
@@ -20,7 +20,7 @@ use crate::admin;
 use crate::clock;
 use crate::lane;
 use crate::limits;
-use crate::listener;
+use crate::listener::{self, Door};
 use crate::mailbox::LaneEvent;
 use crate::maintenance;
 use crate::notes;
@@ -111,8 +111,9 @@ impl Server {
         settings
             .check()
             .map_err(|reason| StartError::Settings { reason })?;
+        let doors = Doors::bind(&settings)?;
         let vfs = open_folder(&settings)?;
-        Server::start_on(settings, vfs)
+        Server::start_behind(doors, settings, vfs)
     }
 
     /// As `start`, on a given folder: a disk that fails on purpose, say.
@@ -123,10 +124,22 @@ impl Server {
         settings
             .check()
             .map_err(|reason| StartError::Settings { reason })?;
+        let doors = Doors::bind(&settings)?;
+        Server::start_behind(doors, settings, vfs)
+    }
+
+    fn start_behind(
+        doors: Doors,
+        settings: Settings,
+        vfs: Arc<dyn Vfs>,
+    ) -> Result<Running, StartError> {
         let settings = fit_descriptors(settings);
         let phase = Arc::new(PhaseCell::new());
-        let admin = match settings.admin {
-            Some(addr) => Some(admin::start(bind("admin", addr)?, Arc::clone(&phase))?),
+        let admin = match doors.admin {
+            Some((addr, door)) => Some(admin::start(
+                open("admin", addr, door)?,
+                Arc::clone(&phase),
+            )?),
             None => None,
         };
         let shared = Arc::new(open_engine(settings, vfs, Arc::clone(&phase))?);
@@ -134,7 +147,7 @@ impl Server {
             admin.attach(Arc::clone(&shared));
         }
         let mut running = Running::start_threads(&shared, admin)?;
-        match running.open_doors() {
+        match running.open_doors(doors.data) {
             Ok(()) => Ok(running),
             Err(error) => {
                 if let Err(stop) = running.stop() {
@@ -184,15 +197,46 @@ fn fit_descriptors(mut settings: Settings) -> Settings {
     settings
 }
 
-fn bind(plane: &str, addr: SocketAddr) -> Result<TcpListener, StartError> {
-    listener::bind(addr).map_err(|error| StartError::Address {
+/// The addresses of a node, taken before its folder is touched.
+struct Doors {
+    admin: Option<(SocketAddr, Door)>,
+    data: Vec<(SocketAddr, Door)>,
+}
+
+impl Doors {
+    fn bind(settings: &Settings) -> Result<Doors, StartError> {
+        let bind = |plane: &'static str| {
+            move |addr: SocketAddr| {
+                let door = listener::bind(addr).map_err(not_ours(plane, addr))?;
+                Ok((addr, door))
+            }
+        };
+        Ok(Doors {
+            admin: settings.admin.map(bind("admin")).transpose()?,
+            data: settings
+                .listen
+                .iter()
+                .copied()
+                .map(bind("data"))
+                .collect::<Result<_, StartError>>()?,
+        })
+    }
+}
+
+/// Two may bind an address before one of them opens it.
+fn open(plane: &'static str, addr: SocketAddr, door: Door) -> Result<TcpListener, StartError> {
+    door.open().map_err(not_ours(plane, addr))
+}
+
+fn not_ours(plane: &'static str, addr: SocketAddr) -> impl Fn(io::Error) -> StartError {
+    move |error| StartError::Address {
         reason: match error.kind() {
             io::ErrorKind::AddrInUse => format!(
                 "{plane} address {addr} is taken by another process: stop it or choose another port"
             ),
             _ => format!("{plane} address {addr} cannot be bound: {error}"),
         },
-    })
+    }
 }
 
 fn proposed_identity() -> io::Result<Identity> {
@@ -323,10 +367,10 @@ impl Running {
         })
     }
 
-    fn open_doors(&mut self) -> Result<(), StartError> {
+    fn open_doors(&mut self, doors: Vec<(SocketAddr, Door)>) -> Result<(), StartError> {
         let mut sockets = Vec::new();
-        for &addr in &self.shared.settings.listen {
-            let socket = bind("data", addr)?;
+        for (addr, door) in doors {
+            let socket = open("data", addr, door)?;
             let addr = socket
                 .local_addr()
                 .map_err(system("a socket has no address"))?;

@@ -29,8 +29,19 @@ const BACKLOG: i32 = 4_096;
 /// Pause after the system had no descriptor, or no memory, for one more connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// An address that is ours; nobody can connect to it yet.
+pub(crate) struct Door(socket2::Socket);
+
+impl Door {
+    /// Lets the kernel take connections.
+    pub(crate) fn open(self) -> io::Result<TcpListener> {
+        self.0.listen(BACKLOG)?;
+        Ok(self.0.into())
+    }
+}
+
 /// Binds `addr` so that the port is free again at once after a restart.
-pub(crate) fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn bind(addr: SocketAddr) -> io::Result<Door> {
     let socket = socket2::Socket::new(
         socket2::Domain::for_address(addr),
         socket2::Type::STREAM.nonblocking(),
@@ -41,8 +52,7 @@ pub(crate) fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
         socket.set_only_v6(true)?;
     }
     socket.bind(&addr.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    Ok(Door(socket))
 }
 
 /// Starts the accepting thread; it ends and closes the sockets when `stop` turns true.

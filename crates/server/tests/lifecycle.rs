@@ -63,10 +63,11 @@ fn a_path_that_is_no_folder_is_exit_3() {
 }
 
 #[test]
-fn an_address_in_use_is_exit_4_and_the_folder_is_let_go() {
+fn an_address_in_use_is_exit_4_and_no_folder_is_touched() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut data_taken = settings(&folder);
+    data_taken.data = folder.path().join("not-yet");
     data_taken.listen = vec![taken.local_addr().expect("it has an address")];
     let error = refused(data_taken);
     assert_eq!(error.exit_code(), 4);
@@ -77,7 +78,13 @@ fn an_address_in_use_is_exit_4_and_the_folder_is_let_go() {
     let mut admin_taken = settings(&folder);
     admin_taken.admin = Some(taken.local_addr().expect("it has an address"));
     assert_eq!(refused(admin_taken).exit_code(), 4);
-    let running = Server::start(settings(&folder)).expect("the folder is free again");
+    assert_eq!(
+        std::fs::read_dir(folder.path())
+            .expect("it is there")
+            .count(),
+        0
+    );
+    let running = Server::start(settings(&folder)).expect("the folder is free");
     running.stop().expect("it stops");
 }
 

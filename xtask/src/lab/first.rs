@@ -1,7 +1,7 @@
 //! `make bench`: what this machine does with a fresh node, PUT and then GET, as pages to look at.
 //!
 //! ```text
-//! node on an empty folder ─► PUT: knee, then 70 % of it with profiles ─► GET: the same ─► compare, index.html
+//! node on an empty folder ─► PUT: knee, 70 % of it, the same with profiles ─► GET: as PUT ─► compare, index.html
 //! ```
 //!
 //! Invariants
@@ -113,7 +113,7 @@ fn one(
         .run()?;
     let rate = (knee.knee.unwrap_or(0.0) * SHARE).max(1000.0);
     println!(
-        "{}: {seconds} s at {rate:.0} a second, with profiles",
+        "{}: {seconds} s at {rate:.0} a second, and once more with profiles",
         name.to_uppercase()
     );
     let plateau = Bench::new(place, &node.url, &runs.join(name))
@@ -138,7 +138,7 @@ fn tell(measured: &[Measured], runs: &Path) {
     for one in measured {
         let figures = &one.plateau;
         println!(
-            "{}: {}\n     at {:.0}/s, four profilers at work: p50 {}, p99 {}, p99.9 {}, refused {}{}",
+            "{}: {}\n     at {:.0}/s: p50 {}, p99 {}, p99.9 {}, refused {}{}",
             one.name.to_uppercase(),
             one.knee.knee_words,
             figures.planned_rate,

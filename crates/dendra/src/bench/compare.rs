@@ -23,7 +23,17 @@ use std::path::{Path, PathBuf};
 /// Compares.
 pub(super) fn compare(args: &Compare, console: Console) -> Outcome {
     let mut groups = Vec::new();
+    let mut seen = Vec::new();
     for path in &args.runs {
+        // What is not there is told when it is read.
+        let place = path.canonicalize().unwrap_or_else(|_| path.clone());
+        if seen.contains(&place) {
+            return Err(Failure::usage(format!(
+                "{} is named twice; a run compared with itself says nothing",
+                path.display()
+            )));
+        }
+        seen.push(place);
         groups.push(Group::read(path)?);
     }
     let sides = grouped(groups);

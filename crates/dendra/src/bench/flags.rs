@@ -164,11 +164,12 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "FOLDER")]
     #[arg(help_heading = "What to keep")]
     pub(crate) out: Option<PathBuf>,
-    /// Admin port of each URL, in their order: its /metrics go into the record
+    /// Admin port of each URL, in their order: its /metrics go into the record [with --profile and one
+    /// URL: port 9080 of its host]
     #[arg(long, value_name = "URL")]
     #[arg(help_heading = "What to keep")]
     pub(crate) admin: Vec<String>,
-    /// Profiles to take in the middle, from --admin: cpu,wall,alloc,lock
+    /// Profiles to take from --admin, while the same load runs once more behind the measurement: cpu,wall,alloc,lock
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     #[arg(help_heading = "What to keep")]
     pub(crate) profile: Vec<String>,

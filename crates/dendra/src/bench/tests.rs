@@ -25,6 +25,7 @@ fn the_example_of_the_manual_is_a_plan() {
     assert_eq!(setup.duration_s, 60.0);
     assert!(setup.find_max.is_some());
     assert_eq!(setup.profiles, ["cpu", "alloc"]);
+    assert_eq!(setup.admins, ["http://127.0.0.1:9080"]);
 }
 
 #[test]
@@ -52,6 +53,11 @@ fn what_cannot_be_run_is_refused_with_a_sentence() {
         (&["--value-bytes", "99999999"], "at most"),
         (&["--ammo", "there-is-no-such.tsv"], "cannot be read"),
         (&["--ammo", "what.bin"], ".tsv"),
+        (
+            &["--url-template", "/{key}/{foo}"],
+            "{foo}, which nothing fills",
+        ),
+        (&["http://h:1", "http://h:2", "--profile", "cpu"], "--admin"),
     ] {
         let error = parsed(arguments).expect_err("it cannot be run");
         assert!(error.contains(word), "{arguments:?}: {error}");

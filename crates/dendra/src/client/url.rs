@@ -41,11 +41,17 @@ impl Base {
                 "--url {text:?} carries more than a place; {fix}, without user and query"
             ));
         }
+        let path = uri.path().trim_end_matches('/');
+        if path.split('/').any(|part| part == "v0") {
+            return Err(format!(
+                "--url {text:?} names a path of the API; {fix}: the command adds /v0/… itself"
+            ));
+        }
         Ok(Base {
             host: host.trim_matches(['[', ']']).to_owned(),
             port: uri.port_u16().unwrap_or(80),
             authority: authority.as_str().to_owned(),
-            path: uri.path().trim_end_matches('/').to_owned(),
+            path: path.to_owned(),
         })
     }
 
@@ -95,6 +101,8 @@ mod tests {
             "http://",
             "http://me:secret@node",
             "http://node/?id=1",
+            "http://node/v0",
+            "http://node/kv/v0/entity",
         ] {
             assert!(Base::parse(text).is_err(), "{text:?} must be refused");
         }

@@ -59,6 +59,10 @@ pub(super) fn open(
 ) -> Result<Items, String> {
     let name = path.display();
     let is_stdin = path.as_os_str() == "-";
+    if !is_stdin {
+        path.metadata()
+            .map_err(|e| format!("{name}: cannot be read ({e})"))?;
+    }
     let is_folder = !is_stdin && path.is_dir();
     let by_extension = || match path.extension()?.to_str()? {
         "ndjson" | "jsonl" => Some(Format::Ndjson),
@@ -233,6 +237,9 @@ impl<R: Read> Lines<R> {
             }
             (key, value)
         };
+        if key.is_empty() {
+            return Err("has an empty key".to_owned());
+        }
         Ok(Item::Record { key, value })
     }
 }
@@ -310,6 +317,8 @@ mod tests {
         let items = lines(b"a\tb\tc\nno tab\n", Format::Tsv, Encoding::Raw);
         assert_eq!(items[0], record(b"a", b"b\tc"));
         assert_eq!(place(&items[1]), "input:2");
+        let items = lines(b"\tvalue\n", Format::Tsv, Encoding::Raw);
+        assert_eq!(place(&items[0]), "input:1");
         let items = lines(b"00\tff\n0\tff\n", Format::Tsv, Encoding::Hex);
         assert_eq!(items[0], record(b"\0", b"\xff"));
         assert_eq!(place(&items[1]), "input:2");
@@ -361,6 +370,8 @@ mod tests {
             .err()
             .expect("it is unclear");
         assert!(error.contains("--format tsv"), "{error}");
+        let missing = open(&folder.path().join("none"), None, Encoding::Raw).err();
+        assert!(missing.is_some_and(|error| error.contains("cannot be read")));
         assert!(open(&path, Some(Format::Folder), Encoding::Raw).is_err());
         assert_eq!(
             open(&path, Some(Format::Tsv), Encoding::Raw).map(Iterator::count),
