@@ -112,6 +112,16 @@ fn exit_of(run: &Run, was_interrupted: bool) -> Outcome {
             ),
         ));
     }
+    // What the target refused it refused, however late it was asked.
+    if run.search.is_none() && !verdict::has_successes(run) {
+        let trouble = run.notes.last().map_or("", String::as_str);
+        return Err(Failure::new(
+            Exit::UNAVAILABLE,
+            format!(
+                "not one request was done as asked ({trouble}); the line of each operation counts the statuses"
+            ),
+        ));
+    }
     if !run.verdict.is_valid() {
         return Err(Failure::new(
             Exit::INVALID,
@@ -122,10 +132,6 @@ fn exit_of(run: &Run, was_interrupted: bool) -> Outcome {
         Some(search) if search.knee_low == 0.0 => {
             Err(Failure::new(Exit::FAILURE, search.sentence.clone()))
         }
-        None if !verdict::has_successes(run) => Err(Failure::new(
-            Exit::UNAVAILABLE,
-            "not one request was done as asked: the line of each operation counts the statuses; one request with curl shows what the target says",
-        )),
         _ => Ok(Exit::OK),
     }
 }

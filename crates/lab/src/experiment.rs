@@ -539,6 +539,13 @@ impl Experiment<'_> {
                 self.run.notes.push(note.to_owned());
             }
         }
+        if let Some(refusal) = &drive.refusal {
+            let note = format!("the first answer that refused was {refusal}");
+            // A search meets the same one in many steps.
+            if !self.run.notes.iter().any(|known| known.ends_with(&note)) {
+                self.run.notes.push(format!("{name}: {note}"));
+            }
+        }
         if let Some(trouble) = &drive.trouble {
             self.run
                 .notes

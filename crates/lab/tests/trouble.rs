@@ -48,6 +48,29 @@ fn garbage_breaks_requests_and_the_reason_is_kept() {
 }
 
 #[test]
+fn what_the_first_refusal_said_is_kept() {
+    const SAYS: &[u8] =
+        b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 22\r\n\r\nunreachable: b is gone\n";
+    const BINARY: &[u8] = b"HTTP/1.1 500 Oops\r\nContent-Length: 3\r\n\r\n\x00\xff\n";
+    const NOTHING: &[u8] = b"HTTP/1.1 507 Full\r\nContent-Length: 0\r\n\r\n";
+    for (reply, words) in [
+        (
+            &SAYS[..SAYS.len() - 1],
+            "was 503, \"unreachable: b is gone\"",
+        ),
+        (BINARY, "was 500"),
+        (NOTHING, "was 507"),
+    ] {
+        let server = FakeServer::start(move |_| Reply::Raw(reply));
+        let run = run(&setup(server.url(), 100.0, 0.2));
+        let of_refusals = run.notes.iter().filter(|note| note.contains("refused was"));
+        let notes: Vec<_> = of_refusals.collect();
+        assert_eq!(notes.len(), 1, "{:?}", run.notes);
+        assert!(notes[0].ends_with(words), "{notes:?}");
+    }
+}
+
+#[test]
 fn silence_is_counted_as_timeouts_with_the_time_it_took() {
     let server = FakeServer::start(|_| Reply::Silence);
     let mut setup = setup(server.url(), 100.0, 0.3);

@@ -120,6 +120,8 @@ pub struct Drive {
     pub is_cut: bool,
     /// The first thing that went wrong with a connection, as a clause.
     pub trouble: Option<String>,
+    /// The first answer that refused: its status, and what it said.
+    pub refusal: Option<String>,
     /// Number behind the last request that was planned.
     pub next_index: u64,
     /// Numbers of requests that did not do what was asked, if the plan keeps them.
@@ -267,6 +269,7 @@ impl Plan {
                 phases: Vec::new(),
                 is_cut: false,
                 trouble: None,
+                refusal: None,
                 next_index: self.first_index,
                 failures: Vec::new(),
                 length_s: start.elapsed().as_secs_f64(),
@@ -289,6 +292,7 @@ struct Seen {
     phases: Vec<PhaseRecord>,
     is_cut: bool,
     trouble: Option<String>,
+    refusal: Option<String>,
     next_index: u64,
     failures: Vec<u64>,
 }
@@ -304,6 +308,7 @@ impl Drive {
         }
         self.is_cut |= seen.is_cut;
         self.trouble = self.trouble.take().or(seen.trouble);
+        self.refusal = self.refusal.take().or(seen.refusal);
         self.failures.extend(seen.failures);
         self.next_index = self.next_index.max(seen.next_index);
     }

@@ -72,6 +72,7 @@ pub(super) struct Worker<'a> {
     planned: u64,
     next_index: u64,
     trouble: Option<String>,
+    refusal: Option<String>,
     failures: Vec<u64>,
     spun_ns: u64,
     reads: Reads,
@@ -171,6 +172,7 @@ impl<'a> Worker<'a> {
             planned: 0,
             next_index: plan.first_index,
             trouble: None,
+            refusal: None,
             failures: Vec::new(),
             spun_ns: 0,
             reads: Reads::new(is_stamped),
@@ -328,6 +330,7 @@ impl<'a> Worker<'a> {
             phases,
             is_cut: cut_ns.is_some(),
             trouble: self.trouble,
+            refusal: self.refusal,
             next_index: self.next_index,
             failures: self.failures,
         })

@@ -23,6 +23,30 @@ use dendra_base::workload::Operation;
 use rustix::event::epoll::{Event, EventFlags};
 use rustix::io::Errno;
 
+/// Of what a refusal says, this much is kept.
+const QUOTE_BYTES_MAX: usize = 200;
+
+/// Does this status say that the request was not done?
+fn is_refusal(status: u16) -> bool {
+    status >= 400 && !matches!(status, 404 | 412)
+}
+
+/// The status of an answer that ends with `bytes`, and the first line of its body where that is text.
+fn quote(bytes: &[u8], whole: Whole) -> String {
+    let status = whole.status;
+    let body = usize::try_from(whole.body_bytes).ok();
+    let body = body.and_then(|len| bytes.len().checked_sub(len));
+    let line = body.and_then(|at| bytes[at..].split(|&b| b == b'\n').next());
+    let line = line.unwrap_or_default().trim_ascii();
+    let line = &line[..line.len().min(QUOTE_BYTES_MAX)];
+    match str::from_utf8(line) {
+        Ok(text) if !text.is_empty() && !text.contains(char::is_control) => {
+            format!("{status}, {text:?}")
+        }
+        _ => status.to_string(),
+    }
+}
+
 impl Worker<'_> {
     /// Things happened to sockets. What waits for room leaves as soon as there is some: behind a full target's other
     /// answers it would be late by what reading them takes.
@@ -152,6 +176,9 @@ impl Worker<'_> {
             match self.connections[slot].reader.read(&all[at..]) {
                 Found::Need(consumed) => return Some(at + consumed),
                 Found::Whole(consumed, whole) => {
+                    if is_refusal(whole.status) && self.refusal.is_none() {
+                        self.refusal = Some(quote(&all[at..at + consumed], whole));
+                    }
                     at += consumed;
                     if !self.answer(slot, whole, came_ns) {
                         return None;
@@ -186,7 +213,7 @@ impl Worker<'_> {
         self.in_flight -= 1;
         self.answered += 1;
         self.answer_bytes_max = self.answer_bytes_max.max(whole.bytes);
-        if whole.status >= 400 && !matches!(whole.status, 404 | 412) {
+        if is_refusal(whole.status) {
             self.errors += 1;
             self.keep_failure(pending.index);
         }
