@@ -25,10 +25,10 @@ mod support;
 
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::clients::{Load, under_load};
 use support::cluster::{Cluster, NODES};
-use support::http::Client;
+use support::http::{Client, PATIENCE};
 use support::proxy::Fault;
 use support::signal;
 
@@ -325,6 +325,98 @@ fn a_member_on_an_older_image_of_its_disk_ends_and_restarts_do_not_help_it() {
         "{}",
         cluster.log_of(2)
     );
+}
+
+/// A process on another folder that says it is member 2, and what it says to its end.
+struct Copy {
+    child: std::process::Child,
+    log: std::path::PathBuf,
+}
+
+impl Copy {
+    fn start(cluster: &Cluster, folder: &str) -> Copy {
+        let anywhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        Copy {
+            child: cluster.start_as(2, folder, anywhere),
+            log: cluster.folder.path().join(format!("{folder}.log")),
+        }
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn wait_until_it_says(&self, words: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.said().contains(words) {
+            assert!(Instant::now() < deadline, "{}", self.said());
+            std::thread::yield_now();
+        }
+    }
+
+    fn wait_for_end(mut self) -> (Option<i32>, String) {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("it is ours") {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "{}", self.said());
+            std::thread::yield_now();
+        };
+        (status.code(), self.said())
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn two_processes_are_not_one_member(transport: &[&str]) {
+    let _others = beside_others();
+    let mut cluster = Cluster::start(transport);
+    let root = cluster.folder.path().to_owned();
+    let place = |name: &str| root.join(name);
+    let refused = |name: &str| place(name).join("REFUSED").exists();
+    cluster.kill_all();
+    for copy in ["copy", "image"] {
+        copy_folder(&place("2"), &place(copy));
+    }
+    cluster.start_all();
+    cluster.wait_for_all_links();
+    // Beside the member: nothing is wrong with the folder, it is in use elsewhere.
+    let (code, said) = Copy::start(&cluster, "copy").wait_for_end();
+    assert_eq!(code, Some(3), "{said}");
+    let words = "does not let this process in: still-there";
+    assert!(said.contains(words), "{said}");
+    assert!(!refused("copy"));
+    cluster.wait_for_all_links();
+    // In its place, started as often as it.
+    cluster.kill(2);
+    let (code, said) = Copy::start(&cluster, "image").wait_for_end();
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("twin: another process was"), "{said}");
+    assert!(refused("image"));
+    // In its place, started more often: nobody can tell it from the member. But then it is the member.
+    let copy = Copy::start(&cluster, "copy");
+    copy.wait_until_it_says("the link to a peer is up");
+    drop(copy);
+    cluster.start_node(2);
+    assert_eq!(cluster.wait_for_end(2), Some(3));
+    let said = cluster.log_of(2);
+    assert!(said.contains("twin: another process was"), "{said}");
+}
+
+#[test]
+fn two_processes_on_copies_of_a_folder_are_not_one_member() {
+    two_processes_are_not_one_member(&[]);
+}
+
+#[test]
+fn two_processes_on_copies_of_a_folder_are_not_one_member_over_plain_http() {
+    two_processes_are_not_one_member(&HTTP);
 }
 
 fn copy_folder(from: &std::path::Path, to: &std::path::Path) {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! key "self"         Own     node id, number of starts, home: cluster, url, topology, fence
-//! key "peer/<url>"   Peer    node id, highest number of starts that was seen
+//! key "peer/<url>"   Peer    node id, highest number of starts that was seen, and which process that was
 //!
 //! at a start        Own::start(remembered, …)      -> the record to make durable, or why not to open
 //! at a handshake    judge(url, claim, remembered)  -> known, to be made durable first, or refused
@@ -11,7 +11,8 @@
 //!
 //! A member that lost its disk has forgotten what it promised and acknowledged. Counted as before,
 //! it makes a majority of one old and one empty copy, and an acknowledged write is gone. The
-//! same is true of a disk that was rolled back to an image.
+//! same is true of a disk that was rolled back to an image. Two processes on copies of one folder
+//! would give one version to two values: a start has a name of its own, so that they are told apart.
 //!
 //! Invariants
 //! 1. The number of starts rises by one at each start and is durable before a peer hears it; a
@@ -19,9 +20,9 @@
 //! 2. A folder has one home for its life: one cluster, one url. Another topology takes another
 //!    epoch, and epochs only rise.
 //!
-//! What is not noticed: an image that was started, before any peer heard of it, as often as the
+//! What is not noticed: an image that was started, before any peer heard of it, more often than the
 //! member was after the image had been made. It is heard of at its first start, usually, so that
-//! an image after which the member was started at most once passes.
+//! an image after which the member was not started again passes.
 //!
 //! Not here: reading and writing the records (crate `server`), the handshake (crate `wire`).
 //! See: docs/format/notes.md, docs/consistency.md.
@@ -39,6 +40,9 @@ pub fn peer_key(url: &str) -> Vec<u8> {
 }
 
 const FORMAT: u8 = 1;
+
+/// Of what is known of a peer.
+const PEER_FORMAT: u8 = 2;
 
 /// What a folder remembers of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +75,8 @@ pub struct Peer {
     pub node: u128,
     /// Its number of starts.
     pub boot: u64,
+    /// Drawn at random at that start; 0 = not known, in notes of before there was one.
+    pub life: u64,
 }
 
 /// What a handshake does with a claim.
@@ -105,13 +111,21 @@ pub enum NotTheSame {
         /// Starts as claimed.
         is: u64,
     },
+    /// Another process with this number of starts was met.
+    Twin {
+        /// Of the member.
+        url: String,
+        /// Starts of both.
+        boot: u64,
+    },
 }
 
 const OTHER_NODE: &str = "other-node";
 const ROLLED_BACK: &str = "rolled-back";
+const TWIN: &str = "twin";
 
 /// Code words of the refusals after which a folder must not be used any more.
-pub const DISOWNING: [&str; 2] = [OTHER_NODE, ROLLED_BACK];
+pub const DISOWNING: [&str; 3] = [OTHER_NODE, ROLLED_BACK, TWIN];
 
 impl NotTheSame {
     /// The stable code word of the refusal.
@@ -119,6 +133,7 @@ impl NotTheSame {
         match self {
             NotTheSame::OtherNode { .. } => OTHER_NODE,
             NotTheSame::RolledBack { .. } => ROLLED_BACK,
+            NotTheSame::Twin { .. } => TWIN,
         }
     }
 }
@@ -137,6 +152,12 @@ impl fmt::Display for NotTheSame {
                 "the folder of {url} is older than the one that this cluster knew (start {is} after start {seen} was seen): an \
                  image of its disk was restored, and what was acknowledged since is not in it; give the member its newest \
                  folder back; when it is lost, docs/consistency.md says what to do"
+            ),
+            NotTheSame::Twin { url, boot } => write!(
+                f,
+                "another process was {url} at start {boot} already: this folder is a copy of the one that the cluster knew, \
+                 or an image of it, and two of them would acknowledge different values under one version; run the member on \
+                 one folder only, the newest"
             ),
         }
     }
@@ -162,10 +183,16 @@ pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> Verdict {
             is: claim.boot,
         });
     }
-    if claim.boot == known.boot {
-        return Verdict::Known;
+    if claim.boot > known.boot || known.life == 0 {
+        return Verdict::Learn(claim);
     }
-    Verdict::Learn(claim)
+    if claim.life != known.life {
+        return Verdict::Refuse(NotTheSame::Twin {
+            url,
+            boot: claim.boot,
+        });
+    }
+    Verdict::Known
 }
 
 /// Does the folder hold records of clients?
@@ -321,22 +348,28 @@ impl Own {
 }
 
 impl Peer {
-    /// Format 1 of docs/format/notes.md.
+    /// Format 2 of docs/format/notes.md.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![FORMAT];
+        let mut out = vec![PEER_FORMAT];
         out.extend_from_slice(&self.node.to_le_bytes());
         out.extend_from_slice(&self.boot.to_le_bytes());
+        out.extend_from_slice(&self.life.to_le_bytes());
         out
     }
 
-    /// Reads it back; `None` = the bytes are not this record.
+    /// Reads it back, and format 1, which has no life; `None` = the bytes are not this record.
     pub fn decode(bytes: &[u8]) -> Option<Peer> {
-        let mut rest = bytes.strip_prefix(&[FORMAT])?;
-        let peer = Peer {
+        let (format, mut rest) = bytes.split_first()?;
+        let mut peer = Peer {
             node: u128::from_le_bytes(take(&mut rest)?),
             boot: u64::from_le_bytes(take(&mut rest)?),
+            life: 0,
         };
-        rest.is_empty().then_some(peer)
+        if *format == PEER_FORMAT {
+            peer.life = u64::from_le_bytes(take(&mut rest)?);
+        }
+        let is_ours = rest.is_empty() && matches!(*format, FORMAT | PEER_FORMAT);
+        is_ours.then_some(peer)
     }
 }
 

@@ -417,12 +417,18 @@ impl Running {
     /// Why another member does not let this node's folder in: then it must be stopped.
     pub fn disowned(&self) -> Option<&str> {
         let cluster = self.shared.cluster.as_ref()?;
-        cluster.disowned.get().map(String::as_str)
+        Some(&cluster.disowned.get()?.sentence)
     }
 
-    /// Leaves in the folder why no node may start on it any more, and stops.
-    fn retire(self, sentence: String) -> ExitReason {
-        if let Err(error) = peers::mark(&*self.shared.folder, &sentence) {
+    /// Stops, and leaves in the folder why no node may start on it any more where that is so.
+    fn retire(self) -> ExitReason {
+        let cluster = self.shared.cluster.as_ref();
+        let why = cluster.and_then(|cluster| cluster.disowned.get()).cloned();
+        let why = why.expect("a node that is neither poisoned nor disowned does not end by itself");
+        let sentence = why.sentence;
+        if why.is_for_ever
+            && let Err(error) = peers::mark(&*self.shared.folder, &sentence)
+        {
             tracing::error!(%error, "the folder could not be marked: its next start asks the others again");
         }
         if let Err(error) = self.stop() {
@@ -559,10 +565,7 @@ pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReaso
     }
     match woken.recv() {
         Ok(Wake::Signal) => {}
-        Ok(Wake::Ended) if running.phase() != Phase::Poisoned => {
-            let sentence = running.disowned().unwrap_or_default().to_owned();
-            return running.retire(sentence);
-        }
+        Ok(Wake::Ended) if running.phase() != Phase::Poisoned => return running.retire(),
         Ok(Wake::Ended) | Err(mpsc::RecvError) => {
             // Long enough for the loops to write `outcome=unknown` to those who wait.
             std::thread::sleep(limits::POISON_GRACE);

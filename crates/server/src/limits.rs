@@ -120,6 +120,9 @@ pub const LINK_PROBE_SWEEPS: u32 = 2;
 /// Sweeps without a byte, probes in between, after which a link is lost: three seconds. The node asks
 /// around a slow peer long before; this is for one that is gone without a word.
 pub const LINK_SILENT_SWEEPS_MAX: u32 = 30;
+/// A process whose member is there already, in the words of another member, ends after this: several times what it takes
+/// to notice that the earlier process has gone.
+pub const TWIN_PATIENCE: Duration = Duration::from_secs(10);
 /// Connections of one loop to one peer over plain HTTP. Each carries one question at a time: at a
 /// millisecond for each these are 32,000 a second.
 pub const HTTP_CONNECTIONS_MAX: usize = 32;

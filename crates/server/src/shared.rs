@@ -14,7 +14,7 @@
 use crate::mailbox::Mailbox;
 use crate::maintenance::Poke;
 use crate::metrics::LaneMetrics;
-use crate::peers::Cluster;
+use crate::peers::{Cluster, Disowned};
 use crate::settings::Settings;
 use crate::store_pool::StorePool;
 use crate::versions::Versions;
@@ -141,10 +141,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Another member does not let this folder in: `sentence` says who, and why.
-    pub(crate) fn disown(&self, sentence: String) {
+    /// Another member does not let this node in.
+    pub(crate) fn disown(&self, why: Disowned) {
         let disowned = self.cluster.as_ref().map(|cluster| &cluster.disowned);
-        if let Some(Ok(())) = disowned.map(|disowned| disowned.set(sentence)) {
+        if let Some(Ok(())) = disowned.map(|disowned| disowned.set(why)) {
             // Kept for a watcher that is not there yet.
             self.phase.ended.notify_one();
         }

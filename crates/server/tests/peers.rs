@@ -63,6 +63,7 @@ fn hello(guest: &str, nonce: u8) -> Hello {
         node: 0xb0b,
         origin: 0xb0b << 8,
         boot: 1,
+        life: 0x11fe,
         url: guest.to_owned(),
         lane: 0,
         has_secret: true,

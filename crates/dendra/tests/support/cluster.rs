@@ -63,17 +63,33 @@ impl Cluster {
             _proxies: proxies,
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
         };
-        for index in 0..NODES {
-            cluster.start_node(index);
-        }
-        for index in 0..NODES {
-            cluster.wait_until_usable(index);
-        }
+        cluster.start_all();
         cluster
     }
 
+    pub(crate) fn start_all(&mut self) {
+        for index in 0..NODES {
+            self.start_node(index);
+        }
+        for index in 0..NODES {
+            self.wait_until_usable(index);
+        }
+    }
+
+    pub(crate) fn kill_all(&mut self) {
+        for index in 0..NODES {
+            self.kill(index);
+        }
+    }
+
     pub(crate) fn start_node(&mut self, index: usize) {
-        let log = self.folder.path().join(format!("{index}.log"));
+        let child = self.start_as(index, &index.to_string(), self.listen[index]);
+        self.children[index] = Some(child);
+    }
+
+    /// A process on the folder `name` that says it is the member `index`; it is the caller's. Its log is `name.log`.
+    pub(crate) fn start_as(&self, index: usize, name: &str, listen: SocketAddr) -> Child {
+        let log = self.folder.path().join(format!("{name}.log"));
         let log = std::fs::File::options()
             .create(true)
             .append(true)
@@ -81,15 +97,15 @@ impl Cluster {
             .expect("a log");
         let mut command = dendra(["serve", "--admin", "off"]);
         command
-            .args(["--listen", &self.listen[index].to_string()])
+            .args(["--listen", &listen.to_string()])
             .args(["--cluster", &self.urls.join(",")])
             .args(["--self", &self.urls[index]])
             .arg("--data")
-            .arg(self.folder.path().join(index.to_string()))
+            .arg(self.folder.path().join(name))
             .args(&self.flags)
             .stdout(Stdio::null())
             .stderr(log);
-        self.children[index] = Some(command.spawn().expect("the binary was built"));
+        command.spawn().expect("the binary was built")
     }
 
     /// Waits until an operation through this node is answered by a majority.

@@ -133,12 +133,18 @@ fn a_folder_of_a_cluster_is_not_started_alone() {
 
 #[test]
 fn a_peer_is_known_new_or_not_the_same() {
-    let peer = |node, boot| Peer { node, boot };
+    let peer = |node, boot| Peer {
+        node,
+        boot,
+        life: 1,
+    };
+    let life = |life| Peer { life, ..peer(7, 3) };
     let url = "http://h2:1";
     for (claim, remembered, verdict) in [
         (peer(7, 3), None, Verdict::Learn(peer(7, 3))),
         (peer(7, 3), Some(peer(7, 3)), Verdict::Known),
         (peer(7, 4), Some(peer(7, 3)), Verdict::Learn(peer(7, 4))),
+        (life(2), Some(life(0)), Verdict::Learn(life(2))),
     ] {
         assert_eq!(judge(url, claim, remembered), verdict);
     }
@@ -163,6 +169,14 @@ fn a_peer_is_known_new_or_not_the_same() {
             peer(7, 2),
             "rolled-back",
             ["start 2 after start 3", "was restored"],
+        ),
+        (
+            life(2),
+            "twin",
+            [
+                "another process was http://h2:1 at start 3",
+                "one folder only",
+            ],
         ),
     ] {
         let Verdict::Refuse(reason) = judge(url, claim, Some(peer(7, 3))) else {
@@ -199,15 +213,21 @@ fn records_have_the_documented_bytes() {
     let peer = Peer {
         node: 0x0102,
         boot: 3,
+        life: 0x0506,
     };
-    assert_eq!(peer.encode(), expected[..25]);
+    let mut expected = [&[2][..], &expected[1..25]].concat();
+    expected.extend([6, 5, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(peer.encode(), expected);
+    expected.truncate(25);
+    expected[0] = 1;
+    assert_eq!(Peer::decode(&expected), Some(Peer { life: 0, ..peer }));
     assert_eq!(peer_key("http://h1:1"), b"peer/http://h1:1");
 }
 
 proptest! {
     #[test]
     fn records_read_back_and_nothing_else_is_one(
-        node: u128, boot: u64, fence: u64, texts in proptest::array::uniform3("\\PC{0,20}"), cut in 0usize..200,
+        node: u128, boot: u64, life: u64, fence: u64, texts in proptest::array::uniform3("\\PC{0,20}"), cut in 0usize..200,
     ) {
         let [cluster, url, topology] = texts;
         let own = Own { node, boot, home: Home { cluster, url, fence, topology } };
@@ -215,9 +235,9 @@ proptest! {
         prop_assert_eq!(Own::decode(&bytes[..cut.min(bytes.len() - 1)]), None);
         prop_assert_eq!(Own::decode(&[&bytes[..], &[0]].concat()), None);
         prop_assert_eq!(Own::decode(&bytes), Some(own));
-        let peer = Peer { node, boot };
+        let peer = Peer { node, boot, life };
         prop_assert_eq!(Peer::decode(&peer.encode()), Some(peer));
-        prop_assert_eq!(Peer::decode(&peer.encode()[..cut.min(24)]), None);
+        prop_assert_eq!(Peer::decode(&peer.encode()[..cut.min(32)]), None);
     }
 
     #[test]
@@ -226,7 +246,8 @@ proptest! {
             prop_assert_eq!(own.encode(), bytes.clone());
         }
         if let Some(peer) = Peer::decode(&bytes) {
-            prop_assert_eq!(peer.encode(), bytes.clone());
+            let is_old = bytes[0] == 1;
+            prop_assert_eq!(&peer.encode()[1..if is_old { 25 } else { 33 }], &bytes[1..]);
         }
     }
 }

@@ -161,22 +161,28 @@ pub(crate) async fn serve(lane: Rc<Lane>, link: PendingLink, stream: TcpStream, 
         agent: &agent,
         number,
     };
-    let broken = questions(&lane, &agent, link.member, number, &conduit).await;
+    let broken = questions(&lane, &agent, &link, number, &conduit).await;
     tracing::debug!(peer, %broken, "a peer's link ended");
 }
 
 async fn questions(
     lane: &Lane,
     agent: &Agent,
-    member: MemberIndex,
+    met: &Met,
     link: u64,
     conduit: &Rc<Conduit>,
 ) -> Broken {
+    let (member, life) = (met.member, met.claim.life);
     let gauges = &agent.cluster.peers[member.at()];
     let age = RefCell::new(Age::default());
     poll_fn(|cx| {
         lane.refresh();
         conduit.poll(cx, |frame| match peer::decode(&frame)? {
+            // A later process is this member now.
+            _ if !agent.cluster.is_current(member, life) => {
+                conduit.close();
+                Ok(())
+            }
             Message::Ask(Question {
                 id,
                 sent_ms,

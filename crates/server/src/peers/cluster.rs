@@ -9,10 +9,13 @@
 //!    origin, 8 bits of the loop. Two members with equal 24 bits do not talk.
 //! 2. A member shows the node id that it showed first and never a lower number of starts; both are
 //!    durable here before it counts.
+//! 3. A member is one process: as long as links to one are up, another one is not let in, whatever it shows; and what
+//!    comes from an earlier one is dropped.
 //!
 //! Not here: the order of the handshake (`link.rs`, `accept.rs`), its bytes (crate `wire`).
 //! See: docs/peer.md, section "Handshake".
 
+use super::disowned::Disowned;
 use super::session::Sessions;
 use crate::settings::{ClusterSettings, PeerTransport};
 use dendra_base::{Key, Space};
@@ -54,6 +57,34 @@ pub(crate) fn count(gauge: &AtomicU64) {
     gauge.fetch_add(1, Ordering::Relaxed);
 }
 
+/// What is known of a member.
+#[derive(Clone, Copy, Debug, Default)]
+struct Met {
+    /// Who it was when it was met last: durable.
+    noted: Option<Peer>,
+    /// Whose note is being written.
+    claimed: Option<Peer>,
+    /// Own links that are up.
+    links: u32,
+    /// To which life.
+    linked: u64,
+}
+
+impl Met {
+    /// Is this claim that of the member?
+    fn judge(&self, url: &str, claim: Peer) -> Verdict {
+        let verdict = judge(url, claim, self.noted);
+        match (&verdict, self.claimed) {
+            // The first of two that come at once.
+            (Verdict::Learn(_), Some(first)) => match judge(url, claim, Some(first)) {
+                refuse @ Verdict::Refuse(_) => refuse,
+                Verdict::Known | Verdict::Learn(_) => verdict,
+            },
+            _ => verdict,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -65,17 +96,23 @@ pub(crate) struct Cluster {
     secret: Option<Box<[u8]>>,
     node: u128,
     boot: u64,
+    life: u64,
     origin: u32,
     pub(crate) hints: Arc<HintRoom>,
     /// How the own questions travel.
     pub(crate) transport: PeerTransport,
     /// Of peers whose questions come over plain HTTP.
     pub(crate) sessions: Sessions,
-    /// Who the members were when they were met last, by member.
-    known: Mutex<Vec<Option<Peer>>>,
+    /// By member.
+    known: Mutex<Vec<Met>>,
+    /// The life of each member that was met last, as in `known`.
+    lives: Vec<AtomicU64>,
     /// Why another member does not let this folder in.
-    pub(crate) disowned: OnceLock<String>,
+    pub(crate) disowned: OnceLock<Disowned>,
 }
+
+/// The code word for a process whose member seems to be there already.
+pub(super) const STILL_THERE: &str = "still-there";
 
 /// Bits of an origin that name the loop.
 const LANE_BITS: u32 = 8;
@@ -125,11 +162,19 @@ impl Cluster {
         }
         let identity = engine.identity();
         let topology = Arc::new(settings.topology.clone());
-        let known = topology
+        let known: Vec<Met> = topology
             .members()
             .iter()
-            .map(|member| remembered(engine, &member.url))
-            .collect::<Result<_, _>>()?;
+            .map(|member| {
+                let noted = remembered(engine, &member.url)?;
+                Ok(Met {
+                    noted,
+                    ..Met::default()
+                })
+            })
+            .collect::<Result<_, String>>()?;
+        let life = random().map_err(|error| format!("no randomness from the system: {error}"))?;
+        let noted_life = |met: &Met| met.noted.map_or(0, |noted| noted.life);
         Ok(Cluster {
             ring: Arc::new(Ring::new(&topology)),
             me: settings.me,
@@ -145,10 +190,16 @@ impl Cluster {
                 .map(|secret| secret.expose().into()),
             node: identity.node,
             boot: starts,
+            // Zero stands for "not known".
+            life: u64::from_le_bytes(life).max(1),
             origin: identity.origin,
             hints: Arc::new(HintRoom::new(HINT_BYTES_MAX_DEFAULT)),
             transport: settings.transport,
             sessions: Sessions::default(),
+            lives: known
+                .iter()
+                .map(|met| AtomicU64::new(noted_life(met)))
+                .collect(),
             known: Mutex::new(known),
             disowned: OnceLock::new(),
             topology,
@@ -201,6 +252,7 @@ impl Cluster {
             node: self.node,
             origin: self.origin << LANE_BITS,
             boot: self.boot,
+            life: self.life,
             url: self.url(self.me).to_owned(),
             lane: u16::try_from(lane).expect("loops are counted in eight bits"),
             has_secret: self.secret.is_some(),
@@ -227,7 +279,15 @@ impl Cluster {
         let claim = Peer {
             node: theirs.node,
             boot: theirs.boot,
+            life: theirs.life,
         };
+        if self.is_another(member, claim) {
+            count(&self.peers[member.at()].strangers);
+            let sentence = format!(
+                "{us} has links to another process that is {them}: two must not be one member; when that one has ended, this one is let in"
+            );
+            return Err(Refusal::new(409, STILL_THERE, sentence));
+        }
         match self.judge(member, claim) {
             Verdict::Known | Verdict::Learn(_) => Ok((member, claim)),
             Verdict::Refuse(reason) => {
@@ -238,16 +298,56 @@ impl Cluster {
     }
 
     /// Is the member that makes this claim the one that is known?
-    pub(crate) fn judge(&self, member: MemberIndex, claim: Peer) -> Verdict {
+    fn judge(&self, member: MemberIndex, claim: Peer) -> Verdict {
         let known = self.known.lock().expect("no holder panics");
-        judge(self.url(member), claim, known[member.at()])
+        known[member.at()].judge(self.url(member), claim)
     }
 
-    /// Remembers a member. Requires: its note is durable.
+    /// As `judge`; of two processes that make news at once only one goes on.
+    pub(crate) fn claim(&self, member: MemberIndex, claim: Peer) -> Verdict {
+        let mut known = self.known.lock().expect("no holder panics");
+        let met = &mut known[member.at()];
+        let verdict = met.judge(self.url(member), claim);
+        if let Verdict::Learn(news) = &verdict {
+            met.claimed = Some(*news);
+        }
+        verdict
+    }
+
+    /// Remembers a member. Requires: it was claimed, and its note is durable.
     pub(crate) fn remember(&self, member: MemberIndex, peer: Peer) {
         let mut known = self.known.lock().expect("no holder panics");
-        let newest = known[member.at()].filter(|known| known.boot > peer.boot);
-        known[member.at()] = Some(newest.unwrap_or(peer));
+        let met = &mut known[member.at()];
+        if met.noted.is_none_or(|noted| noted.boot <= peer.boot) {
+            met.noted = Some(peer);
+            self.lives[member.at()].store(peer.life, Ordering::Release);
+        }
+    }
+
+    /// Is `life` the one in which the member was met last?
+    pub(crate) fn is_current(&self, member: MemberIndex, life: u64) -> bool {
+        self.lives[member.at()].load(Ordering::Acquire) == life
+    }
+
+    /// Are there links to another process than the one that makes this claim?
+    fn is_another(&self, member: MemberIndex, claim: Peer) -> bool {
+        let known = self.known.lock().expect("no holder panics");
+        let met = &known[member.at()];
+        met.links > 0 && met.linked != claim.life
+    }
+
+    /// An own link to the member is up, in that life.
+    pub(crate) fn linked(&self, member: MemberIndex, life: u64) {
+        let mut known = self.known.lock().expect("no holder panics");
+        let met = &mut known[member.at()];
+        met.links += 1;
+        met.linked = life;
+    }
+
+    /// An own link to the member was lost.
+    pub(crate) fn unlinked(&self, member: MemberIndex) {
+        let mut known = self.known.lock().expect("no holder panics");
+        known[member.at()].links -= 1;
     }
 
     /// The proof that this member knows the secret, if there is one.

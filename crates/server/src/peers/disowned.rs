@@ -10,12 +10,14 @@
 //!    of them confirmed. Whoever remembers nothing has nothing to say.
 //! 2. A refusal counts only from whom the handshake shows to be a member, and whom this node would let in
 //!    itself. Everybody else is no reason to stop.
-//! 3. A folder that was refused stays so. The number of starts would catch up with what the others have seen.
+//! 3. A process whose member is there already ends when that stays so for `TWIN_PATIENCE`: longer than it takes to notice
+//!    that a process has gone. Nothing is wrong with its folder.
+//! 4. A folder that was refused stays so. The number of starts would catch up with what the others have seen.
 //!
 //! Not here: who is refused and in which words (crate `node`, `identity.rs`).
 //! See: docs/consistency.md, section "When a member's folder is lost".
 
-use super::Cluster;
+use super::cluster::{Cluster, STILL_THERE};
 use dendra_engine::vfs::{Vfs, Wait, read_exact_at};
 use dendra_node::MemberIndex;
 use dendra_node::identity;
@@ -34,8 +36,19 @@ const MARK_BYTES_MAX: usize = 4096;
 pub(super) enum NoLink {
     /// It is tried again.
     ForNow(String),
+    /// The other side has links to another process that is this member. It is tried again for a while.
+    Elsewhere(String),
     /// The other side knows another folder than this one: nothing is tried again.
     Disowned(String),
+}
+
+/// Why this node has to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Disowned {
+    /// Who says so, and why.
+    pub(crate) sentence: String,
+    /// Must no node start on this folder any more?
+    pub(crate) is_for_ever: bool,
 }
 
 impl From<String> for NoLink {
@@ -76,9 +89,13 @@ impl Asking<'_> {
     pub(super) fn refused(self, by: RefusedBy<'_>) -> NoLink {
         let said = by.body.trim();
         let code = said.split(':').next().unwrap_or_default();
-        if by.status == 409 && identity::DISOWNING.contains(&code) && self.is_member(by) {
+        let is_for_ever = identity::DISOWNING.contains(&code);
+        if by.status == 409 && (is_for_ever || code == STILL_THERE) && self.is_member(by) {
             let url = self.cluster.url(self.member);
-            return NoLink::Disowned(format!("{url} does not let this folder in: {said}"));
+            return match is_for_ever {
+                true => NoLink::Disowned(format!("{url} does not let this folder in: {said}")),
+                false => NoLink::Elsewhere(format!("{url} does not let this process in: {said}")),
+            };
         }
         NoLink::ForNow(format!("it answered {}: {said}", by.status))
     }

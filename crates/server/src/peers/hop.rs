@@ -185,7 +185,8 @@ impl Connection {
 
     /// What the peer says about itself is durable behind this.
     async fn learn_about(&self, agent: &Agent, session: &Session) -> Result<(), Refusal> {
-        if session.is_learnt() {
+        let is_current = || agent.cluster.is_current(session.member, session.claim.life);
+        if session.is_learnt() && is_current() {
             return Ok(());
         }
         let learning = learn(&self.lane, agent, session.member, session.claim);

@@ -20,7 +20,7 @@
 use super::agent::{Agent, Link};
 use super::cluster::{Cluster, count, note_key, random};
 use super::conduit::{Broken, Conduit, End};
-use super::disowned::{Asking, NoLink, RefusedBy};
+use super::disowned::{Asking, Disowned, NoLink, RefusedBy};
 use super::pool::{self, Pool};
 use crate::lane::Lane;
 use crate::limits;
@@ -46,23 +46,36 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
     let mut pause = limits::LINK_PAUSE_MIN;
     let mut prng = Prng::named(lane.now_us() ^ u64::from(member.0), "link");
     let mut last_reason = String::new();
+    let mut elsewhere_since_us = None;
     loop {
         let opening = open(&lane, &agent, member);
         let opened = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, opening).await;
         let reason = match opened {
             Ok(Ok(opened)) => {
+                elsewhere_since_us = None;
                 pause = limits::LINK_PAUSE_MIN;
                 last_reason.clear();
                 tracing::info!(peer = agent.cluster.url(member), "the link to a peer is up");
                 let broken = run(&lane, &agent, member, opened).await;
                 format!("the link was lost: {broken}")
             }
-            Ok(Err(NoLink::ForNow(reason))) => reason,
-            Ok(Err(NoLink::Disowned(sentence))) => {
-                tracing::error!(sentence, "the folder is refused: the node stops");
-                return lane.shared.disown(sentence);
+            Ok(Err(NoLink::ForNow(reason))) => {
+                elsewhere_since_us = None;
+                reason
             }
-            Err(_) => "it did not answer in time".to_owned(),
+            Ok(Err(NoLink::Elsewhere(sentence))) => {
+                let since_us = *elsewhere_since_us.get_or_insert(lane.now_us());
+                let waited_us = lane.now_us().saturating_sub(since_us);
+                if waited_us > limits::TWIN_PATIENCE.as_micros() as u64 {
+                    return end(&lane, sentence, false);
+                }
+                sentence
+            }
+            Ok(Err(NoLink::Disowned(sentence))) => return end(&lane, sentence, true),
+            Err(_) => {
+                elsewhere_since_us = None;
+                "it did not answer in time".to_owned()
+            }
         };
         if reason != last_reason {
             tracing::warn!(
@@ -78,18 +91,30 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
     }
 }
 
-/// A link whose handshake is over.
+/// This node is not the member any more, says another one: it stops.
+fn end(lane: &Lane, sentence: String, is_for_ever: bool) {
+    tracing::error!(sentence, "the node stops");
+    lane.shared.disown(Disowned {
+        sentence,
+        is_for_ever,
+    });
+}
+
+/// A link whose handshake is over, and with which life of the member.
 enum Opened {
-    Frames(Conduit),
-    Http(Pool, TcpStream),
+    Frames(Conduit, u64),
+    Http(Pool, TcpStream, u64),
 }
 
 async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Opened, NoLink> {
     match agent.cluster.transport {
-        PeerTransport::Frames => upgrade(lane, agent, member).await.map(Opened::Frames),
+        PeerTransport::Frames => {
+            let (conduit, life) = upgrade(lane, agent, member).await?;
+            Ok(Opened::Frames(conduit, life))
+        }
         PeerTransport::Http => {
-            let (pool, first) = pool::open(lane, agent, member).await?;
-            Ok(Opened::Http(pool, first))
+            let (pool, first, life) = pool::open(lane, agent, member).await?;
+            Ok(Opened::Http(pool, first, life))
         }
     }
 }
@@ -97,14 +122,16 @@ async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Opened,
 /// Serves a link to its end: why it ended.
 async fn run(lane: &Rc<Lane>, agent: &Rc<Agent>, member: MemberIndex, opened: Opened) -> String {
     match opened {
-        Opened::Frames(conduit) => {
+        Opened::Frames(conduit, life) => {
             let conduit = Rc::new(conduit);
-            let _up = Up::new(agent, member, Link::Frames(Rc::clone(&conduit)));
-            answers(lane, agent, member, &conduit).await.to_string()
+            let _up = Up::new(agent, member, life, Link::Frames(Rc::clone(&conduit)));
+            answers(lane, agent, member, life, &conduit)
+                .await
+                .to_string()
         }
-        Opened::Http(pool, first) => {
+        Opened::Http(pool, first, life) => {
             let pool = Rc::new(pool);
-            let _up = Up::new(agent, member, Link::Http(Rc::clone(&pool)));
+            let _up = Up::new(agent, member, life, Link::Http(Rc::clone(&pool)));
             pool::run(lane, agent, member, &pool, first).await
         }
     }
@@ -155,7 +182,11 @@ pub(super) fn recognise(
     Ok((claim, cluster.prove(Role::Asker, own_line, line)))
 }
 
-async fn upgrade(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Conduit, NoLink> {
+async fn upgrade(
+    lane: &Lane,
+    agent: &Agent,
+    member: MemberIndex,
+) -> Result<(Conduit, u64), NoLink> {
     let cluster = &agent.cluster;
     let host = host_of(cluster.url(member));
     let mut stream = connect(host).await?;
@@ -210,7 +241,7 @@ async fn upgrade(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Cond
         let conduit = Conduit::new(stream, &head[answer.consumed..], End::Asks);
         conduit.put(|out| peer::encode_proof(out, &proof));
         conduit.flush();
-        return Ok(conduit);
+        return Ok((conduit, claim.life));
     }
 }
 
@@ -222,7 +253,7 @@ pub(super) async fn learn(
     claim: Peer,
 ) -> Result<(), String> {
     let cluster = &agent.cluster;
-    let news = match cluster.judge(member, claim) {
+    let news = match cluster.claim(member, claim) {
         Verdict::Known => return Ok(()),
         Verdict::Learn(news) => news,
         Verdict::Refuse(reason) => return Err(reason.to_string()),
@@ -258,7 +289,8 @@ struct Up<'a> {
 }
 
 impl<'a> Up<'a> {
-    fn new(agent: &'a Agent, member: MemberIndex, link: Link) -> Up<'a> {
+    fn new(agent: &'a Agent, member: MemberIndex, life: u64, link: Link) -> Up<'a> {
+        agent.cluster.linked(member, life);
         let gauges = &agent.cluster.peers[member.at()];
         gauges.links.fetch_add(1, Ordering::Relaxed);
         agent.put_link(member, link);
@@ -270,16 +302,27 @@ impl Drop for Up<'_> {
     fn drop(&mut self) {
         let gauges = &self.agent.cluster.peers[self.member.at()];
         gauges.links.fetch_sub(1, Ordering::Relaxed);
+        self.agent.cluster.unlinked(self.member);
         count(&gauges.lost);
         self.agent.drop_link(self.member);
     }
 }
 
-async fn answers(lane: &Lane, agent: &Agent, member: MemberIndex, conduit: &Conduit) -> Broken {
+async fn answers(
+    lane: &Lane,
+    agent: &Agent,
+    member: MemberIndex,
+    life: u64,
+    conduit: &Conduit,
+) -> Broken {
     let gauges = &agent.cluster.peers[member.at()];
     poll_fn(|cx| {
         conduit
             .poll(cx, |frame| match peer::decode(&frame)? {
+                _ if !agent.cluster.is_current(member, life) => {
+                    conduit.close();
+                    Ok(())
+                }
                 Message::Answer { id, answer } => {
                     count(&gauges.answers);
                     agent.post(Event::Answered { member, id, answer });

@@ -259,7 +259,7 @@ pub(super) async fn open(
     lane: &Lane,
     agent: &Agent,
     member: MemberIndex,
-) -> Result<(Pool, TcpStream), NoLink> {
+) -> Result<(Pool, TcpStream, u64), NoLink> {
     let cluster = &agent.cluster;
     let host = host_of(cluster.url(member));
     let mut carrier = Carrier::new(connect(host).await?);
@@ -303,7 +303,7 @@ pub(super) async fn open(
     if !alive.keeps_alive {
         carrier = Carrier::new(connect(host).await?);
     }
-    Ok((Pool::new(host, head), carrier.stream))
+    Ok((Pool::new(host, head), carrier.stream, claim.life))
 }
 
 /// Keeps the connections of a link that is up, to its end: why it ended.

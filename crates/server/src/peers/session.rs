@@ -127,7 +127,11 @@ mod tests {
     }
 
     fn session(member: u8, lane: u16, boot: u64) -> Session {
-        let claim = Peer { node: 1, boot };
+        let claim = Peer {
+            node: 1,
+            boot,
+            life: boot,
+        };
         Session::new(MemberIndex(member), claim, lane)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Dendra-Peer: versions=1-1; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
-//!              node=<32 hex>; origin=<n>; boot=<n>; url=<pct>; lane=<n>; secret=yes; nonce=<32 hex>
+//!              node=<32 hex>; origin=<n>; boot=<n>; life=<16 hex>; url=<pct>; lane=<n>; secret=yes; nonce=<32 hex>
 //! judge(own, theirs) ─► the version to speak, or a refusal that names both sides
 //! ```
 //!
@@ -50,6 +50,8 @@ pub struct Hello {
     pub origin: u32,
     /// How often the node has started.
     pub boot: u64,
+    /// Drawn at random at this start.
+    pub life: u64,
     /// The url under which the topology names the member.
     pub url: String,
     /// The event loop whose link it is.
@@ -65,7 +67,7 @@ impl fmt::Display for Hello {
         write!(
             f,
             "versions={}-{}; cluster={:016x}; name={}; epoch={}; topology={:016x}; shape={}; \
-             node={:032x}; origin={}; boot={}; url={}; lane={}; secret={}; nonce={}",
+             node={:032x}; origin={}; boot={}; life={:016x}; url={}; lane={}; secret={}; nonce={}",
             self.version_min,
             self.version_max,
             self.cluster,
@@ -76,6 +78,7 @@ impl fmt::Display for Hello {
             self.node,
             self.origin,
             self.boot,
+            self.life,
             percent::encode(self.url.as_bytes()),
             self.lane,
             if self.has_secret { "yes" } else { "no" },
@@ -129,6 +132,7 @@ impl Hello {
             node: u128::from_be_bytes(unhex(field("node")?).ok_or("node")?),
             origin: u32::try_from(number("origin")?).map_err(|_| "origin")?,
             boot: number("boot")?,
+            life: hex("life")?,
             url: text("url")?,
             lane: short("lane")?,
             has_secret: match field("secret")? {
@@ -271,6 +275,7 @@ mod tests {
             node: 0xa,
             origin: 0xa00,
             boot: 12,
+            life: 0x11fe,
             url: "http://127.0.0.1:8080".into(),
             lane: 1,
             has_secret: true,
