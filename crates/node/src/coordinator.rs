@@ -111,6 +111,10 @@ pub(crate) struct Op {
     pub(crate) damaged: Places,
     /// Hold an older cell.
     pub(crate) older: Places,
+    /// Refused in this round, having no room on their disks.
+    pub(crate) full: Places,
+    /// Who refused last, and why.
+    pub(crate) refused: Option<(u8, Refused)>,
     /// What is written, or the newest of what was read.
     pub(crate) cell: Option<Cell>,
     /// The version of the own copy, once it was read.
@@ -171,6 +175,8 @@ impl Op {
             holders: Places::NONE,
             damaged: Places::NONE,
             older: Places::NONE,
+            full: Places::NONE,
+            refused: None,
             cell,
             known: None,
             paxos,
@@ -206,6 +212,12 @@ impl Op {
             return Fate::Goes;
         }
         self.pending.remove(place);
+        if let Answer::Refused(why) = answer {
+            self.refused = Some((place, why));
+            if why == Refused::DiskFull {
+                self.full.insert(place);
+            }
+        }
         match self.stage {
             Stage::Read => self.read_answered(desk, turn, place, answer),
             Stage::WriteBack | Stage::Finish => {
@@ -242,7 +254,7 @@ impl Op {
             Stage::Write if self.is_settled => return self.stop_lingering(desk, turn),
             // Not told yet whether the store did it: its answer ends the entry.
             Stage::Only => {
-                self.fail(turn, Known::Unknown);
+                self.fail(desk, turn, Known::Unknown);
                 return Fate::Goes;
             }
             Stage::Begin | Stage::Clock if self.good.is_empty() && self.asked.is_empty() => {
@@ -250,7 +262,7 @@ impl Op {
             }
             _ => {
                 let known = self.known_if_failed();
-                self.fail(turn, known);
+                self.fail(desk, turn, known);
             }
         }
         Fate::Over
@@ -297,13 +309,23 @@ impl Op {
     }
 
     /// Tells the client that too few answered.
-    pub(crate) fn fail(&mut self, turn: &mut Turn<'_>, known: Known) {
+    pub(crate) fn fail(&mut self, desk: &Desk, turn: &mut Turn<'_>, known: Known) {
         let (got, needed) = self.shortfall();
-        let outcome = Outcome::NotEnough {
-            got,
-            needed,
-            from: self.quorum.from(),
-            known,
+        let owners = self.owners(desk);
+        let refused = self.refused;
+        let refused = refused.map(|(place, why)| (owners[usize::from(place)], why));
+        let outcome = match self.stage {
+            // Whoever has no room did not take it: nobody did.
+            Stage::Write if self.full == self.everybody() => Outcome::Overloaded {
+                refusal: Refusal::DiskFull,
+            },
+            _ => Outcome::NotEnough {
+                got,
+                needed,
+                from: self.quorum.from(),
+                known,
+                refused,
+            },
         };
         self.tell(turn, outcome, None);
     }
@@ -382,6 +404,8 @@ impl Op {
         self.asked = Places::NONE;
         self.pending = Places::NONE;
         self.good = Places::NONE;
+        self.full = Places::NONE;
+        self.refused = None;
         self.alarm_us = NEVER;
     }
 

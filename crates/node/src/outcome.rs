@@ -24,6 +24,7 @@ use crate::admission::Refusal;
 use crate::member::MemberIndex;
 use crate::quorum::{Level, Quorum};
 use dendra_base::Version;
+use dendra_base::peer::Refused;
 use std::fmt;
 
 /// What became of an operation. A value's bytes travel beside it, by reference.
@@ -86,6 +87,8 @@ pub enum Outcome {
         from: u8,
         /// What that means for the record.
         known: Known,
+        /// Who refused last, and why; `None` = nobody did.
+        refused: Option<(MemberIndex, Refused)>,
     },
     /// Another write came over a conditional one before it was known whether that had been applied.
     Overtaken {
@@ -279,6 +282,7 @@ mod tests {
             needed: 2,
             from: 3,
             known: Known::Unknown,
+            refused: None,
         };
         assert_eq!(
             text(lost, quorum(2, 3), Durability::Sync),
@@ -303,6 +307,7 @@ mod tests {
             needed: 1,
             from: 1,
             known: Known::Unknown,
+            refused: None,
         };
         assert_eq!(lost.known(), Some(Known::Unknown));
         let overtaken = Outcome::Overtaken { got: 2, from: 3 };

@@ -208,8 +208,8 @@ pub enum Effect {
         records: Vec<(Bytes, Cell)>,
         /// The rest of the range; `None` when it was shown to its end.
         rest: Option<Range>,
-        /// `false`: too few members answered, and the scan stops here; `rest` says where.
-        is_complete: bool,
+        /// Why the scan stops here, and `rest` says where; `None` = it goes on, or is at its end.
+        failure: Option<Outcome>,
     },
     /// Answer a peer.
     Reply {

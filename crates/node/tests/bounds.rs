@@ -192,7 +192,7 @@ fn scans_beyond_the_bound_stop_where_they_begin() {
         matches!(
             effects[..],
             [Effect::Scanned {
-                is_complete: false,
+                failure: Some(_),
                 ..
             }]
         )

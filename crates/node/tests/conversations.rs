@@ -45,6 +45,8 @@ struct Site {
     node: Option<Node>,
     store: BTreeMap<Vec<u8>, (Cell, bool)>,
     is_held: bool,
+    /// Has its disk no room for values?
+    is_full: bool,
     held: Vec<(StoreTicket, Key, Cell, StoreGuard)>,
     ahead_ms: i64,
     ceiling: u64,
@@ -87,6 +89,7 @@ impl Stage {
             node: None,
             store: BTreeMap::new(),
             is_held: false,
+            is_full: false,
             held: Vec::new(),
             ahead_ms: 0,
             ceiling: 0,
@@ -179,7 +182,7 @@ impl Stage {
                 client,
                 records,
                 rest,
-                is_complete,
+                failure,
             } => {
                 let shown = records
                     .iter()
@@ -189,10 +192,9 @@ impl Stage {
                     true => format!("down from {}", text(&rest.end.unwrap_or_default())),
                     false => format!("on from {}", text(&rest.start)),
                 });
-                let end = if is_complete {
-                    ""
-                } else {
-                    ", too few answered"
+                let end = match failure {
+                    None => String::new(),
+                    Some(failure) => format!(", {}", self.outcome(&failure)),
                 };
                 self.line(&format!("{me}: client {client}: page{shown}, {rest}{end}"));
             }
@@ -221,6 +223,10 @@ impl Stage {
                 cell,
                 guard,
             } => {
+                if self.sites[at].is_full && cell.kind == Kind::Value {
+                    let result = Err(StoreFailure::DiskFull);
+                    return Some(Event::Wrote { ticket, result });
+                }
                 if self.sites[at].is_held {
                     let what = self.record(&key, &cell);
                     self.line(&format!("{me}: store holds {what}"));
@@ -410,6 +416,8 @@ impl Stage {
                 let is_up = *state == "up";
                 self.step(site(at), Event::Link { member, is_up });
             }
+            ["fill", at] => self.sites[site(at)].is_full = true,
+            ["empty", at] => self.sites[site(at)].is_full = false,
             ["hold", at] => self.sites[site(at)].is_held = true,
             ["release", at] => {
                 self.sites[site(at)].is_held = false;
@@ -699,9 +707,13 @@ impl Stage {
                 needed,
                 from,
                 known,
+                refused,
             } => {
                 let known = known.as_str();
-                format!("not enough, {got} of {from} and {needed} are needed, {known}")
+                let refused =
+                    refused.map(|(by, why)| format!(", {} refused: {why:?}", name(by.at())));
+                let refused = refused.unwrap_or_default();
+                format!("not enough, {got} of {from} and {needed} are needed, {known}{refused}")
             }
             Outcome::Unreachable {
                 up,

@@ -142,10 +142,10 @@ impl Cluster {
                     Effect::Scanned {
                         records,
                         rest,
-                        is_complete,
+                        failure,
                         ..
                     } => {
-                        assert!(is_complete, "a majority answers");
+                        assert_eq!(failure, None, "a majority answers");
                         return (records, rest);
                     }
                     Effect::Page {

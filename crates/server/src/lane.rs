@@ -364,6 +364,17 @@ impl Lane {
         dendra_node::admit(self.pressure.get(), class)
     }
 
+    /// As `admit`, for a client's write. A full disk keeps no member from asking the others: its own copy is refused
+    /// where it would be written.
+    pub(crate) fn admit_write(&self) -> Entry {
+        match self.admit(Class::Write) {
+            Entry::Refused {
+                refusal: dendra_node::Refusal::DiskFull,
+            } if self.is_member() => Entry::Granted,
+            entry => entry,
+        }
+    }
+
     /// Takes `bytes` of the node's room for bodies and answers.
     pub(crate) fn hold_bytes(&self, bytes: usize) -> Option<RoomPermit> {
         LocalGate::offer(Rc::clone(&self.bytes), bytes as u64)

@@ -367,7 +367,7 @@ impl Connection {
         stored_key: &[u8],
         watch: Watch,
     ) -> Step {
-        match self.lane.admit(Class::Write) {
+        match self.lane.admit_write() {
             Entry::Refused { refusal } => return self.turn_away(head, refusal.into()),
             Entry::Delayed { us } if !self.has_paused => return self.after_pause(us),
             Entry::Delayed { .. } | Entry::Granted => {}

@@ -56,6 +56,7 @@ impl Terms {
             needed: self.receipt.acks,
             from: self.receipt.from,
             known,
+            refused: None,
         }
     }
 }
@@ -112,17 +113,22 @@ pub(crate) fn write(out: &mut Vec<u8>, terms: &Terms, outcome: &Outcome, value: 
             needed,
             from,
             known,
+            ..
         } => {
-            let known = match known {
-                Known::NotApplied => dendra_wire::Known::NotApplied,
-                Known::Unknown => dendra_wire::Known::Unknown,
-            };
-            let refusal = Refusal::too_few_answers(got, needed, from, known);
+            let refusal = Refusal::too_few_answers(got, needed, from, self::known(known));
             write_refusal(out, style, &refusal)
         }
         Outcome::Overtaken { got, from } => {
             write_refusal(out, style, &Refusal::overtaken(got, from))
         }
+    }
+}
+
+/// In the words of the wire.
+pub(crate) fn known(known: Known) -> dendra_wire::Known {
+    match known {
+        Known::NotApplied => dendra_wire::Known::NotApplied,
+        Known::Unknown => dendra_wire::Known::Unknown,
     }
 }
 
@@ -219,6 +225,7 @@ mod tests {
                     needed: 1,
                     from: 1,
                     known,
+                    refused: None,
                 },
                 504,
             ),

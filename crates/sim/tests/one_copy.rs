@@ -161,6 +161,7 @@ impl Decider for OneCopy {
                         needed: waiting.quorum.ack(),
                         from: waiting.quorum.from(),
                         known: Known::Unknown,
+                        refused: None,
                     };
                     self.end(client, outcome, None, effects);
                 }

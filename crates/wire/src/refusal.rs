@@ -105,6 +105,15 @@ impl Refusal {
         }
     }
 
+    /// The same, with a reason behind the sentence.
+    #[must_use]
+    pub fn because(self, why: &str) -> Refusal {
+        Refusal {
+            message: format!("{}: {why}", self.message).into(),
+            ..self
+        }
+    }
+
     /// The same, with who says so.
     #[must_use]
     pub fn vouched(self, voucher: Voucher) -> Refusal {

@@ -209,13 +209,15 @@ impl Op {
             if is_own || is_believed(desk, turn, *hlc) {
                 self.good.insert(place);
             }
+        } else if let Answer::Refused(why) = answer {
+            self.refused = Some((place, *why));
         }
         let needed = self.clocks_needed();
         if self.good.len() >= needed {
             return self.set_version(desk, turn);
         }
         if !self.can_reach(needed) {
-            self.fail(turn, Known::NotApplied);
+            self.fail(desk, turn, Known::NotApplied);
             return Fate::Over;
         }
         if self.good.or(self.pending).len() < needed {

@@ -81,6 +81,7 @@ impl Op {
                     needed: 1,
                     from: 1,
                     known,
+                    refused: None,
                 };
             }
         };

@@ -241,7 +241,7 @@ impl Op {
             return self.back_off(desk, turn);
         }
         let known = self.known_if_failed();
-        self.fail(turn, known);
+        self.fail(desk, turn, known);
         Fate::Over
     }
 

@@ -130,7 +130,7 @@ impl Op {
                 return self.write_back(desk, turn, Stage::WriteBack);
             }
         }
-        self.fail(turn, Known::NotApplied);
+        self.fail(desk, turn, Known::NotApplied);
         Fate::Over
     }
 
@@ -301,7 +301,7 @@ impl Op {
             return Fate::Goes;
         }
         let known = self.known_if_failed();
-        self.fail(turn, known);
+        self.fail(desk, turn, known);
         Fate::Over
     }
 

@@ -16,16 +16,18 @@
 //! Not here: one moment for all pages; nobody promises that.
 //! See: docs/consistency.md.
 
+use crate::admission::Refusal;
 use crate::desk::{Desk, Purpose, Turn};
 use crate::ledger::NEVER;
 use crate::limits::SCAN_PATIENCE_US;
 use crate::member::MemberIndex;
+use crate::outcome::{Known, Outcome};
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
 use crate::step::{ClientTicket, Effect};
 use bytes::Bytes;
 use dendra_base::Cell;
-use dendra_base::peer::{Answer, Ask, Range};
+use dendra_base::peer::{Answer, Ask, Range, Refused};
 
 /// A page of a client's scan under way.
 #[derive(Debug)]
@@ -44,6 +46,8 @@ pub(crate) struct Scan {
     records: Vec<(Bytes, Cell)>,
     /// The rests of those who have one begin here, at the earliest.
     rest: Option<Range>,
+    /// Who refused last, and why.
+    refused: Option<(MemberIndex, Refused)>,
 }
 
 /// Does a scan go on?
@@ -67,6 +71,7 @@ impl Scan {
             answered: Places::NONE,
             records: Vec::new(),
             rest: None,
+            refused: None,
         }
     }
 
@@ -78,7 +83,13 @@ impl Scan {
     /// Too many scans are under way, or the time is over.
     pub(crate) fn refuse(&mut self, turn: &mut Turn<'_>) -> Scanning {
         let rest = Some(self.range.clone());
-        self.tell(turn, Vec::new(), rest, false)
+        let failure = match turn.now.mono_us >= self.deadline_us {
+            true => Outcome::DeadlinePassed,
+            false => Outcome::Overloaded {
+                refusal: Refusal::Requests,
+            },
+        };
+        self.tell(turn, Vec::new(), rest, Some(failure))
     }
 
     /// Asks all members for their next page.
@@ -88,6 +99,7 @@ impl Scan {
         self.pending = Places::first(desk.topology.len());
         self.records.clear();
         self.rest = None;
+        self.refused = None;
         self.patience_us = turn.now.mono_us + SCAN_PATIENCE_US;
         for member in (0..desk.topology.len()).map(MemberIndex) {
             let purpose = Purpose::Page {
@@ -114,6 +126,9 @@ impl Scan {
             return Scanning::Goes;
         }
         self.pending.remove(member.0);
+        if let Answer::Refused(why) = answer {
+            self.refused = Some((member, why));
+        }
         if let Answer::Page { records, rest } = answer {
             self.answered.insert(member.0);
             self.records.extend(records);
@@ -154,10 +169,42 @@ impl Scan {
             })
     }
 
+    /// What is missing for a majority of the owners of every partition: the worst of them.
+    fn shortfall(&self, desk: &Desk) -> Outcome {
+        let copies = desk.topology.copies();
+        let owners = |partition| &desk.ring.owners(partition)[..usize::from(copies)];
+        let answered = |partition| {
+            let here = owners(partition).iter();
+            here.filter(|member| self.answered.has(member.0)).count()
+        };
+        let worst = desk.ring.all().min_by_key(|partition| answered(*partition));
+        let worst = worst.expect("a ring has partitions");
+        let is_up = |member: &&MemberIndex| **member == desk.me || desk.health.is_up(**member);
+        let of_up = owners(worst).iter().filter(is_up).count();
+        let count = |members: usize| u8::try_from(members).expect("at most MEMBERS_MAX owners");
+        let needed = copies / 2 + 1;
+        match owners(worst).iter().find(|member| !is_up(member)) {
+            Some(missing) if count(of_up) < needed => Outcome::Unreachable {
+                up: count(of_up),
+                needed,
+                from: copies,
+                missing: *missing,
+            },
+            _ => Outcome::NotEnough {
+                got: count(answered(worst)),
+                needed,
+                from: copies,
+                known: Known::NotApplied,
+                refused: self.refused,
+            },
+        }
+    }
+
     fn conclude(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Scanning {
         if !self.is_enough(desk) {
             let rest = Some(self.range.clone());
-            return self.tell(turn, Vec::new(), rest, false);
+            let failure = self.shortfall(desk);
+            return self.tell(turn, Vec::new(), rest, Some(failure));
         }
         let (records, rest) = self.merged(turn.now.wall_ms);
         match rest {
@@ -166,7 +213,7 @@ impl Scan {
                 self.ask(desk, turn);
                 Scanning::Goes
             }
-            rest => self.tell(turn, records, rest, true),
+            rest => self.tell(turn, records, rest, None),
         }
     }
 
@@ -204,14 +251,14 @@ impl Scan {
         turn: &mut Turn<'_>,
         records: Vec<(Bytes, Cell)>,
         rest: Option<Range>,
-        is_complete: bool,
+        failure: Option<Outcome>,
     ) -> Scanning {
         if let Some(client) = self.client.take() {
             turn.effects.push(Effect::Scanned {
                 client,
                 records,
                 rest,
-                is_complete,
+                failure,
             });
         }
         Scanning::Over

@@ -66,14 +66,19 @@ impl Op {
             if self.good.len() >= self.quorum.ack() {
                 let outcome = self.stored();
                 self.tell(turn, outcome, None);
-            } else if !self.can_reach(self.quorum.ack()) {
-                self.fail(turn, Known::Unknown);
+            } else if !self.can_reach(self.quorum.ack()) && !self.is_perhaps_nowhere() {
+                self.fail(desk, turn, Known::Unknown);
             }
         }
         if self.pending.is_empty() {
             return self.stop_lingering(desk, turn);
         }
         Fate::Goes
+    }
+
+    /// Had everybody who answered no room, and are there others to hear? Then it may be that nobody took it.
+    fn is_perhaps_nowhere(&self) -> bool {
+        !self.pending.is_empty() && self.full == self.asked.without(self.pending)
     }
 
     /// The outcome of a write that enough owners hold.

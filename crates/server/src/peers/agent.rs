@@ -382,13 +382,13 @@ impl Agent {
                 client,
                 records,
                 rest,
-                is_complete,
+                failure,
             } => self.finish(
                 client,
                 Finished::Page {
                     records,
                     rest,
-                    is_complete,
+                    failure,
                 },
             ),
             Effect::Reply { asker, answer } => self.reply(asker, answer),

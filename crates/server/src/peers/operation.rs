@@ -14,6 +14,7 @@
 //! See: docs/api.md, docs/consistency.md.
 
 use crate::connection::{Connection, End};
+use crate::lane::Lane;
 use crate::limits;
 use crate::metrics::{Op, Refused};
 use crate::requests::answer_read;
@@ -21,9 +22,9 @@ use crate::stages::{Stage, Watch};
 use crate::status::{self, Terms};
 use bytes::Bytes;
 use dendra_base::Cell;
-use dendra_base::peer::{Answer, Condition, Operation, Range};
+use dendra_base::peer::{Answer, Condition, Operation, Range, Refused as RefusedBy};
 use dendra_node::step::Event;
-use dendra_node::{Known, Outcome, Quorum};
+use dendra_node::{Known, MemberIndex, Outcome, Quorum};
 use dendra_wire::Refusal;
 use dendra_wire::copies::Level;
 use dendra_wire::route::Entity;
@@ -46,8 +47,8 @@ pub(crate) enum Finished {
         records: Vec<(Bytes, Cell)>,
         /// What is still to come.
         rest: Option<Range>,
-        /// Did enough members answer?
-        is_complete: bool,
+        /// Why the scan stops here.
+        failure: Option<Outcome>,
     },
     /// The answer to a peer that asked over plain HTTP.
     Reply(Answer),
@@ -181,7 +182,7 @@ impl Connection {
 }
 
 fn answer(
-    lane: &crate::lane::Lane,
+    lane: &Lane,
     out: &mut Vec<u8>,
     waiting: &PendingOperation,
     terms: &Terms,
@@ -195,22 +196,51 @@ fn answer(
             let cell = cell.map(Cell::as_ref);
             answer_read(lane, out, &waiting.entity, terms, stored.as_stored(), cell)
         }
+        failure => refuse(lane, out, terms, failure),
+    }
+}
+
+/// Forms the answer of what was not done, with the members that were in the way.
+pub(super) fn refuse(lane: &Lane, out: &mut Vec<u8>, terms: &Terms, failure: &Outcome) -> u16 {
+    let cluster = lane.shared.cluster.as_deref();
+    let url = |member: &MemberIndex| cluster.map(|cluster| cluster.url(*member));
+    let refusal = match failure {
         Outcome::Overloaded { refusal } => {
             lane.metrics().refuse((*refusal).into());
-            status::write(out, terms, outcome, b"")
+            return status::write(out, terms, failure, b"");
         }
         Outcome::Unreachable {
             up,
             needed,
             from,
             missing,
+        } => Refusal::unreachable(*up, *needed, *from, url(missing), limits::RETRY_AFTER_S),
+        Outcome::NotEnough {
+            got,
+            needed,
+            from,
+            known,
+            refused: Some((by, why)),
         } => {
-            let cluster = lane.shared.cluster.as_deref();
-            let missing = cluster.map(|cluster| cluster.url(*missing));
-            let after_s = limits::RETRY_AFTER_S;
-            let refusal = Refusal::unreachable(*up, *needed, *from, missing, after_s);
-            status::write_refusal(out, terms.style, &refusal)
+            let why = format!("{} {}", url(by).unwrap_or("a member"), words(*why));
+            Refusal::too_few_answers(*got, *needed, *from, status::known(*known)).because(&why)
         }
-        _ => status::write(out, terms, outcome, b""),
+        _ => return status::write(out, terms, failure, b""),
+    };
+    status::write_refusal(out, terms.style, &refusal)
+}
+
+/// Why a member did not do it, behind its name.
+fn words(why: RefusedBy) -> &'static str {
+    match why {
+        RefusedBy::Stale { .. } => "has taken part in a later topology",
+        RefusedBy::Foreign => "is of another cluster",
+        RefusedBy::NotOwner => "keeps no copy of the key",
+        RefusedBy::Busy => "is busy, or its link was lost",
+        RefusedBy::DiskFull => "has no room on its disk",
+        RefusedBy::Damaged => "has a damaged copy",
+        RefusedBy::Late => "got to it too late",
+        RefusedBy::ClockAhead => "has a clock more than a minute away",
+        RefusedBy::Stopping => "stops",
     }
 }

@@ -14,7 +14,7 @@
 //! the crate).
 //! See: docs/api.md, section "Many keys".
 
-use super::Finished;
+use super::{Finished, operation};
 use crate::connection::{Connection, End};
 use crate::limits;
 use crate::metrics::{Op, Refused};
@@ -23,8 +23,8 @@ use crate::status::{self, Terms};
 use bytes::Bytes;
 use dendra_base::Cell;
 use dendra_base::peer::Range;
-use dendra_node::Known;
 use dendra_node::step::Event;
+use dendra_node::{Known, Outcome};
 use dendra_wire::Refusal;
 use dendra_wire::http::Connection as Persistence;
 use dendra_wire::http::records::{self, Show};
@@ -56,7 +56,7 @@ fn next_of(rest: &Range) -> Vec<u8> {
 struct Page {
     records: Vec<(Bytes, Cell)>,
     rest: Option<Range>,
-    is_complete: bool,
+    failure: Option<Outcome>,
 }
 
 impl Connection {
@@ -86,9 +86,9 @@ impl Connection {
                 None => Page {
                     records: Vec::new(),
                     rest: None,
-                    is_complete: true,
+                    failure: None,
                 },
-                Some(range) => match self.page(range.clone(), deadline_us).await {
+                Some(range) => match self.page(range.clone(), &terms, deadline_us).await {
                     Ok(page) => page,
                     Err(refused) if is_first => {
                         self.refuse_scan(&terms, &pending, refused);
@@ -97,13 +97,12 @@ impl Connection {
                     Err(_) => Page {
                         records: Vec::new(),
                         rest: Some(range),
-                        is_complete: false,
+                        failure: Some(terms.not_enough(Known::NotApplied)),
                     },
                 },
             };
-            if is_first && !page.is_complete && page.records.is_empty() {
-                let outcome = terms.not_enough(Known::NotApplied);
-                let status = status::write(&mut self.out, &terms, &outcome, b"");
+            if let Some(failure) = page.failure.filter(|_| is_first) {
+                let status = operation::refuse(&self.lane, &mut self.out, &terms, &failure);
                 self.note_scan(&terms, &pending, status);
                 return Ok(());
             }
@@ -125,8 +124,8 @@ impl Connection {
                 left = left.map(|left| left - 1);
                 last = key.clone();
             }
-            match (page.rest, page.is_complete) {
-                (Some(rest), false) => {
+            match (page.rest, page.failure) {
+                (Some(rest), Some(_)) => {
                     let next = next_of(&rest);
                     self.end_scan(query, ScanEnd::Stopped { next: &next });
                     return Ok(());
@@ -135,7 +134,7 @@ impl Connection {
                     self.end_scan(query, ScanEnd::Complete);
                     return Ok(());
                 }
-                (Some(more), true) => rest = Some(more),
+                (Some(more), None) => rest = Some(more),
             }
             self.flush().await?;
             if self.lane.is_draining() {
@@ -148,7 +147,12 @@ impl Connection {
         }
     }
 
-    async fn page(&mut self, range: Range, deadline_us: u64) -> Result<Page, Refused> {
+    async fn page(
+        &mut self,
+        range: Range,
+        terms: &Terms,
+        deadline_us: u64,
+    ) -> Result<Page, Refused> {
         let agent = self
             .lane
             .agent()
@@ -172,16 +176,16 @@ impl Connection {
             Some(Finished::Page {
                 records,
                 rest,
-                is_complete,
+                failure,
             }) => Page {
                 records,
                 rest,
-                is_complete,
+                failure,
             },
             Some(Finished::Operation { .. } | Finished::Reply(_)) | None => Page {
                 records: Vec::new(),
                 rest: Some(range),
-                is_complete: false,
+                failure: Some(terms.not_enough(Known::NotApplied)),
             },
         })
     }

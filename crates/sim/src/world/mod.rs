@@ -345,9 +345,9 @@ impl World<'_> {
                 client,
                 records,
                 rest,
-                is_complete,
+                failure,
             } => {
-                self.client_is_shown(member, lane, client, records, rest, is_complete);
+                self.client_is_shown(member, lane, client, records, rest, failure.is_none());
             }
             Effect::Reply { asker, answer } => self.reply(member, asker, &answer),
             Effect::Ask {
