@@ -212,6 +212,15 @@ pub fn judge(
             ),
         );
     }
+    // A copy of the folder at the same url has another life.
+    if (own.node, own.life, us) == (theirs.node, theirs.life, them) {
+        return refuse(
+            "same-node",
+            format!(
+                "{us} is who asks: this node answers there itself: check --listen and the list of --cluster"
+            ),
+        );
+    }
     if own.node == theirs.node {
         return refuse(
             "same-node",
@@ -409,6 +418,24 @@ mod tests {
             let mirrored = judge(&theirs, &hello(), none).expect_err(code);
             assert_eq!(mirrored.code, code);
         }
+    }
+
+    #[test]
+    fn a_node_that_reached_itself_is_told_so_and_not_of_a_copied_folder() {
+        let refusal = judge(&hello(), &hello(), none).expect_err("itself");
+        assert_eq!((refusal.code, refusal.status), ("same-node", 409));
+        let wanted =
+            "http://127.0.0.1:8080 is who asks: this node answers there itself: check --listen";
+        assert!(refusal.message.starts_with(wanted), "{refusal}");
+        let twin = Hello {
+            life: 0x2fe,
+            ..hello()
+        };
+        let refusal = judge(&hello(), &twin, none).expect_err("a copy");
+        assert!(
+            refusal.message.contains("is a copy of the other"),
+            "{refusal}"
+        );
     }
 
     #[test]
