@@ -10,7 +10,7 @@
 //! 1. A folder that a node holds is not checked: its files change under the reader.
 //! 2. Nothing is created: a folder that is not there stays so, and so does a lock file.
 //!
-//! Not here: what is checked (crate `engine`, `check.rs`).
+//! Not here: what is checked (crate `engine`, `check.rs`), what the server leaves in a folder (crate `server`, `folder.rs`).
 //! See: docs/cli.md.
 
 use crate::cli::{Check, Dump};
@@ -21,6 +21,7 @@ use dendra_engine::Error;
 use dendra_engine::check::{Report, check_folder};
 use dendra_engine::dump::dump_file;
 use dendra_engine::vfs::{OsVfs, Vfs, os};
+use dendra_server::folder;
 use serde_json::json;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -65,7 +66,9 @@ fn lock(vfs: &OsVfs, folder: &Path) -> Result<Option<Box<dyn Send + Sync>>, Fail
 pub(crate) fn check(args: &Check, console: Console) -> Outcome {
     let vfs = open(&args.folder)?;
     let _guard = lock(&vfs, &args.folder)?;
-    let report = check_folder(&vfs).map_err(|e| Failure::new(Exit::FOLDER, e.to_string()))?;
+    let mut report = check_folder(&vfs).map_err(|e| Failure::new(Exit::FOLDER, e.to_string()))?;
+    let beside = notes_beside(&vfs, &report);
+    report.notes.extend(beside);
     let text = if args.json {
         format!("{:#}\n", to_json(&report))
     } else {
@@ -83,6 +86,23 @@ pub(crate) fn check(args: &Check, console: Console) -> Outcome {
     } else {
         Exit::FAILURE
     })
+}
+
+/// What there is to say of files that are not the engine's.
+fn notes_beside(vfs: &dyn Vfs, report: &Report) -> Vec<String> {
+    let name = vfs.describe();
+    let why = match folder::why_no_start(vfs) {
+        Ok(why) => why.map(|why| format!("{name}: {why}")),
+        Err(e) => Some(format!(
+            "{name}: no node may start on it: why it was refused cannot be read ({e})"
+        )),
+    };
+    let foreign = report
+        .foreign
+        .iter()
+        .filter(|name| !folder::NAMES.contains(&name.as_str()))
+        .map(|name| format!("{name} is not a file of Dendra; the node does not touch it"));
+    why.into_iter().chain(foreign).collect()
 }
 
 fn in_words(report: &Report) -> String {

@@ -284,6 +284,34 @@ fn a_stopped_folder_is_checked_and_dumped() {
 }
 
 #[test]
+fn a_folder_that_was_refused_is_whole_and_its_check_says_that_no_node_starts_on_it() {
+    let data = folder();
+    let (code, log) = Node::start(data.path(), &[]).end("TERM");
+    assert_eq!(code, Some(0), "{log}");
+    let why = "http://h1:1 does not let this folder in: other-node: it was another one";
+    fs::write(
+        data.path().join("REFUSED"),
+        format!("{why}\n\nMore of it.\n"),
+    )
+    .expect("written");
+    for name in ["REFUSED.new", "thesis.doc"] {
+        fs::write(data.path().join(name), "half a").expect("written");
+    }
+    let got = run(dendra(["check"]).arg(data.path()));
+    assert_eq!(got.code, Some(0), "{}", got.stderr);
+    let note = format!("no node may start on it, as its file REFUSED says: {why}\n");
+    assert!(got.stderr.contains(&note), "{}", got.stderr);
+    assert!(got.stderr.contains("whole:"), "{}", got.stderr);
+    let strange: Vec<&str> = got
+        .stderr
+        .lines()
+        .filter(|line| line.contains("is not a file of Dendra"))
+        .collect();
+    let thesis = "note: thesis.doc is not a file of Dendra; the node does not touch it";
+    assert_eq!(strange, [thesis]);
+}
+
+#[test]
 fn nothing_is_created_by_looking() {
     let data = folder();
     let missing = data.path().join("missing");

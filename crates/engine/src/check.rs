@@ -3,7 +3,7 @@
 //! ```text
 //! CURRENT ─► manifest ─► each live table: digest, blocks, order, filters, values
 //!                   └──► log from the first needed segment: batches, records, values
-//! the rest of the names: what the next start removes, and what is not ours
+//! the rest of the names: what the next start removes, and what is not the engine's
 //! ```
 //!
 //! Invariants
@@ -64,6 +64,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Worth knowing and no damage: a torn tail, files that the next start removes.
     pub notes: Vec<String>,
+    /// Names that are not the engine's: it does not touch them, and whoever calls may know more of them.
+    pub foreign: Vec<String>,
 }
 
 /// Values that are not what their writer stored, named one by one up to this many per file.
@@ -319,8 +321,7 @@ impl Check<'_> {
             } else if ["LOCK", manifest::CURRENT].contains(&name.as_str()) {
                 false
             } else {
-                let note = format!("{name} is not a file of Dendra; the node does not touch it");
-                self.report.notes.push(note);
+                self.report.foreign.push(name.clone());
                 continue;
             };
             if is_needless {

@@ -12,7 +12,7 @@
 //! body.rs        bodies that arrive slowly       scan.rs        streamed scans
 //! input.rs seat.rs mailbox.rs                    what a connection and a loop hold
 //! status.rs      outcome to HTTP                 versions.rs    the node's clock
-//! notes.rs       is this the member's folder
+//! notes.rs       is this the member's folder         folder.rs     files beside the engine's
 //! store_pool.rs wal_thread.rs maintenance.rs     threads that may wait for the disk
 //! admin.rs exposition.rs metrics.rs stages.rs    what a person and a scraper see
 //! peers/                                        the node, links between members
@@ -32,6 +32,7 @@ mod body;
 mod clock;
 mod connection;
 mod exposition;
+pub mod folder;
 mod input;
 mod lane;
 mod lifecycle;

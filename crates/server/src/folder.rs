@@ -1,0 +1,34 @@
+//! What the server itself leaves in a data folder, beside the engine's files, for whoever looks at one without a node.
+
+use crate::peers;
+use dendra_engine::vfs::Vfs;
+use std::io;
+
+/// Names of the files: why no node starts on the folder, and what a crash left of that file before it was whole.
+pub const NAMES: [&str; 2] = ["REFUSED", "REFUSED.new"];
+
+/// Why no node starts on the folder: one that ran on it has left that there.
+///
+/// # Errors
+/// The folder cannot be listed, or the file cannot be read; then no node starts on it, either.
+pub fn why_no_start(vfs: &dyn Vfs) -> io::Result<Option<String>> {
+    peers::marked(vfs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendra_engine::vfs::MemVfs;
+
+    #[test]
+    fn the_names_are_those_that_a_refused_folder_gets() {
+        let vfs = MemVfs::new();
+        // A crash between the two names.
+        vfs.create(NAMES[1]).expect("it is new");
+        assert_eq!(why_no_start(&vfs).expect("a folder"), None);
+        peers::mark(&vfs, "nobody knows it").expect("there is room");
+        assert_eq!(vfs.list().expect("a folder"), [NAMES[0]]);
+        let why = why_no_start(&vfs).expect("a folder").expect("marked");
+        assert!(why.ends_with("nobody knows it"), "{why}");
+    }
+}
