@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! 1. The line is printed when clients are accepted, with the ports that port 0 turned into.
-//! 2. What the server refuses ends with its code: 2 settings, 3 folder, 4 address.
+//! 2. What is possible and perhaps not meant is in the log before the server starts.
+//! 3. What the server refuses ends with its code: 2 settings, 3 folder, 4 address.
 //!
 //! Not here: what an option becomes (`config/settings.rs`); signals, threads, sockets (crate `server`).
 //! See: docs/cli.md, docs/api.md.
@@ -30,6 +31,9 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
         cluster.secret = effective.secret().map_err(Failure::usage)?;
     }
     start_log(&effective, colour, console)?;
+    for doubt in effective.doubts(&settings) {
+        tracing::warn!("{doubt}");
+    }
     let reason = dendra_server::serve(settings, |running| announce(running, console));
     match reason {
         ExitReason::Stopped => Ok(Exit::OK),

@@ -11,15 +11,18 @@
 //! Invariants
 //! 1. A sentence begins with the option and says who set it.
 //! 2. The file of the secret is opened only to serve: `config print` shows its name.
+//! 3. What may be meant and may be a mistake is a doubt: `serve` logs it and goes on.
 //!
 //! Not here: what a list of members may be (crate `node`), what is in the file (crate `server`).
 //! See: docs/cli.md, "A cluster".
 
 use super::Effective;
 use super::table::Value;
+use dendra_server::Settings;
 use dendra_server::settings::{
     BadTopology, ClusterSettings, Member, PeerTransport, Secret, Topology,
 };
+use std::net::SocketAddr;
 
 /// The topology of a static list.
 ///
@@ -86,6 +89,50 @@ impl Effective {
         Ok(Some(cluster))
     }
 
+    /// What is possible and perhaps not meant: sentences to warn with.
+    pub(crate) fn doubts(&self, settings: &Settings) -> Vec<String> {
+        let Some(cluster) = &settings.cluster else {
+            return Vec::new();
+        };
+        let found = self.unlistened_self(cluster, &settings.listen);
+        found
+            .into_iter()
+            .chain(self.fewer_copies(cluster))
+            .collect()
+    }
+
+    /// The others look for the node at a port where it does not listen: right behind a proxy only.
+    fn unlistened_self(&self, cluster: &ClusterSettings, listen: &[SocketAddr]) -> Option<String> {
+        let url = &cluster.member().url;
+        let (_, port) = url.rsplit_once(':')?;
+        let is_its = |address: &SocketAddr| address.port().to_string() == port;
+        if cluster.topology.len() == 1 || listen.iter().any(is_its) {
+            return None;
+        }
+        let listen: Vec<String> = listen.iter().map(SocketAddr::to_string).collect();
+        Some(format!(
+            "self is {url}, and listen ({}) is {}: the other members look for this node on port {port}, which is right only \
+             behind a proxy",
+            self.setting("listen").source,
+            listen.join(",")
+        ))
+    }
+
+    fn fewer_copies(&self, cluster: &ClusterSettings) -> Option<String> {
+        let topology = &cluster.topology;
+        let (asked, copies) = (topology.replication_factor(), topology.copies());
+        let has = match copies {
+            1 => "one member has one copy".to_owned(),
+            _ => format!("{copies} members has {copies} copies"),
+        };
+        (copies < asked).then(|| {
+            format!(
+                "replication-factor ({}) is {asked}, and a cluster of {has} of a record, until it has more members",
+                self.setting("replication-factor").source
+            )
+        })
+    }
+
     /// Reads the secret that the options name.
     ///
     /// # Errors
@@ -120,13 +167,49 @@ mod tests {
     use super::super::Said;
     use super::*;
 
-    fn cluster(flags: &[(&'static str, &str)]) -> Result<Option<ClusterSettings>, String> {
+    fn effective(flags: &[(&'static str, &str)]) -> Result<Effective, String> {
         let said = Said {
             flags: flags.iter().map(|(k, v)| (*k, v.into())).collect(),
             ..Said::default()
         };
-        let effective = said.resolve().map_err(|problems| problems.to_string())?;
-        effective.cluster()
+        said.resolve().map_err(|problems| problems.to_string())
+    }
+
+    fn cluster(flags: &[(&'static str, &str)]) -> Result<Option<ClusterSettings>, String> {
+        effective(flags)?.cluster()
+    }
+
+    #[test]
+    fn a_port_that_the_others_do_not_find_and_copies_that_there_cannot_be_are_doubted() {
+        let doubts = |flags: &[(&'static str, &str)]| {
+            let effective = effective(flags).expect("fine");
+            effective.doubts(&effective.node_settings().expect("fine"))
+        };
+        let (two, three) = (("cluster", "h1:1,h2:2"), ("cluster", "h1:1,h2:2,h3:3"));
+        let me = ("self", "h2:2");
+        let elsewhere = ("listen", "127.0.0.1:1,127.0.0.1:3");
+        let here = ("listen", "127.0.0.1:1,127.0.0.1:2");
+        assert_eq!(doubts(&[]), [""; 0], "no cluster");
+        assert_eq!(doubts(&[three, me, here]), [""; 0]);
+        let found = doubts(&[three, me, elsewhere]);
+        let sentence = "self is http://h2:2, and listen (flag) is 127.0.0.1:1,127.0.0.1:3: the other members look";
+        assert!(
+            found.len() == 1 && found[0].starts_with(sentence),
+            "{found:?}"
+        );
+        let found = doubts(&[two, me, here]);
+        let sentence = "replication-factor (default) is 3, and a cluster of 2 members has 2 copies of a record";
+        assert!(
+            found.len() == 1 && found[0].starts_with(sentence),
+            "{found:?}"
+        );
+        assert_eq!(
+            doubts(&[two, me, here, ("replication-factor", "2")]),
+            [""; 0]
+        );
+        // Nobody else looks for a member that is the only one.
+        let alone = [("self", "h2:2"), ("replication-factor", "1")];
+        assert_eq!(doubts(&alone), [""; 0]);
     }
 
     #[test]
