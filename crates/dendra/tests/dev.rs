@@ -36,6 +36,8 @@ struct Dev {
     folder: tempfile::TempDir,
     /// Where nodes listen; orders count from 1.
     nodes: Vec<SocketAddr>,
+    /// The URL of each by which the others know it.
+    known: Vec<String>,
     log: Option<JoinHandle<String>>,
 }
 
@@ -50,7 +52,7 @@ impl Dev {
             .spawn()
             .expect("the binary was built");
         let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
-        let mut nodes = Vec::new();
+        let (mut nodes, mut known) = (Vec::new(), Vec::new());
         while nodes.len() < 3 {
             let mut line = String::new();
             let read = stderr.read_line(&mut line).expect("stderr is text");
@@ -59,12 +61,18 @@ impl Dev {
             if let Some(rest) = line.strip_prefix(&own) {
                 let address = rest.split(' ').next().expect("an address");
                 nodes.push(address.parse().expect("an address"));
+                let (_, url) = rest
+                    .trim_end()
+                    .split_once("  known to the others as ")
+                    .expect("it is said");
+                known.push(url.to_owned());
             }
         }
         Dev {
             child,
             folder,
             nodes,
+            known,
             log: Some(read_on(stderr)),
         }
     }
@@ -105,6 +113,21 @@ impl Dev {
         while self.ask_soon(node, target) != Some(status) {
             assert!(Instant::now() < deadline, "node {node} has no {status}");
             std::thread::yield_now();
+        }
+    }
+
+    /// Waits until `node` says in a refusal that `missing` is, by the URL that the hello said.
+    fn wait_for_a_sentence_that_names(&self, missing: usize, node: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let soon = ["Dendra-Timeout-Ms: 1000"];
+            let answer = self.client(node).request("GET", ALL, &soon, b"");
+            let body = answer.expect("the node answers").body;
+            let sentence = String::from_utf8_lossy(&body);
+            if sentence.contains(&self.known[missing - 1]) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{sentence}");
         }
     }
 
@@ -209,6 +232,7 @@ fn every_order_does_to_the_nodes_what_it_says() {
     assert!(orphan.request("GET", MAJORITY, &[], b"").is_none());
     assert!(TcpStream::connect(dev.nodes[1]).is_err());
     assert_eq!(dev.ask(1, MAJORITY), 200);
+    dev.wait_for_a_sentence_that_names(2, 1);
     let again = dev.order(&["kill", "2"]);
     assert_eq!(again.code, Some(1));
     assert!(again.stderr.contains("it does not run"), "{}", again.stderr);

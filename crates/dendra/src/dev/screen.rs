@@ -1,7 +1,7 @@
 //! What `dendra dev` shows: addresses once, then a line whenever something changed.
 //!
 //! ```text
-//! node 1  http://127.0.0.1:40001  admin http://127.0.0.1:40002
+//! node 1  http://127.0.0.1:40001  admin http://127.0.0.1:40002  known to the others as http://127.0.0.1:40003
 //! 1: up 1204 ops/s, 3.1 kB of hints wait   2: down   3: up 1198 ops/s   1-3 slow   last order: kill 2
 //! ```
 //!
@@ -47,10 +47,11 @@ impl Screen {
         self.counted = vec![None; members.len()];
         for (index, member) in members.iter().enumerate() {
             self.say(&format!(
-                "node {}  http://{}  admin http://{}",
+                "node {}  http://{}  admin http://{}  known to the others as {}",
                 index + 1,
                 member.listen,
-                member.admin
+                member.admin,
+                member.url
             ));
         }
         self.say(&format!("data and logs in {}", folder.display()));
