@@ -111,7 +111,7 @@ pub(crate) enum Command {
 /// `dendra dev`
 #[derive(Debug, Args)]
 pub(crate) struct Dev {
-    /// How many nodes [default: 3]
+    /// How many nodes [default: 3, or as many as the folder has]
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=9))]
     pub(crate) nodes: Option<u8>,

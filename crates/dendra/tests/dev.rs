@@ -1,4 +1,5 @@
-//! `dendra dev` from outside: three nodes come up, every order does to them what it says, and all of them end.
+//! `dendra dev` from outside: three nodes come up, every order does to them what it says, and all of them end; a folder
+//! that is started again has its values.
 //!
 //! ```text
 //! dendra dev --nodes 3 --folder F ─► addresses on stderr ─► clients of each node
@@ -17,8 +18,10 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use support::http::{Client, PATIENCE};
@@ -31,6 +34,9 @@ const ALL: &str = "/v0/entity?id=k&ack=3&from=3";
 /// Milliseconds by which a slow link is slow, each way.
 const SLOW_MS: u64 = 300;
 
+/// Ports are free between the moment they were found and the start of a node: another cluster could find them, too.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 struct Dev {
     child: Child,
     folder: tempfile::TempDir,
@@ -39,42 +45,114 @@ struct Dev {
     /// The URL of each by which the others know it.
     known: Vec<String>,
     log: Option<JoinHandle<String>>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// What a cluster says once it runs.
+struct Said {
+    child: Child,
+    nodes: Vec<SocketAddr>,
+    known: Vec<String>,
+    log: JoinHandle<String>,
+}
+
+/// Starts a cluster; what it said when it ended before it ran.
+fn launch(folder: &Path, flags: &[&str]) -> Result<Said, Run> {
+    let mut child = dendra(["dev", "--folder"])
+        .arg(folder)
+        .args(flags)
+        .args(["--", "--durability", "os"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary was built");
+    let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+    let (mut nodes, mut known) = (Vec::new(), Vec::new());
+    let mut stderr_text = String::new();
+    while nodes.len() < 3 {
+        let from = stderr_text.len();
+        let read = stderr.read_line(&mut stderr_text).expect("stderr is text");
+        if read == 0 {
+            return Err(Run {
+                code: child.wait().expect("it is ours").code(),
+                stdout: Vec::new(),
+                stderr: stderr_text,
+            });
+        }
+        let own = format!("node {}  http://", nodes.len() + 1);
+        if let Some(rest) = stderr_text[from..].strip_prefix(&own) {
+            let address = rest.split(' ').next().expect("an address");
+            nodes.push(address.parse().expect("an address"));
+            let (_, url) = rest
+                .trim_end()
+                .split_once("  known to the others as ")
+                .expect("it is said");
+            known.push(url.to_owned());
+        }
+    }
+    Ok(Said {
+        child,
+        nodes,
+        known,
+        log: read_on(stderr),
+    })
+}
+
+/// What a start says that is to be refused.
+fn refusal(folder: &Path, flags: &[&str]) -> Run {
+    match launch(folder, flags) {
+        Err(run) => run,
+        Ok(mut said) => {
+            signal(&said.child, "TERM");
+            drop(said.child.wait());
+            panic!("it runs at {:?}", said.nodes);
+        }
+    }
 }
 
 impl Dev {
     fn start() -> Dev {
+        // What a test that failed leaves behind is no reason to stop.
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().expect("a folder");
-        let mut child = dendra(["dev", "--nodes", "3", "--folder"])
-            .arg(folder.path())
-            .args(["--", "--durability", "os"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary was built");
-        let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
-        let (mut nodes, mut known) = (Vec::new(), Vec::new());
-        while nodes.len() < 3 {
-            let mut line = String::new();
-            let read = stderr.read_line(&mut line).expect("stderr is text");
-            assert!(read > 0, "it ended before it said where the nodes are");
-            let own = format!("node {}  http://", nodes.len() + 1);
-            if let Some(rest) = line.strip_prefix(&own) {
-                let address = rest.split(' ').next().expect("an address");
-                nodes.push(address.parse().expect("an address"));
-                let (_, url) = rest
-                    .trim_end()
-                    .split_once("  known to the others as ")
-                    .expect("it is said");
-                known.push(url.to_owned());
-            }
-        }
+        let said = launch(folder.path(), &["--nodes", "3"]).expect("ports are free");
         Dev {
-            child,
+            child: said.child,
             folder,
-            nodes,
-            known,
-            log: Some(read_on(stderr)),
+            nodes: said.nodes,
+            known: said.known,
+            log: Some(said.log),
+            _alone: alone,
         }
+    }
+
+    /// Starts it once more on its folder, without a word about the nodes.
+    fn start_again(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        let said = loop {
+            match launch(self.folder.path(), &[]) {
+                Ok(said) => break said,
+                // Its ports were free, and then a connection of somebody else had one for a while.
+                Err(run) => assert!(
+                    run.stderr.contains("is taken") && Instant::now() < deadline,
+                    "{}",
+                    run.stderr
+                ),
+            }
+        };
+        self.child = said.child;
+        self.nodes = said.nodes;
+        self.known = said.known;
+        self.log = Some(said.log);
+    }
+
+    /// Ends it, and says what it said.
+    fn stop(&mut self) -> String {
+        let stopped = self.order(&["stop"]);
+        assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
+        assert_eq!(self.child.wait().expect("it is ours").code(), Some(0));
+        let log = self.log.take().expect("it is taken once a run");
+        log.join().expect("the reader does not panic")
     }
 
     fn order(&self, words: &[&str]) -> Run {
@@ -239,9 +317,7 @@ fn every_order_does_to_the_nodes_what_it_says() {
     dev.tell("start 2");
     dev.wait_for_all_links(200);
 
-    let stopped = dev.order(&["stop"]);
-    assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
-    assert_eq!(dev.child.wait().expect("it is ours").code(), Some(0));
+    dev.stop();
     for node in &dev.nodes {
         assert!(TcpStream::connect(node).is_err(), "{node} has ended");
     }
@@ -253,4 +329,57 @@ fn every_order_does_to_the_nodes_what_it_says() {
         "{}",
         late.stderr
     );
+}
+
+#[test]
+fn a_folder_that_is_started_again_has_its_nodes_its_addresses_and_its_values() {
+    let mut dev = Dev::start();
+    dev.wait_for_all_links(404);
+    let stored = dev.client(1).request("PUT", ALL, &[], b"v");
+    assert_eq!(stored.expect("the node answers").status, 201);
+    let addresses = (dev.nodes.clone(), dev.known.clone());
+    dev.stop();
+
+    let run = refusal(dev.folder.path(), &["--nodes", "2"]);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(run.stderr.contains("has 3: leave"), "{}", run.stderr);
+    assert!(!dev.folder.path().join("dev.sock").exists());
+
+    dev.start_again();
+    assert_eq!((dev.nodes.clone(), dev.known.clone()), addresses);
+    dev.wait_for_all_links(200);
+    let found = dev.client(2).request("GET", ALL, &[], b"");
+    assert_eq!(found.expect("the node answers").body, b"v");
+    dev.stop();
+    // The proxy's port is not the node's: what is right here is a mistake elsewhere.
+    let log = std::fs::read_to_string(dev.folder.path().join("node-1.log")).expect("a log");
+    let doubt = format!("self is {}, and listen", dev.known[0]);
+    assert_eq!(log.matches(&doubt).count(), 2, "once a start: {log}");
+}
+
+#[test]
+fn a_folder_whose_addresses_are_taken_or_lost_is_refused_in_a_sentence() {
+    let mut dev = Dev::start();
+    dev.stop();
+    let refused = |code: i32, words: &str| {
+        let run = refusal(dev.folder.path(), &[]);
+        assert_eq!(run.code, Some(code), "{}", run.stderr);
+        assert!(run.stderr.contains(words), "{}", run.stderr);
+    };
+    // The first one that is tried. Whoever has it for a while does as well as this test.
+    let address = dev.known[0].strip_prefix("http://").expect("a URL");
+    let taken = TcpListener::bind(address);
+    let (_, port) = address.rsplit_once(':').expect("a port");
+    refused(
+        1,
+        &format!("port {port} is taken by another process, and node 1"),
+    );
+    drop(taken);
+
+    let file = dev.folder.path().join("dev.addresses");
+    std::fs::write(&file, "node 1 is here\n").expect("it is ours");
+    refused(1, "dev.addresses cannot be read (line 1 is not");
+    std::fs::remove_file(&file).expect("it is ours");
+    std::fs::create_dir_all(dev.folder.path().join("node-1")).expect("it is ours");
+    refused(2, "holds nodes and no dev.addresses");
 }

@@ -139,15 +139,21 @@ pub(super) fn tell(folder: &Path, order: &Order) -> Outcome {
     }
 }
 
-/// Listens in `folder`; orders go to `orders`.
-pub(super) fn listen(folder: &Path, orders: SyncSender<Ordered>) -> Result<PathBuf, Failure> {
-    let path = socket_of(folder);
-    if UnixStream::connect(&path).is_ok() {
+/// A folder has one cluster at a time.
+pub(super) fn refuse_second(folder: &Path) -> Result<(), Failure> {
+    if UnixStream::connect(socket_of(folder)).is_ok() {
         return Err(Failure::usage(format!(
             "a cluster runs in {} already: name another --folder",
             folder.display()
         )));
     }
+    Ok(())
+}
+
+/// Listens in `folder`; orders go to `orders`.
+pub(super) fn listen(folder: &Path, orders: SyncSender<Ordered>) -> Result<PathBuf, Failure> {
+    refuse_second(folder)?;
+    let path = socket_of(folder);
     drop(std::fs::remove_file(&path));
     let cannot = |error| {
         Failure::new(

@@ -9,11 +9,13 @@
 //! Invariants
 //! 1. Every process that was started is ended, however this one ends but by SIGKILL.
 //! 2. A folder that was named is kept, a temporary one is removed.
-//! 3. Members know each other by the proxies' addresses; clients talk to the nodes themselves.
+//! 3. Members know each other by the proxies' addresses; clients talk to the nodes themselves. A folder that is started
+//!    again has the addresses that it had (`addresses.rs`).
 //!
 //! Not here: what a node does (crate `server`).
 //! See: docs/cli.md.
 
+mod addresses;
 mod control;
 mod proxy;
 mod screen;
@@ -21,15 +23,16 @@ mod screen;
 use crate::cli;
 use crate::console::Console;
 use crate::exit::{Exit, Failure, Outcome};
-use control::Order;
+use addresses::Doors;
+use control::{Order, Ordered};
 use proxy::{Fault, Faults, Proxy};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 /// How often the screen is drawn and the children are looked after.
@@ -90,24 +93,50 @@ fn failed(what: &str) -> impl Fn(io::Error) -> Failure + '_ {
 }
 
 fn run(args: &cli::Dev, folder: PathBuf, console: Console) -> Outcome {
+    if args.folder.is_none() {
+        remove_leftovers(&folder)?;
+    }
     std::fs::create_dir_all(&folder).map_err(failed("the folder cannot be made"))?;
-    let (orders, ordered) = std::sync::mpsc::sync_channel(16);
+    let (orders, ordered) = sync_channel(16);
     let socket = control::listen(&folder, orders.clone())?;
-    let mut dev = Dev::new(
-        folder.clone(),
-        usize::from(args.nodes.unwrap_or(NODES_DEFAULT)),
-        args.flags.clone(),
-    )
-    .map_err(failed("the cluster cannot be laid out"))?;
-    let interrupted = orders;
-    crate::on_signals(move || drop(interrupted.try_send((Order::Stop, None))))
+    let ran = run_in(args, &folder, console, (orders, &ordered));
+    drop(std::fs::remove_file(socket));
+    ran?;
+    if args.folder.is_none() {
+        std::fs::remove_dir_all(&folder).map_err(failed("the temporary folder stays"))?;
+    }
+    Ok(Exit::OK)
+}
+
+/// Removes what a run that was killed left in the temporary folder: nothing of it is for the next one.
+fn remove_leftovers(folder: &Path) -> Result<(), Failure> {
+    control::refuse_second(folder)?;
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(
+            "what an earlier run left in the temporary folder cannot be removed",
+        )(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Runs a cluster until it is stopped.
+fn run_in(
+    args: &cli::Dev,
+    folder: &Path,
+    console: Console,
+    (orders, ordered): (SyncSender<Ordered>, &Receiver<Ordered>),
+) -> Result<(), Failure> {
+    let doors = addresses::doors(folder, args.nodes)?;
+    let mut dev = Dev::new(folder.to_owned(), doors, args.flags.clone())
+        .map_err(failed("the cluster cannot be laid out"))?;
+    crate::on_signals(move || drop(orders.try_send((Order::Stop, None))))
         .map_err(failed("signals cannot be caught"))?;
     for index in 0..dev.members.len() {
         dev.start(index)
             .map_err(failed("a node cannot be started"))?;
     }
     let mut screen = screen::Screen::new(console);
-    screen.hello(&dev.members, &folder);
+    screen.hello(&dev.members, folder);
     loop {
         match ordered.recv_timeout(LOOK) {
             Ok((Order::Stop, _)) | Err(RecvTimeoutError::Disconnected) => break,
@@ -124,35 +153,23 @@ fn run(args: &cli::Dev, folder: PathBuf, console: Console) -> Outcome {
         screen.draw(&dev.members, &dev.faults, dev.last.as_deref());
     }
     dev.stop();
-    drop(std::fs::remove_file(socket));
-    if args.folder.is_none() {
-        std::fs::remove_dir_all(&folder).map_err(failed("the temporary folder stays"))?;
-    }
-    Ok(Exit::OK)
-}
-
-/// A free port, and a listener that keeps it.
-fn port() -> io::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?;
-    Ok((listener, address))
+    Ok(())
 }
 
 impl Dev {
-    fn new(folder: PathBuf, nodes: usize, flags: Vec<String>) -> io::Result<Dev> {
-        let faults = Faults::new(nodes);
-        let doors = (0..nodes)
-            .map(|_| Ok((port()?, port()?, port()?)))
-            .collect::<io::Result<Vec<_>>>()?;
+    fn new(folder: PathBuf, doors: Vec<Doors>, flags: Vec<String>) -> io::Result<Dev> {
+        let faults = Faults::new(doors.len());
         let urls: Vec<String> = doors
             .iter()
-            .map(|((_, door), ..)| format!("http://{door}"))
+            .map(|doors| format!("http://{}", doors.addresses.known_as))
             .collect();
         let members = doors
             .into_iter()
             .enumerate()
-            .map(|(index, ((door, _), (_, listen), (_, admin)))| {
-                let proxy = Proxy::start(door, index, listen, urls.clone(), Arc::clone(&faults))?;
+            .map(|(index, doors)| {
+                let (listen, admin) = (doors.addresses.listen, doors.addresses.admin);
+                let faults = Arc::clone(&faults);
+                let proxy = Proxy::start(doors.proxy, index, listen, urls.clone(), faults)?;
                 Ok(Member {
                     listen,
                     admin,
