@@ -327,6 +327,74 @@ fn a_member_on_an_older_image_of_its_disk_ends_and_restarts_do_not_help_it() {
     );
 }
 
+/// Milliseconds in the version of an answer.
+fn millisecond(etag: Option<&String>) -> u64 {
+    let text = etag.expect("a version").trim_matches('"');
+    let hlc = text.split('-').next().unwrap_or_default();
+    u64::from_str_radix(hlc, 16).expect("a clock value") >> 16
+}
+
+/// A copy of a disk in use, and the member is not started again before the copy takes its place: nothing but what it
+/// confirmed meanwhile tells the two apart.
+fn an_image_of_a_running_disk_is_refused(transport: &[&str]) {
+    let _others = beside_others();
+    let mut cluster = Cluster::start(transport);
+    cluster.wait_for_all_links();
+    let root = cluster.folder.path().to_owned();
+    signal(cluster.child(2), "STOP");
+    for image in ["image", "later"] {
+        copy_folder(&root.join("2"), &root.join(image));
+    }
+    signal(cluster.child(2), "CONT");
+    let mut client = Client::open(cluster.listen[0]).expect("it listens");
+    let mut began = None;
+    // The image's clock is durable up to three seconds ahead of what was used.
+    loop {
+        let target = "/v0/entity?id=k&ack=3&from=3";
+        let stored = client
+            .request("PUT", target, &[], b"v")
+            .expect("it answers");
+        assert_eq!(stored.status, 201);
+        let now = millisecond(stored.etag.as_ref());
+        if now > *began.get_or_insert(now) + 3_100 {
+            break;
+        }
+    }
+    cluster.kill(2);
+    let (code, said) = Copy::start(&cluster, "image").wait_for_end();
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("rolled-back: the folder of"), "{said}");
+    assert!(said.contains("ms past the end of the clock"), "{said}");
+    // Who was started again has not forgotten it: the last of its loops that lost the member made a note, then said so.
+    let loops = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let deadline = Instant::now() + PATIENCE;
+    while cluster.log_of(0).matches("the link was lost").count() < loops {
+        assert!(Instant::now() < deadline, "{}", cluster.log_of(0));
+        std::thread::yield_now();
+    }
+    for node in [0, 1] {
+        cluster.kill(node);
+    }
+    cluster.start_node(0);
+    let (code, said) = Copy::start(&cluster, "later").wait_for_end();
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("ms past the end of the clock"), "{said}");
+    // And the newest folder is the member.
+    cluster.start_node(1);
+    cluster.start_node(2);
+    cluster.wait_until_usable(2);
+}
+
+#[test]
+fn an_image_of_a_running_disk_does_not_pass_for_the_member() {
+    an_image_of_a_running_disk_is_refused(&[]);
+}
+
+#[test]
+fn an_image_of_a_running_disk_does_not_pass_for_the_member_over_plain_http() {
+    an_image_of_a_running_disk_is_refused(&HTTP);
+}
+
 /// A process on another folder that says it is member 2, and what it says to its end.
 struct Copy {
     child: std::process::Child,

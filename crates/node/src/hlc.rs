@@ -27,7 +27,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bits of the counter below the milliseconds.
-const COUNTER_BITS: u32 = 16;
+pub(crate) const COUNTER_BITS: u32 = 16;
 
 /// The first millisecond that the clock shows: in November 2004.
 const WALL_MS_MIN: u64 = 1 << 40;

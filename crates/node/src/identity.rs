@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! key "self"         Own     node id, number of starts, home: cluster, url, topology, fence
-//! key "peer/<url>"   Peer    node id, highest number of starts that was seen, and which process that was
+//! key "peer/<url>"   Peer    node id, highest number of starts that was seen, which process that was, what it confirmed
 //!
 //! at a start        Own::start(remembered, …)      -> the record to make durable, or why not to open
 //! at a handshake    judge(url, claim, remembered)  -> known, to be made durable first, or refused
@@ -19,14 +19,17 @@
 //!    member that shows a lower one than a peer has seen was rolled back.
 //! 2. A folder has one home for its life: one cluster, one url. Another topology takes another
 //!    epoch, and epochs only rise.
+//! 3. A member whose log is synced never comes back with a clock that ends before what it confirmed: its
+//!    disk was rolled back, or has lost what it had said to have.
 //!
-//! What is not noticed: an image that was started, before any peer heard of it, more often than the
-//! member was after the image had been made. It is heard of at its first start, usually, so that
-//! an image after which the member was not started again passes.
+//! What is not noticed, if the member was not started behind the image: one that is only moments older than what it
+//! confirmed last, for the clock's ceiling is durable ahead of its use; one of a member that does not sync its log,
+//! for that may lose as much with power; and one that was started before any peer could hear of it.
 //!
 //! Not here: reading and writing the records (crate `server`), the handshake (crate `wire`).
 //! See: docs/format/notes.md, docs/consistency.md.
 
+use crate::hlc::COUNTER_BITS;
 use crate::member::MemberIndex;
 use crate::topology::Topology;
 use std::fmt;
@@ -41,8 +44,8 @@ pub fn peer_key(url: &str) -> Vec<u8> {
 
 const FORMAT: u8 = 1;
 
-/// Of what is known of a peer.
-const PEER_FORMAT: u8 = 2;
+/// Of what is known of a peer. Formats 1 and 2 end before the life and before the clock.
+const PEER_FORMAT: u8 = 3;
 
 /// What a folder remembers of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +80,9 @@ pub struct Peer {
     pub boot: u64,
     /// Drawn at random at that start; 0 = not known, in notes of before there was one.
     pub life: u64,
+    /// In a claim: where the clock of its folder ended at that start, 0 when the folder may have lost what it confirmed.
+    /// Of what is known: the largest clock value of a version that it confirmed for good.
+    pub clock: u64,
 }
 
 /// What a handshake does with a claim.
@@ -111,6 +117,13 @@ pub enum NotTheSame {
         /// Starts as claimed.
         is: u64,
     },
+    /// A folder whose clock ends before what the member confirmed.
+    Behind {
+        /// Of the member.
+        url: String,
+        /// By how much.
+        ms: u64,
+    },
     /// Another process with this number of starts was met.
     Twin {
         /// Of the member.
@@ -132,7 +145,7 @@ impl NotTheSame {
     pub fn code(&self) -> &'static str {
         match self {
             NotTheSame::OtherNode { .. } => OTHER_NODE,
-            NotTheSame::RolledBack { .. } => ROLLED_BACK,
+            NotTheSame::RolledBack { .. } | NotTheSame::Behind { .. } => ROLLED_BACK,
             NotTheSame::Twin { .. } => TWIN,
         }
     }
@@ -153,6 +166,12 @@ impl fmt::Display for NotTheSame {
                  image of its disk was restored, and what was acknowledged since is not in it; give the member its newest \
                  folder back; when it is lost, docs/consistency.md says what to do"
             ),
+            NotTheSame::Behind { url, ms } => write!(
+                f,
+                "the folder of {url} is older than the one that this cluster knew (the member confirmed a write {ms} ms past the \
+                 end of the clock that the folder has): an image of its disk was restored, or the disk lost what it had said to \
+                 have; give the member its newest folder back; when it is lost, docs/consistency.md says what to do"
+            ),
             NotTheSame::Twin { url, boot } => write!(
                 f,
                 "another process was {url} at start {boot} already: this folder is a copy of the one that the cluster knew, \
@@ -166,7 +185,7 @@ impl fmt::Display for NotTheSame {
 /// Is the member that claims to be at `url` the one that is remembered?
 pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> Verdict {
     let Some(known) = remembered else {
-        return Verdict::Learn(claim);
+        return Verdict::Learn(Peer { clock: 0, ..claim });
     };
     let url = url.to_owned();
     if claim.node != known.node {
@@ -183,8 +202,16 @@ pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> Verdict {
             is: claim.boot,
         });
     }
+    // Of the process that is known already, the claim is from before what it has confirmed since.
+    if claim.clock != 0 && claim.clock < known.clock && claim.life != known.life {
+        let ms = (known.clock >> COUNTER_BITS) - (claim.clock >> COUNTER_BITS);
+        return Verdict::Refuse(NotTheSame::Behind { url, ms });
+    }
     if claim.boot > known.boot || known.life == 0 {
-        return Verdict::Learn(claim);
+        return Verdict::Learn(Peer {
+            clock: known.clock,
+            ..claim
+        });
     }
     if claim.life != known.life {
         return Verdict::Refuse(NotTheSame::Twin {
@@ -348,27 +375,32 @@ impl Own {
 }
 
 impl Peer {
-    /// Format 2 of docs/format/notes.md.
+    /// Format 3 of docs/format/notes.md.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![PEER_FORMAT];
         out.extend_from_slice(&self.node.to_le_bytes());
         out.extend_from_slice(&self.boot.to_le_bytes());
         out.extend_from_slice(&self.life.to_le_bytes());
+        out.extend_from_slice(&self.clock.to_le_bytes());
         out
     }
 
-    /// Reads it back, and format 1, which has no life; `None` = the bytes are not this record.
+    /// Reads it back, and the shorter formats before it; `None` = the bytes are not this record.
     pub fn decode(bytes: &[u8]) -> Option<Peer> {
         let (format, mut rest) = bytes.split_first()?;
         let mut peer = Peer {
             node: u128::from_le_bytes(take(&mut rest)?),
             boot: u64::from_le_bytes(take(&mut rest)?),
             life: 0,
+            clock: 0,
         };
-        if *format == PEER_FORMAT {
+        if *format >= 2 {
             peer.life = u64::from_le_bytes(take(&mut rest)?);
         }
-        let is_ours = rest.is_empty() && matches!(*format, FORMAT | PEER_FORMAT);
+        if *format >= 3 {
+            peer.clock = u64::from_le_bytes(take(&mut rest)?);
+        }
+        let is_ours = rest.is_empty() && (1..=PEER_FORMAT).contains(format);
         is_ours.then_some(peer)
     }
 }

@@ -5,7 +5,7 @@ use dendra_engine::vfs::Vfs;
 use std::io;
 
 /// Names of the files: why no node starts on the folder, and what a crash left of that file before it was whole.
-pub const NAMES: [&str; 2] = ["REFUSED", "REFUSED.new"];
+pub const NAMES: [&str; 2] = [peers::MARK_NAME, peers::MARK_NAME_NEW];
 
 /// Why no node starts on the folder: one that ran on it has left that there.
 ///
@@ -21,14 +21,18 @@ mod tests {
     use dendra_engine::vfs::MemVfs;
 
     #[test]
-    fn the_names_are_those_that_a_refused_folder_gets() {
+    fn a_folder_keeps_why_it_was_refused_and_a_crash_between_leaves_no_half_of_it() {
         let vfs = MemVfs::new();
         // A crash between the two names.
         vfs.create(NAMES[1]).expect("it is new");
         assert_eq!(why_no_start(&vfs).expect("a folder"), None);
         peers::mark(&vfs, "nobody knows it").expect("there is room");
+        peers::mark(&vfs, "nobody knows it still").expect("there is room");
         assert_eq!(vfs.list().expect("a folder"), [NAMES[0]]);
         let why = why_no_start(&vfs).expect("a folder").expect("marked");
-        assert!(why.ends_with("nobody knows it"), "{why}");
+        assert!(
+            why.ends_with("REFUSED says: nobody knows it still"),
+            "{why}"
+        );
     }
 }

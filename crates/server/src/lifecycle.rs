@@ -281,7 +281,16 @@ fn open_engine(
     let starts = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
     let cluster = cluster.filter(|cluster| cluster.topology.len() > 1);
     let cluster = cluster
-        .map(|cluster| Cluster::new(cluster, &engine, starts, clock::wall_ms()).map(Arc::new))
+        .map(|cluster| {
+            Cluster::new(
+                cluster,
+                settings.durability,
+                &engine,
+                starts,
+                clock::wall_ms(),
+            )
+            .map(Arc::new)
+        })
         .transpose()
         .map_err(in_folder)?;
     if cluster.is_none() {

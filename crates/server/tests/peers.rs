@@ -64,6 +64,7 @@ fn hello(guest: &str, nonce: u8) -> Hello {
         origin: 0xb0b << 8,
         boot: 1,
         life: 0x11fe,
+        clock: 1,
         url: guest.to_owned(),
         lane: 0,
         has_secret: true,

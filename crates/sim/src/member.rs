@@ -108,6 +108,8 @@ pub(crate) struct Member {
     pub(crate) links_up: u64,
     /// When it started last.
     pub(crate) began_us: u64,
+    /// The largest clock value of a version that it confirmed to another member, in all its lives.
+    pub(crate) confirmed: u64,
     /// How long frames are under way, by asking member and link.
     pub(crate) ages: BTreeMap<(usize, u64), Age>,
 }

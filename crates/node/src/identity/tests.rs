@@ -137,6 +137,7 @@ fn a_peer_is_known_new_or_not_the_same() {
         node,
         boot,
         life: 1,
+        clock: 0,
     };
     let life = |life| Peer { life, ..peer(7, 3) };
     let url = "http://h2:1";
@@ -192,6 +193,43 @@ fn a_peer_is_known_new_or_not_the_same() {
     }
 }
 
+#[test]
+fn a_member_that_comes_back_with_less_than_it_confirmed_was_rolled_back() {
+    let url = "http://h2:1";
+    let known = Peer {
+        node: 7,
+        boot: 3,
+        life: 1,
+        clock: 5_000 << COUNTER_BITS,
+    };
+    let started = |clock_ms: u64| Peer {
+        boot: 4,
+        life: 2,
+        clock: clock_ms << COUNTER_BITS,
+        ..known
+    };
+    let Verdict::Refuse(reason) = judge(url, started(4_998), Some(known)) else {
+        panic!("its folder ends before what it confirmed");
+    };
+    assert_eq!(reason.code(), "rolled-back");
+    assert!(
+        reason.to_string().contains("a write 2 ms past the end"),
+        "{reason}"
+    );
+    // What was confirmed stays known, whatever the claim says.
+    for clock_ms in [5_000, 9_000, 0] {
+        let learnt = Peer {
+            clock: known.clock,
+            ..started(clock_ms)
+        };
+        let verdict = judge(url, started(clock_ms), Some(known));
+        assert_eq!(verdict, Verdict::Learn(learnt), "{clock_ms}");
+    }
+    // The process that is known has confirmed more since it said where it began.
+    let again = Peer { clock: 1, ..known };
+    assert_eq!(judge(url, again, Some(known)), Verdict::Known);
+}
+
 /// Bytes that stand in folders: they may never change.
 #[test]
 fn records_have_the_documented_bytes() {
@@ -214,10 +252,15 @@ fn records_have_the_documented_bytes() {
         node: 0x0102,
         boot: 3,
         life: 0x0506,
+        clock: 0x0708,
     };
-    let mut expected = [&[2][..], &expected[1..25]].concat();
-    expected.extend([6, 5, 0, 0, 0, 0, 0, 0]);
+    let mut expected = [&[3][..], &expected[1..25]].concat();
+    expected.extend([6, 5, 0, 0, 0, 0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0]);
     assert_eq!(peer.encode(), expected);
+    expected.truncate(33);
+    expected[0] = 2;
+    let peer = Peer { clock: 0, ..peer };
+    assert_eq!(Peer::decode(&expected), Some(peer));
     expected.truncate(25);
     expected[0] = 1;
     assert_eq!(Peer::decode(&expected), Some(Peer { life: 0, ..peer }));
@@ -227,7 +270,7 @@ fn records_have_the_documented_bytes() {
 proptest! {
     #[test]
     fn records_read_back_and_nothing_else_is_one(
-        node: u128, boot: u64, life: u64, fence: u64, texts in proptest::array::uniform3("\\PC{0,20}"), cut in 0usize..200,
+        node: u128, boot: u64, life: u64, clock: u64, fence: u64, texts in proptest::array::uniform3("\\PC{0,20}"), cut in 0usize..200,
     ) {
         let [cluster, url, topology] = texts;
         let own = Own { node, boot, home: Home { cluster, url, fence, topology } };
@@ -235,9 +278,9 @@ proptest! {
         prop_assert_eq!(Own::decode(&bytes[..cut.min(bytes.len() - 1)]), None);
         prop_assert_eq!(Own::decode(&[&bytes[..], &[0]].concat()), None);
         prop_assert_eq!(Own::decode(&bytes), Some(own));
-        let peer = Peer { node, boot, life };
+        let peer = Peer { node, boot, life, clock };
         prop_assert_eq!(Peer::decode(&peer.encode()), Some(peer));
-        prop_assert_eq!(Peer::decode(&peer.encode()[..cut.min(32)]), None);
+        prop_assert_eq!(Peer::decode(&peer.encode()[..cut.min(40)]), None);
     }
 
     #[test]
@@ -246,8 +289,7 @@ proptest! {
             prop_assert_eq!(own.encode(), bytes.clone());
         }
         if let Some(peer) = Peer::decode(&bytes) {
-            let is_old = bytes[0] == 1;
-            prop_assert_eq!(&peer.encode()[1..if is_old { 25 } else { 33 }], &bytes[1..]);
+            prop_assert_eq!(&peer.encode()[1..bytes.len()], &bytes[1..]);
         }
     }
 }

@@ -140,6 +140,8 @@ pub(crate) struct Agent {
     clients: RefCell<Slab<Client>>,
     dirty: RefCell<Vec<Rc<Conduit>>>,
     probes_so_far: Cell<u64>,
+    /// By member: see `take_confirmed`.
+    confirmed: Vec<Cell<u64>>,
 }
 
 impl Agent {
@@ -170,6 +172,7 @@ impl Agent {
             clients: RefCell::default(),
             dirty: RefCell::default(),
             probes_so_far: Cell::new(0),
+            confirmed: vec![Cell::new(0); members],
         };
         for member in agent.others() {
             agent.post(Event::Link {
@@ -186,6 +189,21 @@ impl Agent {
         (0..self.cluster.topology.len())
             .map(MemberIndex)
             .filter(move |member| *member != me)
+    }
+
+    /// A peer answered a question of this loop.
+    pub(super) fn answered(&self, member: MemberIndex, id: u64, answer: Answer) {
+        count(&self.cluster.peers[member.at()].answers);
+        if let Answer::Written(version) = &answer {
+            let confirmed = &self.confirmed[member.at()];
+            confirmed.set(confirmed.get().max(version.hlc));
+        }
+        self.post(Event::Answered { member, id, answer });
+    }
+
+    /// The largest clock value of a version that a peer confirmed to this loop since the last time this was asked.
+    pub(super) fn take_confirmed(&self, member: MemberIndex) -> u64 {
+        self.confirmed[member.at()].take()
     }
 
     /// Tells the node something when the turn ends.

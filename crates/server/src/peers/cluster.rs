@@ -8,7 +8,8 @@
 //! 1. The number of a version's maker names this node and one of its loops: 24 bits of the node's
 //!    origin, 8 bits of the loop. Two members with equal 24 bits do not talk.
 //! 2. A member shows the node id that it showed first and never a lower number of starts; both are
-//!    durable here before it counts.
+//!    durable here before it counts. Nor does it come back with less than it confirmed: that is noted when the
+//!    last link to it is lost, and no answer waits for it.
 //! 3. A member is one process: as long as links to one are up, another one is not let in, whatever it shows; and what
 //!    comes from an earlier one is dropped.
 //!
@@ -18,10 +19,9 @@
 use super::disowned::Disowned;
 use super::session::Sessions;
 use crate::settings::{ClusterSettings, PeerTransport};
-use dendra_base::{Key, Space};
-use dendra_engine::Engine;
-use dendra_engine::Lookup;
+use dendra_base::{Key, Space, Version};
 use dendra_engine::vfs::Wait;
+use dendra_engine::{Durability, Engine, Lookup};
 use dendra_node::hints::HintRoom;
 use dendra_node::identity::{Peer, Verdict, judge, peer_key};
 use dendra_node::limits::HINT_BYTES_MAX_DEFAULT;
@@ -68,6 +68,10 @@ struct Met {
     links: u32,
     /// To which life.
     linked: u64,
+    /// Does that one keep what it confirms?
+    is_for_good: bool,
+    /// What of `noted` is in the log: its clock.
+    noted_clock: u64,
 }
 
 impl Met {
@@ -97,6 +101,8 @@ pub(crate) struct Cluster {
     node: u128,
     boot: u64,
     life: u64,
+    /// What a hello shows: see `Peer::clock`.
+    clock: u64,
     origin: u32,
     pub(crate) hints: Arc<HintRoom>,
     /// How the own questions travel.
@@ -151,6 +157,7 @@ impl Cluster {
     /// The cluster of `settings` for the node whose folder `engine` has open.
     pub(crate) fn new(
         settings: &ClusterSettings,
+        durability: Durability,
         engine: &Engine,
         starts: u64,
         wall_ms: u64,
@@ -169,6 +176,7 @@ impl Cluster {
                 let noted = remembered(engine, &member.url)?;
                 Ok(Met {
                     noted,
+                    noted_clock: noted.map_or(0, |noted| noted.clock),
                     ..Met::default()
                 })
             })
@@ -192,6 +200,10 @@ impl Cluster {
             boot: starts,
             // Zero stands for "not known".
             life: u64::from_le_bytes(life).max(1),
+            clock: match durability {
+                Durability::Sync => engine.hlc_floor().max(1),
+                Durability::Os => 0,
+            },
             origin: identity.origin,
             hints: Arc::new(HintRoom::new(HINT_BYTES_MAX_DEFAULT)),
             transport: settings.transport,
@@ -253,6 +265,7 @@ impl Cluster {
             origin: self.origin << LANE_BITS,
             boot: self.boot,
             life: self.life,
+            clock: self.clock,
             url: self.url(self.me).to_owned(),
             lane: u16::try_from(lane).expect("loops are counted in eight bits"),
             has_secret: self.secret.is_some(),
@@ -280,6 +293,7 @@ impl Cluster {
             node: theirs.node,
             boot: theirs.boot,
             life: theirs.life,
+            clock: theirs.clock,
         };
         if self.is_another(member, claim) {
             count(&self.peers[member.at()].strangers);
@@ -320,6 +334,7 @@ impl Cluster {
         let met = &mut known[member.at()];
         if met.noted.is_none_or(|noted| noted.boot <= peer.boot) {
             met.noted = Some(peer);
+            met.noted_clock = peer.clock;
             self.lives[member.at()].store(peer.life, Ordering::Release);
         }
     }
@@ -336,18 +351,55 @@ impl Cluster {
         met.links > 0 && met.linked != claim.life
     }
 
-    /// An own link to the member is up, in that life.
-    pub(crate) fn linked(&self, member: MemberIndex, life: u64) {
+    /// An own link to the member is up, and this is what it said about itself.
+    pub(crate) fn linked(&self, member: MemberIndex, claim: Peer) {
         let mut known = self.known.lock().expect("no holder panics");
         let met = &mut known[member.at()];
         met.links += 1;
-        met.linked = life;
+        met.linked = claim.life;
+        met.is_for_good = claim.clock != 0;
     }
 
-    /// An own link to the member was lost.
-    pub(crate) fn unlinked(&self, member: MemberIndex) {
+    /// An own link to the member was lost; over it the member had confirmed writes with clock values up to `confirmed`.
+    pub(crate) fn unlinked(&self, member: MemberIndex, confirmed: u64) {
         let mut known = self.known.lock().expect("no holder panics");
-        known[member.at()].links -= 1;
+        let met = &mut known[member.at()];
+        met.links -= 1;
+        if let Some(noted) = met.noted.as_mut().filter(|_| met.is_for_good) {
+            noted.clock = noted.clock.max(confirmed);
+        }
+    }
+
+    /// What is known of a member that has gone and is not in its note, with the version for that note. Whoever comes
+    /// in its place has the later one.
+    pub(crate) fn unnoted(
+        &self,
+        member: MemberIndex,
+        lane: usize,
+        wall_ms: u64,
+    ) -> Option<(Peer, Version)> {
+        let known = self.known.lock().expect("no holder panics");
+        let met = &known[member.at()];
+        let noted = met.noted.filter(|noted| noted.clock > met.noted_clock)?;
+        let is_last =
+            met.links == 0 && met.claimed.is_none_or(|claimed| claimed.life == noted.life);
+        is_last.then(|| (noted, self.note_version(lane, wall_ms)))
+    }
+
+    /// The note of `unnoted` is in the log.
+    pub(crate) fn noted(&self, member: MemberIndex, peer: Peer) {
+        let mut known = self.known.lock().expect("no holder panics");
+        let met = &mut known[member.at()];
+        met.noted_clock = met.noted_clock.max(peer.clock);
+    }
+
+    /// The version of a note that loop `lane` writes.
+    pub(crate) fn note_version(&self, lane: usize, wall_ms: u64) -> Version {
+        Version {
+            hlc: self.hlc.tick(wall_ms),
+            origin: self.origin(lane),
+            rmw: 0,
+        }
     }
 
     /// The proof that this member knows the secret, if there is one.

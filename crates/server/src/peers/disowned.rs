@@ -25,9 +25,9 @@ use dendra_wire::peer::{Hello, Proof, Role};
 use std::io;
 
 /// The file that keeps a folder from being started.
-const MARK_NAME: &str = "REFUSED";
+pub(crate) const MARK_NAME: &str = "REFUSED";
 /// Until it is whole it has another name.
-const MARK_NAME_NEW: &str = "REFUSED.new";
+pub(crate) const MARK_NAME_NEW: &str = "REFUSED.new";
 /// Of a file that somebody put in its place, this much is shown.
 const MARK_BYTES_MAX: usize = 4096;
 
@@ -146,26 +146,4 @@ pub(crate) fn marked(vfs: &dyn Vfs) -> io::Result<Option<String>> {
     Ok(Some(format!(
         "no node may start on it, as its file {MARK_NAME} says: {sentence}"
     )))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use dendra_engine::vfs::MemVfs;
-
-    #[test]
-    fn a_folder_keeps_why_it_was_refused_and_a_crash_between_leaves_no_half_of_it() {
-        let vfs = MemVfs::new();
-        assert_eq!(marked(&vfs).expect("a folder"), None);
-        // A crash between the two names.
-        vfs.create(MARK_NAME_NEW).expect("it is new");
-        assert_eq!(marked(&vfs).expect("a folder"), None);
-        mark(&vfs, "nobody knows it").expect("there is room");
-        mark(&vfs, "nobody knows it still").expect("there is room");
-        let why = marked(&vfs).expect("a folder").expect("it was marked");
-        assert!(
-            why.ends_with("REFUSED says: nobody knows it still"),
-            "{why}"
-        );
-    }
 }

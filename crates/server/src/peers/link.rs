@@ -30,7 +30,6 @@ use dendra_base::{CellRef, Prng, Version};
 use dendra_engine::{Guard, Outcome};
 use dendra_node::MemberIndex;
 use dendra_node::identity::{Peer, Verdict};
-use dendra_node::step::Event;
 use dendra_wire::client::{Asked, ParsedAnswer, parse_answer};
 use dendra_wire::limits::HEAD_BYTES_MAX;
 use dendra_wire::peer::{self, Hello, Malformed, Message, Proof, Role};
@@ -57,6 +56,7 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
                 last_reason.clear();
                 tracing::info!(peer = agent.cluster.url(member), "the link to a peer is up");
                 let broken = run(&lane, &agent, member, opened).await;
+                note_gone(&lane, &agent, member).await;
                 format!("the link was lost: {broken}")
             }
             Ok(Err(NoLink::ForNow(reason))) => {
@@ -100,21 +100,21 @@ fn end(lane: &Lane, sentence: String, is_for_ever: bool) {
     });
 }
 
-/// A link whose handshake is over, and with which life of the member.
+/// A link whose handshake is over, and what the member said about itself.
 enum Opened {
-    Frames(Conduit, u64),
-    Http(Pool, TcpStream, u64),
+    Frames(Conduit, Peer),
+    Http(Pool, TcpStream, Peer),
 }
 
 async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Opened, NoLink> {
     match agent.cluster.transport {
         PeerTransport::Frames => {
-            let (conduit, life) = upgrade(lane, agent, member).await?;
-            Ok(Opened::Frames(conduit, life))
+            let (conduit, claim) = upgrade(lane, agent, member).await?;
+            Ok(Opened::Frames(conduit, claim))
         }
         PeerTransport::Http => {
-            let (pool, first, life) = pool::open(lane, agent, member).await?;
-            Ok(Opened::Http(pool, first, life))
+            let (pool, first, claim) = pool::open(lane, agent, member).await?;
+            Ok(Opened::Http(pool, first, claim))
         }
     }
 }
@@ -122,16 +122,16 @@ async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Opened,
 /// Serves a link to its end: why it ended.
 async fn run(lane: &Rc<Lane>, agent: &Rc<Agent>, member: MemberIndex, opened: Opened) -> String {
     match opened {
-        Opened::Frames(conduit, life) => {
+        Opened::Frames(conduit, claim) => {
             let conduit = Rc::new(conduit);
-            let _up = Up::new(agent, member, life, Link::Frames(Rc::clone(&conduit)));
-            answers(lane, agent, member, life, &conduit)
+            let _up = Up::new(agent, member, claim, Link::Frames(Rc::clone(&conduit)));
+            answers(lane, agent, member, claim.life, &conduit)
                 .await
                 .to_string()
         }
-        Opened::Http(pool, first, life) => {
+        Opened::Http(pool, first, claim) => {
             let pool = Rc::new(pool);
-            let _up = Up::new(agent, member, life, Link::Http(Rc::clone(&pool)));
+            let _up = Up::new(agent, member, claim, Link::Http(Rc::clone(&pool)));
             pool::run(lane, agent, member, &pool, first).await
         }
     }
@@ -186,7 +186,7 @@ async fn upgrade(
     lane: &Lane,
     agent: &Agent,
     member: MemberIndex,
-) -> Result<(Conduit, u64), NoLink> {
+) -> Result<(Conduit, Peer), NoLink> {
     let cluster = &agent.cluster;
     let host = host_of(cluster.url(member));
     let mut stream = connect(host).await?;
@@ -241,7 +241,7 @@ async fn upgrade(
         let conduit = Conduit::new(stream, &head[answer.consumed..], End::Asks);
         conduit.put(|out| peer::encode_proof(out, &proof));
         conduit.flush();
-        return Ok((conduit, claim.life));
+        return Ok((conduit, claim));
     }
 }
 
@@ -258,27 +258,41 @@ pub(super) async fn learn(
         Verdict::Learn(news) => news,
         Verdict::Refuse(reason) => return Err(reason.to_string()),
     };
-    let key = note_key(cluster.url(member));
-    let version = Version {
-        hlc: cluster.hlc.tick(lane.wall_ms()),
-        origin: cluster.origin(agent.lane),
-        rmw: 0,
-    };
+    let version = cluster.note_version(agent.lane, lane.wall_ms());
+    write_note(lane, cluster.url(member), news, version).await?;
+    cluster.remember(member, news);
+    Ok(())
+}
+
+/// Puts what is known of the member at `url` into the log. The caller has a deadline.
+async fn write_note(lane: &Lane, url: &str, peer: Peer, version: Version) -> Result<(), String> {
+    let key = note_key(url);
     // The node asks for a ceiling only now and then: this write brings its own.
     lane.shared.engine.raise_hlc_ceiling(version.hlc);
-    let value = news.encode();
+    let value = peer.encode();
     let cell = CellRef::value(key.as_stored(), version, &value);
     let seat = Rc::new(Seat::default());
     lane.push_write(&seat, key.as_stored(), &cell, Guard::None)
         .map_err(|_| "the log has no room for a note about it".to_owned())?;
-    // The handshake has a deadline of its own.
     let waited = seat.all_outcomes().await;
     match (waited, seat.take_outcome(0)) {
-        (Ok(()), Some(Outcome::Applied { .. })) => {
-            cluster.remember(member, news);
-            Ok(())
-        }
+        (Ok(()), Some(Outcome::Applied { .. })) => Ok(()),
         (_, outcome) => Err(format!("no note about it could be written: {outcome:?}")),
+    }
+}
+
+/// Notes what a member that has gone had confirmed, so that a restart here does not forget it. It is a help, and
+/// nobody waits for it: what is known stays known to this process.
+async fn note_gone(lane: &Lane, agent: &Agent, member: MemberIndex) {
+    let cluster = &agent.cluster;
+    let Some((peer, version)) = cluster.unnoted(member, agent.lane, lane.wall_ms()) else {
+        return;
+    };
+    let writing = write_note(lane, cluster.url(member), peer, version);
+    match tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, writing).await {
+        Ok(Ok(())) => cluster.noted(member, peer),
+        Ok(Err(reason)) => tracing::debug!(reason, "what a peer confirmed is not noted"),
+        Err(_) => tracing::debug!("what a peer confirmed is not noted: the log is too slow"),
     }
 }
 
@@ -289,8 +303,8 @@ struct Up<'a> {
 }
 
 impl<'a> Up<'a> {
-    fn new(agent: &'a Agent, member: MemberIndex, life: u64, link: Link) -> Up<'a> {
-        agent.cluster.linked(member, life);
+    fn new(agent: &'a Agent, member: MemberIndex, claim: Peer, link: Link) -> Up<'a> {
+        agent.cluster.linked(member, claim);
         let gauges = &agent.cluster.peers[member.at()];
         gauges.links.fetch_add(1, Ordering::Relaxed);
         agent.put_link(member, link);
@@ -302,7 +316,8 @@ impl Drop for Up<'_> {
     fn drop(&mut self) {
         let gauges = &self.agent.cluster.peers[self.member.at()];
         gauges.links.fetch_sub(1, Ordering::Relaxed);
-        self.agent.cluster.unlinked(self.member);
+        let confirmed = self.agent.take_confirmed(self.member);
+        self.agent.cluster.unlinked(self.member, confirmed);
         count(&gauges.lost);
         self.agent.drop_link(self.member);
     }
@@ -315,7 +330,6 @@ async fn answers(
     life: u64,
     conduit: &Conduit,
 ) -> Broken {
-    let gauges = &agent.cluster.peers[member.at()];
     poll_fn(|cx| {
         conduit
             .poll(cx, |frame| match peer::decode(&frame)? {
@@ -324,8 +338,7 @@ async fn answers(
                     Ok(())
                 }
                 Message::Answer { id, answer } => {
-                    count(&gauges.answers);
-                    agent.post(Event::Answered { member, id, answer });
+                    agent.answered(member, id, answer);
                     Ok(())
                 }
                 Message::Alive { .. } => Ok(()),

@@ -37,7 +37,7 @@ mod store;
 pub(crate) use accept::{PendingLink, serve};
 pub(crate) use agent::{Agent, run};
 pub(crate) use cluster::{Cluster, PeerGauges, random};
-pub(crate) use disowned::{Disowned, mark, marked};
+pub(crate) use disowned::{Disowned, MARK_NAME, MARK_NAME_NEW, mark, marked};
 pub(crate) use hop::PendingAsk;
 pub(crate) use link::keep;
 pub(crate) use operation::{Finished, PendingOperation, check_condition};

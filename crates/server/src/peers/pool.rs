@@ -29,6 +29,7 @@ use crate::limits;
 use crate::seat::LocalBell;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
+use dendra_node::identity::Peer;
 use dendra_node::step::Event;
 use dendra_wire::peer::{self, Message, Question, hop};
 use std::cell::{Cell, RefCell};
@@ -259,7 +260,7 @@ pub(super) async fn open(
     lane: &Lane,
     agent: &Agent,
     member: MemberIndex,
-) -> Result<(Pool, TcpStream, u64), NoLink> {
+) -> Result<(Pool, TcpStream, Peer), NoLink> {
     let cluster = &agent.cluster;
     let host = host_of(cluster.url(member));
     let mut carrier = Carrier::new(connect(host).await?);
@@ -303,7 +304,7 @@ pub(super) async fn open(
     if !alive.keeps_alive {
         carrier = Carrier::new(connect(host).await?);
     }
-    Ok((Pool::new(host, head), carrier.stream, claim.life))
+    Ok((Pool::new(host, head), carrier.stream, claim))
 }
 
 /// Keeps the connections of a link that is up, to its end: why it ended.
@@ -477,9 +478,7 @@ impl Worker {
         }
         match peer::decode(&response.body) {
             Ok(Message::Answer { id, answer }) if errand.id == Some(id) => {
-                count(&gauges.answers);
-                let member = self.member;
-                agent.post(Event::Answered { member, id, answer });
+                agent.answered(self.member, id, answer);
             }
             Ok(Message::Alive { .. }) if errand.id.is_none() => {}
             Ok(_) => return pool.end("it answered what was not asked"),

@@ -131,6 +131,7 @@ mod tests {
             node: 1,
             boot,
             life: boot,
+            clock: 0,
         };
         Session::new(MemberIndex(member), claim, lane)
     }

@@ -92,6 +92,7 @@ impl<'a> World<'a> {
                 links_up: 0,
                 ages: BTreeMap::new(),
                 began_us: 0,
+                confirmed: 0,
             })
             .collect();
         World {

@@ -221,6 +221,16 @@ impl World<'_> {
                 return;
             }
         };
+        // A peer refuses a member whose clock ends before what it confirmed: to no healthy one may that happen.
+        let (ends, confirmed) = (store.hlc_floor(), it.confirmed);
+        let is_let_in =
+            self.has_bug(ShellBug::OldImage) || self.has_bug(ShellBug::SameIdentityAfterWipe);
+        if ends < confirmed && !it.is_rotten && !is_let_in {
+            self.violate(
+                Rule::Lost,
+                format!("member {member} confirmed {confirmed:x} and comes back with a clock that ends at {ends:x}"),
+            );
+        }
         let floor = match self.has_bug(ShellBug::FloorIgnored) {
             true => 0,
             false => store.hlc_floor(),

@@ -34,6 +34,7 @@ use crate::schedule::Schedule;
 use crate::store::{Crash, Fate, PageRange, Write};
 use crate::trace::{Trace, Tracing};
 use clients::Client;
+use dendra_base::peer::Answer;
 use dendra_base::{CellRef, Key, Prng, Space, Version};
 use dendra_node::ring::Ring;
 use dendra_node::step::{Effect, Event, StoreFailure, StoreOutcome};
@@ -349,7 +350,13 @@ impl World<'_> {
             } => {
                 self.client_is_shown(member, lane, client, records, rest, failure.is_none());
             }
-            Effect::Reply { asker, answer } => self.reply(member, asker, &answer),
+            Effect::Reply { asker, answer } => {
+                if let Answer::Written(version) = &answer {
+                    let it = &mut self.members[member];
+                    it.confirmed = it.confirmed.max(version.hlc);
+                }
+                self.reply(member, asker, &answer);
+            }
             Effect::Ask {
                 member: peer,
                 id,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Dendra-Peer: versions=1-1; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
-//!              node=<32 hex>; origin=<n>; boot=<n>; life=<16 hex>; url=<pct>; lane=<n>; secret=yes; nonce=<32 hex>
+//!              node=<32 hex>; origin=<n>; boot=<n>; life=<16 hex>; clock=<n>; url=<pct>; lane=<n>; secret=yes; nonce=<32 hex>
 //! judge(own, theirs) ─► the version to speak, or a refusal that names both sides
 //! ```
 //!
@@ -52,6 +52,8 @@ pub struct Hello {
     pub boot: u64,
     /// Drawn at random at this start.
     pub life: u64,
+    /// Where the clock of its folder ended at this start; 0 = the folder may have lost what it confirmed.
+    pub clock: u64,
     /// The url under which the topology names the member.
     pub url: String,
     /// The event loop whose link it is.
@@ -67,7 +69,7 @@ impl fmt::Display for Hello {
         write!(
             f,
             "versions={}-{}; cluster={:016x}; name={}; epoch={}; topology={:016x}; shape={}; \
-             node={:032x}; origin={}; boot={}; life={:016x}; url={}; lane={}; secret={}; nonce={}",
+             node={:032x}; origin={}; boot={}; life={:016x}; clock={}; url={}; lane={}; secret={}; nonce={}",
             self.version_min,
             self.version_max,
             self.cluster,
@@ -79,6 +81,7 @@ impl fmt::Display for Hello {
             self.origin,
             self.boot,
             self.life,
+            self.clock,
             percent::encode(self.url.as_bytes()),
             self.lane,
             if self.has_secret { "yes" } else { "no" },
@@ -133,6 +136,7 @@ impl Hello {
             origin: u32::try_from(number("origin")?).map_err(|_| "origin")?,
             boot: number("boot")?,
             life: hex("life")?,
+            clock: number("clock")?,
             url: text("url")?,
             lane: short("lane")?,
             has_secret: match field("secret")? {
@@ -285,6 +289,7 @@ mod tests {
             origin: 0xa00,
             boot: 12,
             life: 0x11fe,
+            clock: 0x0193_f2a8_c1d4_0000,
             url: "http://127.0.0.1:8080".into(),
             lane: 1,
             has_secret: true,
@@ -466,10 +471,10 @@ mod tests {
     proptest! {
         #[test]
         fn any_hello_fits_a_line_and_reads_back(
-            name in "\\PC{0,40}", url in "\\PC{0,40}", cluster: u64, node: u128, boot: u64, lane: u16, nonce: [u8; 16],
+            name in "\\PC{0,40}", url in "\\PC{0,40}", cluster: u64, node: u128, boot: u64, clock: u64, lane: u16, nonce: [u8; 16],
         ) {
             let hello = Hello {
-                cluster_name: name, url, cluster, node, boot, lane, nonce: Nonce(nonce), ..hello()
+                cluster_name: name, url, cluster, node, boot, clock, lane, nonce: Nonce(nonce), ..hello()
             };
             let line = hello.to_string();
             prop_assert!(line.bytes().all(|b| b == b' ' || b.is_ascii_graphic()));
