@@ -11,8 +11,7 @@
 //! Invariants
 //! 1. All members share the cores that one node has for itself: rates compare as rates for a core.
 //! 2. Closed loops, 64 connections unless it is said otherwise: the rate is what the servers' cores can do, not a
-//!    plan. Latencies
-//!    without a queue come from open loops at half of that rate.
+//!    plan. Latencies without a queue come from open loops at half of that rate.
 //!    A rate says something where the servers' cores were busy; CPU for a request does so anyway.
 //! 3. What is compared was measured in turn, so that a machine that changes its speed changes both:
 //!    a ratio is the middle one of the ratios of neighbours.
