@@ -43,7 +43,7 @@ const DOORS: usize = 16;
 const PAIRS: usize = 5;
 
 /// The same where a ratio is near its bound: of five pairs the host's noise decides.
-const PAIRS_NEAR_BOUND: usize = 81;
+const PAIRS_NEAR_BOUND: usize = 61;
 
 /// How long one run of those takes: the shorter, the more alike is the host to both of a pair.
 const PAIR_S: f64 = 0.5;
