@@ -203,7 +203,7 @@ pub enum Refused {
     Damaged,
     /// The time was over before the work was begun.
     Late,
-    /// The version's clock is too far ahead to be believed.
+    /// The clocks of the two are too far from each other to be believed.
     ClockAhead,
     /// The member stops, or its log failed.
     Stopping,

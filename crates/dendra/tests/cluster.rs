@@ -395,6 +395,26 @@ fn an_image_of_a_running_disk_does_not_pass_for_the_member_over_plain_http() {
     an_image_of_a_running_disk_is_refused(&HTTP);
 }
 
+#[test]
+fn a_member_that_is_killed_again_and_again_stays_near_the_wall_clock() {
+    let _others = beside_others();
+    let mut cluster = Cluster::start(&[]);
+    let mut farthest = 0;
+    // Each life takes three seconds of the clock and lasts for a fraction of one.
+    for _ in 0..8 {
+        cluster.kill(2);
+        cluster.start_node(2);
+        cluster.wait_until_usable(2);
+        let mut client = Client::open(cluster.listen[2]).expect("it listens");
+        let stored = client.ask("PUT", "k", &[], b"v").expect("it answers");
+        assert_eq!(stored.status, 201);
+        let wall = std::time::SystemTime::UNIX_EPOCH.elapsed();
+        let wall_ms = wall.expect("it is later than 1970").as_millis() as u64;
+        farthest = farthest.max(millisecond(stored.etag.as_ref()).saturating_sub(wall_ms));
+    }
+    assert!(farthest < 16_000, "{farthest} ms");
+}
+
 /// A process on another folder that says it is member 2, and what it says to its end.
 struct Copy {
     child: std::process::Child,

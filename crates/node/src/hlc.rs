@@ -15,14 +15,17 @@
 //! 3. A value above the durable ceiling (`is_covered` says no) leaves the node only in, or after,
 //!    the log write that raises it.
 //! 4. A value more than 60 s ahead of the wall clock is refused and changes nothing.
-//! 5. No value is below `CLOCK_MIN`: what is smaller names records that were built on nothing
+//! 5. Restarts do not lead away from the wall clock: who begins too far ahead of it waits (`start_wait_ms`).
+//! 6. No value is below `CLOCK_MIN`: what is smaller names records that were built on nothing
 //!    (`coordinator/paxos.rs`). A machine whose wall clock shows an earlier time has none that is right.
 //!
 //! Not here: the wall clock (an argument), the log that keeps the ceiling (crate `engine`,
 //! `raise_hlc_ceiling`, `hlc_floor`), origins of versions (crate `base`).
 //! See: Kulkarni et al., "Logical Physical Clocks", 2014.
 
-use crate::limits::{CEILING_LEFT_MS_MIN, CEILING_STEP_MS, HLC_AHEAD_MS_MAX};
+use crate::limits::{
+    CEILING_LEFT_MS_MIN, CEILING_STEP_MS, HLC_AHEAD_MS_MAX, START_AHEAD_MS_MAX, START_WAIT_MS_MAX,
+};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,6 +41,23 @@ pub const CLOCK_MIN: u64 = WALL_MS_MIN << COUNTER_BITS;
 /// The first value of a wall millisecond. Beyond 48 bits (the year 10889) it stays at the last.
 fn first_of(wall_ms: u64) -> u64 {
     wall_ms.clamp(WALL_MS_MIN, u64::MAX >> COUNTER_BITS) << COUNTER_BITS
+}
+
+/// How far a clock value is ahead of the wall clock, in milliseconds.
+pub fn ahead_ms(hlc: u64, now_ms: u64) -> u64 {
+    (hlc >> COUNTER_BITS).saturating_sub(now_ms.max(WALL_MS_MIN))
+}
+
+/// How long a member waits before it starts a clock above `floor`. None of it helps when the wall clock was set back by
+/// more than is believed.
+pub fn start_wait_ms(floor: u64, now_ms: u64) -> u64 {
+    let ahead = ahead_ms(floor, now_ms);
+    match ahead > HLC_AHEAD_MS_MAX + CEILING_STEP_MS {
+        true => 0,
+        false => ahead
+            .saturating_sub(START_AHEAD_MS_MAX)
+            .min(START_WAIT_MS_MAX),
+    }
 }
 
 /// A clock shared by all loops of a node.
@@ -108,7 +128,7 @@ impl Hlc {
 
     /// Takes note of a value of another clock: later ticks are larger.
     pub fn observe(&self, hlc: u64, now_ms: u64) -> Result<(), TooFarAhead> {
-        let ahead_ms = (hlc >> COUNTER_BITS).saturating_sub(now_ms.max(WALL_MS_MIN));
+        let ahead_ms = ahead_ms(hlc, now_ms);
         if ahead_ms > HLC_AHEAD_MS_MAX {
             return Err(TooFarAhead { ahead_ms });
         }
@@ -239,6 +259,32 @@ mod tests {
         assert_eq!(refused, Err(TooFarAhead { ahead_ms: 60_001 }));
         assert_eq!(hlc.last(), last, "a refused value changes nothing");
         assert!(hlc.observe(u64::MAX, E + 1_000).is_err());
+    }
+
+    #[test]
+    fn members_that_are_restarted_all_the_time_stay_near_the_wall_clock() {
+        // Three that hear each other, each killed as soon as it has served for a moment.
+        let mut now_ms = E + 1_000_000;
+        let mut clocks: Vec<Hlc> = (0..3).map(|_| Hlc::new(0, now_ms)).collect();
+        let mut farthest = 0;
+        for round in 0..300 {
+            let at = round % clocks.len();
+            let ceiling = clocks[at].needs_ceiling(now_ms);
+            let floor = ceiling.unwrap_or_else(|| clocks[at].asked.load(Ordering::Relaxed));
+            now_ms += start_wait_ms(floor, now_ms);
+            clocks[at] = Hlc::new(floor, now_ms);
+            let heard = clocks[at].tick(now_ms);
+            for clock in &clocks {
+                assert_eq!(clock.observe(heard, now_ms), Ok(()), "in round {round}");
+            }
+            farthest = farthest.max(ahead_ms(heard, now_ms));
+            now_ms += 50;
+        }
+        assert!(
+            (START_AHEAD_MS_MAX..START_AHEAD_MS_MAX + 2 * CEILING_STEP_MS).contains(&farthest),
+            "{farthest} ms"
+        );
+        assert_eq!(start_wait_ms((E + 3_600_000) * MS, E), 0, "an hour");
     }
 
     #[test]

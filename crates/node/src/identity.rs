@@ -174,9 +174,9 @@ impl fmt::Display for NotTheSame {
             ),
             NotTheSame::Twin { url, boot } => write!(
                 f,
-                "another process was {url} at start {boot} already: this folder is a copy of the one that the cluster knew, \
-                 or an image of it, and two of them would acknowledge different values under one version; run the member on \
-                 one folder only, the newest"
+                "another process was {url} at start {boot} already, on a copy or an image of this folder, or this one is a copy \
+                 of its folder: two of them would acknowledge different values under one version; the cluster goes on with the \
+                 folder that it let in first, so run the member on that one only"
             ),
         }
     }

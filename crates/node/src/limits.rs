@@ -17,6 +17,14 @@ pub const CEILING_STEP_MS: u64 = 3_000;
 /// The next step is asked for when less than this is left: time for a slow disk to write it.
 pub const CEILING_LEFT_MS_MIN: u64 = CEILING_STEP_MS / 2;
 
+/// A member whose clock is further ahead of the wall clock than this waits at its start. A crash takes a step of the
+/// ceiling each time: a member that is restarted again and again would otherwise lead its cluster away from the wall
+/// clock until nobody believes anybody. Room for some quick restarts, and far from `HLC_AHEAD_MS_MAX`.
+pub const START_AHEAD_MS_MAX: u64 = 15_000;
+
+/// The longest wait at a start: more than a restart takes of the clock, so that the lead shrinks however short the lives are.
+pub const START_WAIT_MS_MAX: u64 = 2 * CEILING_STEP_MS;
+
 /// Pressure below this delays nobody: the engine's buffers are there to be used.
 pub const DELAY_LEVEL_MIN: f64 = 0.5;
 
@@ -126,6 +134,11 @@ const _: () = assert!(
     "a ledger's slots have 20 bits"
 );
 const _: () = assert!(CEILING_LEFT_MS_MIN < CEILING_STEP_MS);
+const _: () = assert!(
+    START_WAIT_MS_MAX > CEILING_STEP_MS
+        && START_AHEAD_MS_MAX + 2 * CEILING_STEP_MS < HLC_AHEAD_MS_MAX,
+    "restarts never lead as far away as nobody believes"
+);
 const _: () = assert!(
     CEILING_STEP_MS < HLC_AHEAD_MS_MAX,
     "a node that just restarted must still be believed by the others"

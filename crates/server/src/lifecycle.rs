@@ -32,7 +32,8 @@ use crate::versions::Versions;
 use crate::wal_thread;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::{Engine, Error, Identity};
-use dendra_node::Gate;
+use dendra_node::limits::HLC_AHEAD_MS_MAX;
+use dendra_node::{Gate, hlc};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -276,8 +277,11 @@ fn open_engine(
             other => format!("{folder}: {other}"),
         },
     })?;
-    let versions = Versions::above(&engine, clock::wall_ms());
     let cluster = settings.cluster.as_ref();
+    if cluster.is_some_and(|cluster| cluster.topology.len() > 1) {
+        wait_for_the_wall_clock(engine.hlc_floor());
+    }
+    let versions = Versions::above(&engine, clock::wall_ms());
     let starts = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
     let cluster = cluster.filter(|cluster| cluster.topology.len() > 1);
     let cluster = cluster
@@ -328,6 +332,28 @@ fn open_engine(
         engine,
         settings,
     })
+}
+
+/// Before anything is written or said: restarts in quick succession would lead the clocks of all members away.
+fn wait_for_the_wall_clock(floor: u64) {
+    let now_ms = clock::wall_ms();
+    let (ahead_ms, wait_ms) = (
+        hlc::ahead_ms(floor, now_ms),
+        hlc::start_wait_ms(floor, now_ms),
+    );
+    if wait_ms > 0 {
+        tracing::warn!(
+            ahead_ms,
+            wait_ms,
+            "the clock of this member is ahead of the wall clock after many restarts, or the wall clock was set back: the start waits"
+        );
+        std::thread::sleep(Duration::from_millis(wait_ms));
+    } else if ahead_ms > HLC_AHEAD_MS_MAX {
+        tracing::warn!(
+            ahead_ms,
+            "the clock of this member is further ahead of the wall clock than other members believe: was the wall clock set back?"
+        );
+    }
 }
 
 /// A node that serves.

@@ -216,7 +216,7 @@ impl Refusal {
         let verb = if needed == 1 { "is" } else { "are" };
         let missing = missing.unwrap_or("the others");
         let message = format!(
-            "{up} of the key's {from} replicas can be reached from here, {needed} {verb} needed: there is no link to {missing}"
+            "{up} of {from} replicas can be reached from here, {needed} {verb} needed: there is no link to {missing}"
         );
         Refusal {
             retry_after_s: Some(retry_after_s),

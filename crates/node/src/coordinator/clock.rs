@@ -27,7 +27,7 @@ use crate::outcome::Known;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
 use dendra_base::Version;
-use dendra_base::peer::{Answer, Ask};
+use dendra_base::peer::{Answer, Ask, Refused};
 
 /// A clock question to some peers, for many operations at once.
 #[derive(Debug)]
@@ -208,9 +208,11 @@ impl Op {
             let is_own = self.own_place(desk) == Some(place);
             if is_own || is_believed(desk, turn, *hlc) {
                 self.good.insert(place);
+            } else {
+                self.refused = Some((place, Refused::ClockAhead));
             }
         } else if let Answer::Refused(why) = answer {
-            self.refused = Some((place, *why));
+            self.refused.get_or_insert((place, *why));
         }
         let needed = self.clocks_needed();
         if self.good.len() >= needed {

@@ -176,7 +176,7 @@ fn a_peer_is_known_new_or_not_the_same() {
             "twin",
             [
                 "another process was http://h2:1 at start 3",
-                "one folder only",
+                "that it let in first",
             ],
         ),
     ] {

@@ -3,7 +3,7 @@
 //! ```text
 //! round_seconds{round}      clock, write, read, write_back, prepare, accept, …     every operation
 //! hedges                    reads and clocks that asked somebody else because one was late
-//! hints_kept _delivered _dropped, hint_bytes
+//! hints_kept _delivered _dropped, hint_bytes, clock_ahead_milliseconds
 //! peer_links{peer} peer_latency_seconds{peer} peer_asks{peer} …
 //! ```
 //!
@@ -42,6 +42,11 @@ pub(super) fn page(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
         "orders_inflight_max",
         "Orders of nodes at which the next one is refused.",
         shared.orders.limit(),
+    )?;
+    page.gauge(
+        "clock_ahead_milliseconds",
+        "How far the clock of versions is ahead of the wall clock of this machine.",
+        dendra_node::hlc::ahead_ms(cluster.hlc.last(), crate::clock::wall_ms()),
     )?;
     let hints = &cluster.hints;
     page.gauge(

@@ -142,7 +142,9 @@ pub(crate) async fn serve(lane: Rc<Lane>, link: PendingLink, stream: TcpStream, 
     if !is_proven {
         tracing::warn!(peer, "a peer does not know the secret of the cluster");
         let us = agent.cluster.url(agent.cluster.me);
-        let sentence = format!("cluster-secret: {peer} does not know the secret that {us} knows");
+        let sentence = format!(
+            "cluster-secret: {peer} does not know the secret that {us} knows: start both with the same --cluster-secret-file"
+        );
         conduit.put(|out| peer::encode_farewell(out, &sentence));
         conduit.flush();
         return;

@@ -175,7 +175,7 @@ pub(super) fn recognise(
         proof.is_some_and(|proof| cluster.check(&proof, Role::Acceptor, own_line, line));
     if !is_proven {
         return Err(format!(
-            "cluster-secret: {url} does not know the secret that {} knows",
+            "cluster-secret: {url} does not know the secret that {} knows: start both with the same --cluster-secret-file",
             own.url
         ));
     }

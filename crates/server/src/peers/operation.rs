@@ -240,7 +240,7 @@ fn words(why: RefusedBy) -> &'static str {
         RefusedBy::DiskFull => "has no room on its disk",
         RefusedBy::Damaged => "has a damaged copy",
         RefusedBy::Late => "got to it too late",
-        RefusedBy::ClockAhead => "has a clock more than a minute away",
+        RefusedBy::ClockAhead => "and this member have clocks more than a minute apart",
         RefusedBy::Stopping => "stops",
     }
 }

@@ -196,7 +196,10 @@ pub fn judge(
         });
         return refuse(
             "other-topology",
-            format!("{us} and {them} are not of one topology: {difference}"),
+            format!(
+                "{us} and {them} are not of one topology (here = {us}, there = {them}): {difference}; start all members with the same \
+                 --cluster, --replication-factor and --partitions"
+            ),
         );
     }
     let has = |hello: &Hello| {
@@ -210,7 +213,7 @@ pub fn judge(
         return refuse(
             "cluster-secret",
             format!(
-                "of the cluster's secret {us} {}, {them} {}",
+                "of a cluster secret {us} {} and {them} {}: start both with the same --cluster-secret-file",
                 has(own),
                 has(theirs)
             ),
