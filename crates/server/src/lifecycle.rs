@@ -24,7 +24,7 @@ use crate::listener::{self, Door};
 use crate::mailbox::LaneEvent;
 use crate::maintenance;
 use crate::notes;
-use crate::peers::{self, Cluster};
+use crate::peers::{self, Cluster, Disowned};
 use crate::settings::Settings;
 use crate::shared::{LaneHandle, Phase, PhaseCell, Shared};
 use crate::store_pool::{self, StorePool};
@@ -146,6 +146,15 @@ impl Server {
         let shared = Arc::new(open_engine(settings, vfs, Arc::clone(&phase))?);
         if let Some(admin) = &admin {
             admin.attach(Arc::clone(&shared));
+        }
+        if let Some(cluster) = &shared.cluster {
+            let met = peers::meet(cluster);
+            if let Some(why) = met.map_err(system("the other members cannot be asked"))? {
+                tracing::error!(sentence = why.sentence, "the node does not start");
+                return Err(StartError::Folder {
+                    reason: leave(&*shared.folder, why),
+                });
+            }
         }
         let mut running = Running::start_threads(&shared, admin)?;
         match running.open_doors(doors.data) {
@@ -334,6 +343,16 @@ fn open_engine(
     })
 }
 
+/// Leaves a folder that is not let in, marked if that is for ever: the sentence about it.
+fn leave(folder: &dyn Vfs, why: Disowned) -> String {
+    if why.is_for_ever
+        && let Err(error) = peers::mark(folder, &why.sentence)
+    {
+        tracing::error!(%error, "the folder could not be marked: its next start asks the others again");
+    }
+    why.sentence
+}
+
 /// Before anything is written or said: restarts in quick succession would lead the clocks of all members away.
 fn wait_for_the_wall_clock(floor: u64) {
     let now_ms = clock::wall_ms();
@@ -460,12 +479,7 @@ impl Running {
         let cluster = self.shared.cluster.as_ref();
         let why = cluster.and_then(|cluster| cluster.disowned.get()).cloned();
         let why = why.expect("a node that is neither poisoned nor disowned does not end by itself");
-        let sentence = why.sentence;
-        if why.is_for_ever
-            && let Err(error) = peers::mark(&*self.shared.folder, &sentence)
-        {
-            tracing::error!(%error, "the folder could not be marked: its next start asks the others again");
-        }
+        let sentence = leave(&*self.shared.folder, why);
         if let Err(error) = self.stop() {
             tracing::error!(%error, "the node did not stop cleanly either");
         }

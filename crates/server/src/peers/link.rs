@@ -182,16 +182,25 @@ pub(super) fn recognise(
     Ok((claim, cluster.prove(Role::Asker, own_line, line)))
 }
 
-async fn upgrade(
-    lane: &Lane,
-    agent: &Agent,
+/// A member that let this one in, and is let in. It notes nothing of this one before it hears our proof.
+pub(super) struct Greeted {
+    stream: TcpStream,
+    /// What it sent behind its answer.
+    rest: Vec<u8>,
+    claim: Peer,
+    proof: Proof,
+}
+
+/// The first half of a handshake.
+pub(super) async fn greet(
+    cluster: &Cluster,
+    lane: usize,
     member: MemberIndex,
-) -> Result<(Conduit, Peer), NoLink> {
-    let cluster = &agent.cluster;
+) -> Result<Greeted, NoLink> {
     let host = host_of(cluster.url(member));
     let mut stream = connect(host).await?;
     let nonce = random().map_err(|error| format!("no randomness: {error}"))?;
-    let own = cluster.hello(agent.lane, nonce);
+    let own = cluster.hello(lane, nonce);
     let own_line = own.to_string();
     let mut request = Vec::new();
     peer::hello::request(&mut request, host, &own_line);
@@ -237,12 +246,27 @@ async fn upgrade(
         let line = std::str::from_utf8(line).map_err(|_| "its hello is not ASCII")?;
         let proof = answer.peer_proof.and_then(Proof::from_hex);
         let (claim, proof) = recognise(cluster, member, &own, &own_line, line, proof)?;
-        learn(lane, agent, member, claim).await?;
-        let conduit = Conduit::new(stream, &head[answer.consumed..], End::Asks);
-        conduit.put(|out| peer::encode_proof(out, &proof));
-        conduit.flush();
-        return Ok((conduit, claim));
+        let rest = head[answer.consumed..].to_vec();
+        return Ok(Greeted {
+            stream,
+            rest,
+            claim,
+            proof,
+        });
     }
+}
+
+async fn upgrade(
+    lane: &Lane,
+    agent: &Agent,
+    member: MemberIndex,
+) -> Result<(Conduit, Peer), NoLink> {
+    let greeted = greet(&agent.cluster, agent.lane, member).await?;
+    learn(lane, agent, member, greeted.claim).await?;
+    let conduit = Conduit::new(greeted.stream, &greeted.rest, End::Asks);
+    conduit.put(|out| peer::encode_proof(out, &greeted.proof));
+    conduit.flush();
+    Ok((conduit, greeted.claim))
 }
 
 /// Makes what a member says about itself durable, when it is news; only then it counts.

@@ -8,7 +8,8 @@
 //! store, log        ─► lane.rs  ─► Read, Wrote┘             └─► Read, Write, Page, Cover ─► store.rs
 //! conduit.rs   frames out, one write a turn            cluster.rs   what all loops share
 //! pool.rs, carrier.rs   the same over plain HTTP       session.rs   who asks over plain HTTP
-//! scan.rs      scans over the whole cluster            limits of all this: `limits.rs` of the crate
+//! scan.rs      scans over the whole cluster            meeting.rs   a start asks whether it is let in
+//! limits of all this: `limits.rs` of the crate
 //! ```
 //!
 //! Invariants
@@ -28,6 +29,7 @@ mod conduit;
 mod disowned;
 mod hop;
 mod link;
+mod meeting;
 mod operation;
 mod pool;
 mod scan;
@@ -40,5 +42,6 @@ pub(crate) use cluster::{Cluster, PeerGauges, random};
 pub(crate) use disowned::{Disowned, MARK_NAME, MARK_NAME_NEW, mark, marked};
 pub(crate) use hop::PendingAsk;
 pub(crate) use link::keep;
+pub(crate) use meeting::meet;
 pub(crate) use operation::{Finished, PendingOperation, check_condition};
 pub(crate) use store::{Page, Paged, answered, cover, wrote};

@@ -21,7 +21,7 @@
 
 use super::agent::Agent;
 use super::carrier::{Carrier, Response};
-use super::cluster::{count, random};
+use super::cluster::{Cluster, count, random};
 use super::disowned::{Asking, NoLink, RefusedBy};
 use super::link::{connect, host_of, learn, recognise};
 use crate::lane::Lane;
@@ -31,7 +31,7 @@ use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
 use dendra_node::identity::Peer;
 use dendra_node::step::Event;
-use dendra_wire::peer::{self, Message, Question, hop};
+use dendra_wire::peer::{self, Message, Proof, Question, hop};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -255,17 +255,25 @@ impl Pool {
     }
 }
 
-/// Shakes hands, and asks whether anybody is there: the link, and the connection that it begins with.
-pub(super) async fn open(
-    lane: &Lane,
-    agent: &Agent,
+/// A member that let this one in, and is let in. It notes nothing of this one before the token comes back to it.
+pub(super) struct Greeted {
+    carrier: Carrier,
+    keeps_alive: bool,
+    claim: Peer,
+    own_url: String,
+    token: Proof,
+}
+
+/// The first half of a handshake.
+pub(super) async fn greet(
+    cluster: &Cluster,
+    lane: usize,
     member: MemberIndex,
-) -> Result<(Pool, TcpStream, Peer), NoLink> {
-    let cluster = &agent.cluster;
+) -> Result<Greeted, NoLink> {
     let host = host_of(cluster.url(member));
     let mut carrier = Carrier::new(connect(host).await?);
     let nonce = random().map_err(|error| format!("no randomness: {error}"))?;
-    let own = cluster.hello(agent.lane, nonce);
+    let own = cluster.hello(lane, nonce);
     let own_line = own.to_string();
     hop::hello_request(&mut carrier.out, host, &own.url, &own_line);
     let met = carrier.exchange().await?;
@@ -285,11 +293,29 @@ pub(super) async fn open(
     }
     let line = met.hello.as_deref().ok_or("its answer has no hello")?;
     let (claim, token) = recognise(cluster, member, &own, &own_line, line, met.proof)?;
+    Ok(Greeted {
+        carrier,
+        keeps_alive: met.keeps_alive,
+        claim,
+        own_url: own.url,
+        token,
+    })
+}
+
+/// Shakes hands, and asks whether anybody is there: the link, and the connection that it begins with.
+pub(super) async fn open(
+    lane: &Lane,
+    agent: &Agent,
+    member: MemberIndex,
+) -> Result<(Pool, TcpStream, Peer), NoLink> {
+    let greeted = greet(&agent.cluster, agent.lane, member).await?;
+    let (mut carrier, claim) = (greeted.carrier, greeted.claim);
     learn(lane, agent, member, claim).await?;
-    if !met.keeps_alive {
+    let host = host_of(agent.cluster.url(member));
+    if !greeted.keeps_alive {
         carrier = Carrier::new(connect(host).await?);
     }
-    let head = hop::AskHead::new(host, &own.url, &token);
+    let head = hop::AskHead::new(host, &greeted.own_url, &greeted.token);
     let mut frame = Vec::new();
     peer::encode_probe(&mut frame, 0);
     let alive = carrier.carry(&head, &frame).await?;
