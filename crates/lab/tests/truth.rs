@@ -124,6 +124,9 @@ fn a_known_distribution_is_measured_within_one_per_cent() {
 
 const RATE_WITH_GAPS: f64 = 1200.0;
 
+/// Times that something is tried for which the machine must give both sides their cores at once.
+const ATTEMPTS: usize = 12;
+
 /// Median of what was seen from the send, microseconds, where a gap between two requests is many times what an answer
 /// takes.
 fn service_p50_us(operation: Operation, reply: &Reply) -> f64 {
@@ -154,11 +157,15 @@ fn an_answer_is_not_late_because_it_was_read_at_the_next_instant() {
         (get, &until_closed),
     ] {
         // On a quiet machine these take a tenth of the gap; a busy one gets several attempts.
-        let found: Vec<f64> = (0..5)
+        let found: Vec<f64> = (0..ATTEMPTS)
             .map(|_| service_p50_us(operation, reply))
             .take_while(|us| *us >= gap_us / 2.0)
             .collect();
-        assert!(found.len() < 5, "{} {reply:?}: {found:?}", operation.name());
+        assert!(
+            found.len() < ATTEMPTS,
+            "{} {reply:?}: {found:?}",
+            operation.name()
+        );
     }
 }
 
@@ -168,20 +175,23 @@ fn a_generator_that_cannot_keep_up_voids_its_run() {
     let mut setup = setup(server.url(), 5_000_000.0, 0.5);
     setup.connections = 4;
     setup.timeout = Duration::from_millis(300);
-    let run = run(&setup);
-    let Verdict::Invalid { reason } = &run.verdict else {
-        panic!(
-            "five million a second were not sent, and the verdict is {}",
-            run.verdict
-        );
-    };
-    assert!(
-        reason.starts_with("the generator was the bottleneck"),
-        "{reason}"
-    );
-    let phase = run.headline().expect("it was measured");
-    assert!(phase.counts.is_whole(), "{:?}", phase.counts);
-    assert_eq!(phase.counts.planned, 2_500_000);
+    let mut verdicts = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let run = run(&setup);
+        let phase = run.headline().expect("it was measured");
+        assert!(phase.counts.is_whole(), "{:?}", phase.counts);
+        assert_eq!(phase.counts.planned, 2_500_000);
+        // Where the machine gives the server less than the generator, it is the server that cannot keep up.
+        match &run.verdict {
+            Verdict::Invalid { reason }
+                if reason.starts_with("the generator was the bottleneck") =>
+            {
+                return;
+            }
+            other => verdicts.push(other.to_string()),
+        }
+    }
+    panic!("five million a second were not sent, and the verdicts are {verdicts:?}");
 }
 
 #[test]
