@@ -1,14 +1,16 @@
 //! How a node starts, waits and stops.
 //!
 //! ```text
-//! start   settings ─► addresses ─► admin (not ready) ─► folder, log replay ─► threads ─► data sockets ─► Serving
+//! start   settings ─► addresses ─► admin (not ready) ─► folder, log replay ─► a wait, if the clock is far ahead
+//!         ─► the other members let it in ─► threads ─► data sockets ─► Serving
 //! stop    Draining: sockets close, readiness off ─► in flight, at most drain_ms ─► loops, pool,
 //!         log, maintenance end ─► engine closed ─► Stopped
 //! exit    0 stopped    2 settings    3 folder, disowned folder    4 address    1 the rest
 //! ```
 //!
 //! Invariants
-//! 1. No client is accepted before the folder is open and its log replayed.
+//! 1. No client is accepted before the folder is open, its log replayed, and every member that can be asked has let
+//!    it in.
 //! 2. Every thread that was started is joined before `stop` returns.
 //! 3. A poisoned engine refuses to be closed: its folder is left as the failure found it, and the
 //!    exit code is not 0.

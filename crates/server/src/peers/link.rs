@@ -3,7 +3,8 @@
 //! ```text
 //! resolve, connect ─► request, hello ─► 101, hello, proof ─► Proof frame ─► up ─► answers …
 //!      ▲                     │ refused: the sentence goes to the log, once per sentence     │
-//!      │                     │ disowned: the node stops                                     │
+//!      │                     │ disowned: the node stops                                     │ a note of what
+//!      │                                                                                    │ it had confirmed
 //!      └──── pause, 20 ms doubling to 250 ms, with jitter ◄─────────────────────────── lost ┘
 //! ```
 //!

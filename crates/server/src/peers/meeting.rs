@@ -47,6 +47,7 @@ pub(crate) fn meet(cluster: &Arc<Cluster>) -> io::Result<Option<Disowned>> {
 
 async fn meet_one(cluster: Arc<Cluster>, member: MemberIndex) -> Option<Disowned> {
     let began = Instant::now();
+    let mut pause = limits::LINK_PAUSE_MIN;
     loop {
         let met = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, greet(&cluster, member)).await;
         match met {
@@ -62,7 +63,10 @@ async fn meet_one(cluster: Arc<Cluster>, member: MemberIndex) -> Option<Disowned
                     is_for_ever: false,
                 });
             }
-            Ok(Err(NoLink::Elsewhere(_))) => tokio::time::sleep(limits::LINK_PAUSE_MIN).await,
+            Ok(Err(NoLink::Elsewhere(_))) => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(limits::LINK_PAUSE_MAX);
+            }
             Ok(Ok(()) | Err(NoLink::ForNow(_))) | Err(_) => return None,
         }
     }
