@@ -6,6 +6,7 @@
 //! PUT, DELETE    Clock ─► (Cover) ─► Write ─────────► outcome ─► lingers for the late ones
 //! conditional    Prepare ─► Accept ─► Write ────────► outcome        paxos.rs
 //! one member     Only ──────────────────────────────► outcome
+//! any            (Links) in front, and again when a round failed before anything that changes the key had left
 //! ```
 //!
 //! Invariants
@@ -18,6 +19,7 @@
 //! See: docs/consistency.md.
 
 pub(crate) mod clock;
+pub(crate) mod links;
 pub(crate) mod only;
 pub(crate) mod paxos;
 pub(crate) mod read;
@@ -41,6 +43,8 @@ use dendra_base::{Cell, Key, Kind, Version, cell};
 pub(crate) enum Stage {
     /// Nothing was asked yet.
     Begin,
+    /// Too few owners have links, and those that are missing may be back soon.
+    Links,
     /// Clocks are asked.
     Clock,
     /// The version, or the ballot, waits for its ceiling.
@@ -189,8 +193,8 @@ impl Op {
         if desk.topology.len() == 1 {
             return self.begin_only(desk, turn);
         }
-        if self.lacks_links(desk, turn) {
-            return Fate::Over;
+        if let Some(fate) = self.check_links(desk, turn) {
+            return fate;
         }
         match (self.intent, self.paxos.is_some()) {
             (Intent::Get, _) => self.begin_read(desk, turn),
@@ -226,7 +230,12 @@ impl Op {
             Stage::Write => self.write_answered(desk, turn, place, &answer),
             Stage::Prepare => self.prepare_answered(desk, turn, place, answer),
             Stage::Accept => self.accept_answered(desk, turn, place, &answer),
-            Stage::Begin | Stage::Clock | Stage::Cover | Stage::BackOff | Stage::Only => Fate::Goes,
+            Stage::Begin
+            | Stage::Links
+            | Stage::Clock
+            | Stage::Cover
+            | Stage::BackOff
+            | Stage::Only => Fate::Goes,
         }
     }
 
@@ -240,6 +249,7 @@ impl Op {
         }
         self.alarm_us = NEVER;
         match self.stage {
+            Stage::Links => self.begin(desk, turn),
             Stage::Clock => self.hedge_clocks(desk, turn),
             Stage::Read => self.hedge(desk, turn),
             Stage::BackOff => self.prepare(desk, turn),
@@ -257,6 +267,7 @@ impl Op {
                 self.fail(desk, turn, Known::Unknown);
                 return Fate::Goes;
             }
+            Stage::Links => self.refuse_for_links(desk, turn),
             Stage::Begin | Stage::Clock if self.good.is_empty() && self.asked.is_empty() => {
                 self.tell(turn, Outcome::DeadlinePassed, None);
             }
@@ -266,32 +277,6 @@ impl Op {
             }
         }
         Fate::Over
-    }
-
-    /// Refuses what cannot succeed with the links that there are. Requires: nothing that changes the key has left.
-    pub(crate) fn lacks_links(&mut self, desk: &Desk, turn: &mut Turn<'_>) -> bool {
-        let needed = match self.paxos {
-            Some(_) => self.quorum.ack().max(self.majority()),
-            None => self.quorum.ack(),
-        };
-        let is_up = |member: &MemberIndex| *member == desk.me || desk.health.is_up(*member);
-        let owners = self.owners(desk);
-        let up = owners.iter().filter(|owner| is_up(owner)).count();
-        let up = u8::try_from(up).expect("an operation addresses at most MEMBERS_MAX owners");
-        let Some(missing) = owners.iter().copied().find(|owner| !is_up(owner)) else {
-            return false;
-        };
-        if up >= needed {
-            return false;
-        }
-        let outcome = Outcome::Unreachable {
-            up,
-            needed,
-            from: self.quorum.from(),
-            missing,
-        };
-        self.tell(turn, outcome, None);
-        true
     }
 
     /// What a failure now would mean for the record.

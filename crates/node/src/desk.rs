@@ -228,8 +228,8 @@ impl Desk {
     }
 
     /// A link came up or went down. Questions over a lost link get no answer: they are refused.
-    pub(crate) fn set_link(&mut self, member: MemberIndex, is_up: bool) {
-        self.health.set_up(member, is_up);
+    pub(crate) fn set_link(&mut self, turn: &Turn<'_>, member: MemberIndex, is_up: bool) {
+        self.health.set_up(member, is_up, turn.now.mono_us);
         if is_up {
             return;
         }

@@ -4,6 +4,7 @@
 //! answer  ──► latency = 7/8 latency + 1/8 sample        spread likewise, of the distance to it
 //! no answer in time ──► counts as a sample as long as the wait
 //! hedge   ──► latency + 4 spread of the one that is asked, between 1 ms and 50 ms
+//! link lost, or its member heard of ──► expected for LINK_GRACE_US
 //! ```
 //!
 //! Invariants
@@ -14,13 +15,17 @@
 //! Not here: retries (there are none), quorums.
 //! See: Jacobson, "Congestion Avoidance and Control", 1988, for the estimate.
 
-use crate::limits::{HEDGE_US_MAX, HEDGE_US_MIN};
+use crate::limits::{HEDGE_US_MAX, HEDGE_US_MIN, LINK_GRACE_US};
 use crate::member::MemberIndex;
 
 /// What is known of one member.
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     is_up: bool,
+    /// When its link came up last.
+    up_since_us: u64,
+    /// Until when a link is hoped for, while there is none.
+    expected_until_us: u64,
     /// Did it ever answer, or was late? Otherwise the numbers are those of a fresh link.
     is_measured: bool,
     latency_us: u64,
@@ -38,6 +43,21 @@ pub struct PeerHealth {
     pub patience_us: u64,
 }
 
+/// What links there are to some members who have to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// To as many as are needed.
+    Enough,
+    /// To too few; to enough of them if those come back that are expected, until then.
+    Awaited {
+        until_us: u64,
+        up: u8,
+        missing: MemberIndex,
+    },
+    /// To too few.
+    Lacking { up: u8, missing: MemberIndex },
+}
+
 /// What is known of all members.
 #[derive(Debug)]
 pub(crate) struct Health {
@@ -49,6 +69,8 @@ impl Health {
     pub(crate) fn new(members: usize) -> Health {
         let fresh = Peer {
             is_up: true,
+            up_since_us: 0,
+            expected_until_us: 0,
             is_measured: false,
             latency_us: HEDGE_US_MIN,
             spread_us: HEDGE_US_MIN,
@@ -74,8 +96,50 @@ impl Health {
     }
 
     /// A link came up, or the last one went down.
-    pub(crate) fn set_up(&mut self, member: MemberIndex, is_up: bool) {
-        self.peers[member.at()].is_up = is_up;
+    pub(crate) fn set_up(&mut self, member: MemberIndex, is_up: bool, now_us: u64) {
+        let peer = &mut self.peers[member.at()];
+        if peer.is_up && !is_up {
+            peer.expected_until_us = now_us + LINK_GRACE_US;
+        }
+        if is_up && !peer.is_up {
+            peer.up_since_us = now_us;
+        }
+        peer.is_up = is_up;
+    }
+
+    /// Did a link to one of these members come up behind `since_us`?
+    pub(crate) fn came_up(&self, members: &[MemberIndex], since_us: u64) -> bool {
+        let mut peers = members.iter().map(|member| self.peers[member.at()]);
+        peers.any(|peer| peer.is_up && peer.up_since_us > since_us)
+    }
+
+    /// A member is there: if there is no link to it, there will be one.
+    pub(crate) fn heard(&mut self, member: MemberIndex, now_us: u64) {
+        self.peers[member.at()].expected_until_us = now_us + LINK_GRACE_US;
+    }
+
+    /// Are there links to `needed` of these members?
+    pub(crate) fn links(&self, members: &[MemberIndex], needed: u8, now_us: u64) -> Links {
+        let up = members.iter().filter(|member| self.is_up(**member)).count();
+        let up = u8::try_from(up).expect("there are at most MEMBERS_MAX members");
+        let missing = members.iter().copied().find(|member| !self.is_up(*member));
+        let Some(missing) = missing.filter(|_| up < needed) else {
+            return Links::Enough;
+        };
+        let peers = members.iter().map(|member| self.peers[member.at()]);
+        let down = peers.filter(|peer| !peer.is_up);
+        let mut until_us: Vec<u64> = down.map(|peer| peer.expected_until_us).collect();
+        until_us.sort_unstable_by(|a, b| b.cmp(a));
+        // So many have to come, and those do first that are expected the longest.
+        let last = until_us.get(usize::from(needed - up) - 1).copied();
+        match last.filter(|until_us| *until_us > now_us) {
+            Some(until_us) => Links::Awaited {
+                until_us,
+                up,
+                missing,
+            },
+            None => Links::Lacking { up, missing },
+        }
     }
 
     /// A member answered a question that was sent at `sent_us`.
@@ -166,8 +230,47 @@ mod tests {
     fn a_member_without_a_link_comes_last() {
         let mut health = Health::new(2);
         health.answered(B, 0, 1_000_000);
-        health.set_up(A, false);
+        health.set_up(A, false, 0);
         assert!(health.cost(A) > health.cost(B));
         assert!(!health.is_up(A) && health.is_up(B));
+    }
+
+    #[test]
+    fn a_member_is_expected_for_a_while_when_its_link_is_lost_and_again_when_it_is_heard_of() {
+        const C: MemberIndex = MemberIndex(2);
+        let all = [A, B, C];
+        let mut health = Health::new(3);
+        assert_eq!(health.links(&all, 3, 0), Links::Enough);
+        let lost_us = 1_000;
+        health.set_up(B, false, lost_us);
+        assert_eq!(health.links(&all, 2, lost_us), Links::Enough);
+        let awaited = |until_us, up| Links::Awaited {
+            until_us,
+            up,
+            missing: B,
+        };
+        let until_us = lost_us + LINK_GRACE_US;
+        assert_eq!(health.links(&all, 3, lost_us), awaited(until_us, 2));
+        // Told once more, it is not lost once more.
+        health.set_up(B, false, lost_us + 7);
+        assert_eq!(health.links(&all, 3, until_us - 1), awaited(until_us, 2));
+        let lacking = |up| Links::Lacking { up, missing: B };
+        assert_eq!(health.links(&all, 3, until_us), lacking(2));
+        // Both have to come for three, one for two: then the one that is expected counts.
+        health.set_up(C, false, until_us);
+        let later_us = until_us + LINK_GRACE_US;
+        assert_eq!(health.links(&all, 3, until_us), lacking(1));
+        assert_eq!(health.links(&all, 2, until_us), awaited(later_us, 1));
+        health.heard(B, until_us + 9);
+        assert_eq!(health.links(&all, 3, until_us + 9), awaited(later_us, 1));
+        assert_eq!(
+            health.links(&all, 2, until_us + 9),
+            awaited(later_us + 9, 1)
+        );
+        assert_eq!(
+            health.links(&all, 4, 0),
+            lacking(1),
+            "so many there are not"
+        );
     }
 }

@@ -92,6 +92,11 @@ pub const HEDGE_US_MAX: u64 = 50_000;
 /// timer should ring.
 pub const CLOCK_PATIENCE_US_MIN: u64 = 5_000;
 
+/// A member whose link was lost is expected back for so long, and operations that need it wait: what a restart of
+/// its neighbour takes from it, or a reset connection, is over by then, and half of the default deadline is left. From
+/// then on they are refused at once.
+pub const LINK_GRACE_US: u64 = 500_000;
+
 /// How often a version that waits for its ceiling looks whether another loop had it persisted.
 pub const COVER_POLL_US: u64 = 1_000;
 

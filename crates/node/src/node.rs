@@ -4,6 +4,7 @@
 //! Begin, Scan, Gone ───► coordinator: one `Op` per client's operation, one `Scan` per page
 //! Asked ───────────────► replica
 //! Answered, Link ──────► desk: which question? ─► coordinator, hints
+//! Heard ───────────────► health
 //! Read, Wrote, Paged ──► desk: which order?    ─► coordinator, replica, hints
 //! Tick ────────────────► probe for all that waits, late questions, alarms, deadlines, the ceiling
 //! ```
@@ -124,11 +125,13 @@ impl Node {
             }
             Event::Answered { member, id, answer } => self.answered(turn, member, id, answer),
             Event::Link { member, is_up } => {
-                self.desk.set_link(member, is_up);
+                self.desk.set_link(turn, member, is_up);
                 if is_up {
                     self.keeper.link_up(&mut self.desk, turn, member);
+                    self.go_on_with_links(turn);
                 }
             }
+            Event::Heard { member } => self.desk.health.heard(member, turn.now.mono_us),
             Event::Read { ticket, result } => self.read(turn, ticket, result),
             Event::Wrote { ticket, result } => self.wrote(turn, ticket, result),
             Event::Paged { ticket, result } => match self.desk.orders.remove(ticket) {
@@ -202,6 +205,23 @@ impl Node {
             }
             op.begin(desk, turn)
         });
+    }
+
+    /// Whoever waits for links looks whether there are enough.
+    fn go_on_with_links(&mut self, turn: &mut Turn<'_>) {
+        let ops = self.ops.iter();
+        let waiting = ops.filter_map(|(id, op)| (op.stage == Stage::Links).then_some(id));
+        for id in waiting.collect::<Vec<_>>() {
+            self.with_op(turn.now.mono_us, id, |op, desk| op.begin(desk, turn));
+        }
+        let scans = self.scans.iter();
+        let waiting = scans.filter_map(|(id, scan)| scan.is_waiting.then_some(id));
+        for id in waiting.collect::<Vec<_>>() {
+            self.with_scan(id, |scan, desk| {
+                scan.ask(desk, turn);
+                Scanning::Goes
+            });
+        }
     }
 
     /// Works on an operation, if it is still there, and sees to its entry afterwards.

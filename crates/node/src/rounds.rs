@@ -4,6 +4,7 @@
 //! GET          read ─ (write_back)                  a round begins when its questions are made,
 //! PUT          clock ─ (cover) ─ write              and ends when enough answers came, or it failed
 //! conditional  prepare ─ accept ─ write             … finish, back_off between the attempts
+//! any          links, in front, when too few owners have one
 //! ```
 //!
 //! Invariants
@@ -27,6 +28,8 @@ pub const ROUND_BUCKETS_US: [u64; 18] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Round {
+    /// A link that is expected back.
+    Links,
     /// A majority's clocks.
     Clock,
     /// A clock ceiling that is not durable yet.
@@ -51,7 +54,8 @@ pub enum Round {
 
 impl Round {
     /// All of them.
-    pub const ALL: [Round; 10] = [
+    pub const ALL: [Round; 11] = [
+        Round::Links,
         Round::Clock,
         Round::Cover,
         Round::Write,
@@ -67,6 +71,7 @@ impl Round {
     /// As a label.
     pub fn as_str(self) -> &'static str {
         match self {
+            Round::Links => "links",
             Round::Clock => "clock",
             Round::Cover => "cover",
             Round::Write => "write",
@@ -83,6 +88,7 @@ impl Round {
     fn of(stage: Stage) -> Option<Round> {
         Some(match stage {
             Stage::Begin => return None,
+            Stage::Links => Round::Links,
             Stage::Clock => Round::Clock,
             Stage::Cover => Round::Cover,
             Stage::Write => Round::Write,

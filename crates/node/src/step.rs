@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!              Begin Gone Scan        Asked              Answered Link        Read Wrote Paged …      Tick
-//! world ─────► clients                peers ask          peers answer         the store answers       time
+//! world ─────► clients                peers ask          peers answer Heard   the store answers       time
 //!                                          step(now, event, &mut effects)
 //! world ◄───── Outcome ScanOutcome    Reply              Ask                  Read Write Page …       due_us()
 //! ```
@@ -154,6 +154,11 @@ pub enum Event {
         member: MemberIndex,
         /// Up or down.
         is_up: bool,
+    },
+    /// A peer showed that it is there, by a link of its own: if there is none to it, one is about to come up.
+    Heard {
+        /// Who.
+        member: MemberIndex,
     },
     /// The store read.
     Read {

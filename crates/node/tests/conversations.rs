@@ -416,6 +416,10 @@ impl Stage {
                 let is_up = *state == "up";
                 self.step(site(at), Event::Link { member, is_up });
             }
+            ["hear", at, of] => {
+                let member = MemberIndex(u8::try_from(site(of)).expect("few members"));
+                self.step(site(at), Event::Heard { member });
+            }
             ["fill", at] => self.sites[site(at)].is_full = true,
             ["empty", at] => self.sites[site(at)].is_full = false,
             ["hold", at] => self.sites[site(at)].is_held = true,

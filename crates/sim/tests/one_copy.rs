@@ -172,6 +172,7 @@ impl Decider for OneCopy {
             | Event::Asked { .. }
             | Event::Answered { .. }
             | Event::Link { .. }
+            | Event::Heard { .. }
             | Event::Paged { .. } => {}
         }
     }

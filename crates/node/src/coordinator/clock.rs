@@ -23,7 +23,6 @@ use crate::desk::{Desk, OpId, Purpose, Turn};
 use crate::ledger::{Ledger, NEVER};
 use crate::limits::{CLOCK_PATIENCE_US_MIN, HLC_AHEAD_MS_MAX};
 use crate::member::MemberIndex;
-use crate::outcome::Known;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
 use dendra_base::Version;
@@ -219,8 +218,7 @@ impl Op {
             return self.set_version(desk, turn);
         }
         if !self.can_reach(needed) {
-            self.fail(desk, turn, Known::NotApplied);
-            return Fate::Over;
+            return self.fail_or_wait(desk, turn);
         }
         if self.good.or(self.pending).len() < needed {
             desk.unclocked.push(self.id);

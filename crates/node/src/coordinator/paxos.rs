@@ -240,9 +240,7 @@ impl Op {
         if self.paxos_mut().is_outbid {
             return self.back_off(desk, turn);
         }
-        let known = self.known_if_failed();
-        self.fail(desk, turn, known);
-        Fate::Over
+        self.fail_or_wait(desk, turn)
     }
 
     /// Rests, so that a rival can finish.

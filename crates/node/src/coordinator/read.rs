@@ -22,7 +22,7 @@
 
 use super::{Fate, Op, Stage, is_damaged, is_written, write::write};
 use crate::desk::{Desk, Purpose, Turn};
-use crate::outcome::{Known, Outcome};
+use crate::outcome::Outcome;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
 use dendra_base::peer::{Answer, Ask};
@@ -130,8 +130,7 @@ impl Op {
                 return self.write_back(desk, turn, Stage::WriteBack);
             }
         }
-        self.fail(desk, turn, Known::NotApplied);
-        Fate::Over
+        self.fail_or_wait(desk, turn)
     }
 
     /// Takes a copy into account: the newest stays.
@@ -300,9 +299,7 @@ impl Op {
         if can_be_held && self.has_answers(open) {
             return Fate::Goes;
         }
-        let known = self.known_if_failed();
-        self.fail(desk, turn, known);
-        Fate::Over
+        self.fail_or_wait(desk, turn)
     }
 
     /// Are there as many answers as the client asked for, once those who hold the cell have answered, too?

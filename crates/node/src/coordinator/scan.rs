@@ -10,6 +10,7 @@
 //! 1. A key is shown once, with the newest cell of all answers, and only where all answers cover it.
 //! 2. Without a majority of the owners of every partition nothing is shown: a page that is shown has
 //!    every record whose write was acknowledged at the default level before the page was asked for.
+//!    A link that is expected back is waited for, as operations wait (`links.rs`).
 //! 3. A page holds a record, or is the last one: parts without live records are walked over here.
 //! 4. Memory: one page per member, `SCANS_MAX` scans.
 //!
@@ -18,6 +19,7 @@
 
 use crate::admission::Refusal;
 use crate::desk::{Desk, Purpose, Turn};
+use crate::health::Links;
 use crate::ledger::NEVER;
 use crate::limits::SCAN_PATIENCE_US;
 use crate::member::MemberIndex;
@@ -40,6 +42,8 @@ pub(crate) struct Scan {
     patience_us: u64,
     /// Pages asked for one after the other, until one has something to show.
     round: u32,
+    /// Nothing is asked: links that are expected back are waited for, until the patience is over.
+    pub(crate) is_waiting: bool,
     /// Members that have not answered.
     pending: Places,
     answered: Places,
@@ -48,6 +52,13 @@ pub(crate) struct Scan {
     rest: Option<Range>,
     /// Who refused last, and why.
     refused: Option<(MemberIndex, Refused)>,
+}
+
+/// Why a page cannot be shown.
+struct Shortfall {
+    /// Until when links are expected back that would do.
+    awaited_until_us: Option<u64>,
+    failure: Outcome,
 }
 
 /// Does a scan go on?
@@ -67,6 +78,7 @@ impl Scan {
             deadline_us,
             patience_us: NEVER,
             round: 0,
+            is_waiting: false,
             pending: Places::NONE,
             answered: Places::NONE,
             records: Vec::new(),
@@ -95,6 +107,7 @@ impl Scan {
     /// Asks all members for their next page.
     pub(crate) fn ask(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         self.round = self.round.wrapping_add(1);
+        self.is_waiting = false;
         self.answered = Places::NONE;
         self.pending = Places::first(desk.topology.len());
         self.records.clear();
@@ -149,7 +162,7 @@ impl Scan {
     /// Time went by: whoever is late can be done without, perhaps.
     pub(crate) fn due(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Scanning {
         self.patience_us = NEVER;
-        if turn.now.mono_us >= self.deadline_us || self.is_enough(desk) {
+        if turn.now.mono_us >= self.deadline_us || self.is_waiting || self.is_enough(desk) {
             return self.conclude(desk, turn);
         }
         Scanning::Goes
@@ -170,7 +183,7 @@ impl Scan {
     }
 
     /// What is missing for a majority of the owners of every partition: the worst of them.
-    fn shortfall(&self, desk: &Desk) -> Outcome {
+    fn shortfall(&self, desk: &Desk, now_us: u64) -> Shortfall {
         let copies = desk.topology.copies();
         let owners = |partition| &desk.ring.owners(partition)[..usize::from(copies)];
         let answered = |partition| {
@@ -179,36 +192,55 @@ impl Scan {
         };
         let worst = desk.ring.all().min_by_key(|partition| answered(*partition));
         let worst = worst.expect("a ring has partitions");
-        let is_up = |member: &&MemberIndex| **member == desk.me || desk.health.is_up(**member);
-        let of_up = owners(worst).iter().filter(is_up).count();
-        let count = |members: usize| u8::try_from(members).expect("at most MEMBERS_MAX owners");
         let needed = copies / 2 + 1;
-        match owners(worst).iter().find(|member| !is_up(member)) {
-            Some(missing) if count(of_up) < needed => Outcome::Unreachable {
-                up: count(of_up),
-                needed,
-                from: copies,
-                missing: *missing,
+        let unreachable = |up, missing| Outcome::Unreachable {
+            up,
+            needed,
+            from: copies,
+            missing,
+        };
+        match desk.health.links(owners(worst), needed, now_us) {
+            Links::Awaited {
+                until_us,
+                up,
+                missing,
+            } => Shortfall {
+                awaited_until_us: Some(until_us),
+                failure: unreachable(up, missing),
             },
-            _ => Outcome::NotEnough {
-                got: count(answered(worst)),
-                needed,
-                from: copies,
-                known: Known::NotApplied,
-                refused: self.refused,
+            Links::Lacking { up, missing } => Shortfall {
+                awaited_until_us: None,
+                failure: unreachable(up, missing),
+            },
+            Links::Enough => Shortfall {
+                awaited_until_us: None,
+                failure: Outcome::NotEnough {
+                    got: u8::try_from(answered(worst)).expect("at most MEMBERS_MAX owners"),
+                    needed,
+                    from: copies,
+                    known: Known::NotApplied,
+                    refused: self.refused,
+                },
             },
         }
     }
 
     fn conclude(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Scanning {
+        let now_us = turn.now.mono_us;
         if !self.is_enough(desk) {
+            let short = self.shortfall(desk, now_us);
+            if let Some(until_us) = short.awaited_until_us.filter(|_| now_us < self.deadline_us) {
+                self.is_waiting = true;
+                self.pending = Places::NONE;
+                self.patience_us = until_us;
+                return Scanning::Goes;
+            }
             let rest = Some(self.range.clone());
-            let failure = self.shortfall(desk);
-            return self.tell(turn, Vec::new(), rest, Some(failure));
+            return self.tell(turn, Vec::new(), rest, Some(short.failure));
         }
         let (records, rest) = self.merged(turn.now.wall_ms);
         match rest {
-            Some(rest) if records.is_empty() && turn.now.mono_us < self.deadline_us => {
+            Some(rest) if records.is_empty() && now_us < self.deadline_us => {
                 self.range = rest;
                 self.ask(desk, turn);
                 Scanning::Goes

@@ -27,8 +27,10 @@ impl Op {
     /// Sends the cell to all owners.
     pub(crate) fn send_write(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         // The links may be others than at the beginning. What was accepted already counts on being written.
-        if self.paxos.is_none() && self.lacks_links(desk, turn) {
-            return Fate::Over;
+        if self.paxos.is_none()
+            && let Some(fate) = self.check_links(desk, turn)
+        {
+            return fate;
         }
         self.begin_round(Stage::Write);
         if is_planted(Bug::HiddenRetryUnderNewVersion) && self.paxos.is_none() {

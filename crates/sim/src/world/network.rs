@@ -284,6 +284,13 @@ impl World<'_> {
                 },
             );
         }
+        if is_up && self.members[peer].is_running() {
+            // Whoever is linked to hears of it.
+            for lane in 0..self.members[peer].lanes.len() {
+                let member = MemberIndex(member as u8);
+                self.give(peer, lane, Event::Heard { member });
+            }
+        }
         if !is_up && self.is_connected(member, peer) {
             // The cut was shorter than its notice: a link is made anew.
             let incarnation = self.members[member].incarnation;
