@@ -407,12 +407,80 @@ fn a_member_that_is_killed_again_and_again_stays_near_the_wall_clock() {
         cluster.wait_until_usable(2);
         let mut client = Client::open(cluster.listen[2]).expect("it listens");
         let stored = client.ask("PUT", "k", &[], b"v").expect("it answers");
-        assert_eq!(stored.status, 201);
+        let said = String::from_utf8_lossy(&stored.body).into_owned();
+        assert_eq!(stored.status, 201, "{said}{}", cluster.log_of(2));
         let wall = std::time::SystemTime::UNIX_EPOCH.elapsed();
         let wall_ms = wall.expect("it is later than 1970").as_millis() as u64;
         farthest = farthest.max(millisecond(stored.etag.as_ref()).saturating_sub(wall_ms));
     }
     assert!(farthest < 16_000, "{farthest} ms");
+}
+
+/// Whoever restarts a member when the one before says that it serves takes nothing from anybody. A node says so with a
+/// warning when it has waited for the others for a second: then it is tried again.
+fn members_are_restarted_one_after_the_other(transport: &[&str]) {
+    let _others = beside_others();
+    let is_kept = (0..ATTEMPTS).any(|n| {
+        let mut cluster = Cluster::start(&[&["--durability", "os"], transport].concat());
+        cluster.wait_for_all_links();
+        let on: Vec<_> = cluster.listen.iter().copied().enumerate().collect();
+        let told = under_load(&format!("restarts-{n}"), &on, 60_000, |load| {
+            for node in (0..NODES).cycle().take(2 * NODES) {
+                signal(cluster.child(node), "TERM");
+                assert_eq!(cluster.wait_for_end(node), Some(0));
+                cluster.restart_until_ready(node);
+            }
+            load.run_on(200);
+        });
+        let mut logs = (0..NODES).map(|node| cluster.log_of(node));
+        let has_waited = logs.any(|log| log.contains("have not opened all links"));
+        assert!(has_waited || told.refused() == 0, "{:#?}", told.said());
+        !has_waited
+    });
+    assert!(is_kept, "the others do not come back within a second");
+}
+
+#[test]
+fn members_are_restarted_one_after_the_other_and_nothing_is_refused() {
+    members_are_restarted_one_after_the_other(&[]);
+}
+
+#[test]
+fn members_are_restarted_one_after_the_other_and_nothing_is_refused_over_plain_http() {
+    members_are_restarted_one_after_the_other(&HTTP);
+}
+
+/// Whoever finds the door open is answered, whichever loop has the connection: links are up before it opens.
+fn a_member_that_opens_its_door_reaches_the_others(transport: &[&str]) {
+    let _others = beside_others();
+    let mut cluster = Cluster::start(transport);
+    cluster.wait_for_all_links();
+    cluster.kill(2);
+    for other in [0, 1] {
+        let far = Fault::Delay(Duration::from_millis(50));
+        cluster.faults.set(2, other, far);
+        cluster.faults.set(other, 2, far);
+    }
+    cluster.start_node(2);
+    cluster.wait_for_door(2);
+    let loops = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let clients = (0..2 * loops).map(|_| Client::open(cluster.listen[2]).expect("it listens"));
+    // All of them at once: a connection goes to the loop with the fewest.
+    for client in &mut clients.collect::<Vec<_>>() {
+        let stored = client.ask("PUT", "k", &[], b"v").expect("it answers");
+        let said = String::from_utf8_lossy(&stored.body).into_owned();
+        assert_eq!(stored.status, 201, "{said}{}", cluster.log_of(2));
+    }
+}
+
+#[test]
+fn a_member_that_opens_its_door_reaches_the_others_from_every_loop() {
+    a_member_that_opens_its_door_reaches_the_others(&[]);
+}
+
+#[test]
+fn a_member_that_opens_its_door_reaches_the_others_from_every_loop_over_plain_http() {
+    a_member_that_opens_its_door_reaches_the_others(&HTTP);
 }
 
 /// A process on another folder that says it is member 2, and what it says to its end.

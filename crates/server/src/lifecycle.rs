@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! start   settings ─► addresses ─► admin (not ready) ─► folder, log replay ─► a wait, if the clock is far ahead
-//!         ─► the other members let it in ─► threads ─► data sockets ─► Serving
+//!         ─► the other members let it in ─► threads ─► each loop's links to them ─► data sockets
+//!         ─► their links ─► Serving
 //! stop    Draining: sockets close, readiness off ─► in flight, at most drain_ms ─► loops, pool,
 //!         log, maintenance end ─► engine closed ─► Stopped
 //! exit    0 stopped    2 settings    3 folder, disowned folder    4 address    1 the rest
 //! ```
 //!
 //! Invariants
-//! 1. No client is accepted before the folder is open, its log replayed, and every member that can be asked has let
-//!    it in.
+//! 1. No client is accepted before the folder is open, its log replayed, every member that can be asked has let it in,
+//!    and every loop has tried to open its links to those: whoever finds the door open finds a majority behind it.
 //! 2. Every thread that was started is joined before `stop` returns.
 //! 3. A poisoned engine refuses to be closed: its folder is left as the failure found it, and the
 //!    exit code is not 0.
@@ -26,7 +27,7 @@ use crate::listener::{self, Door};
 use crate::mailbox::LaneEvent;
 use crate::maintenance;
 use crate::notes;
-use crate::peers::{self, Cluster, Disowned};
+use crate::peers::{self, Cluster, Disowned, Host, Met};
 use crate::settings::Settings;
 use crate::shared::{LaneHandle, Phase, PhaseCell, Shared};
 use crate::store_pool::{self, StorePool};
@@ -149,17 +150,22 @@ impl Server {
         if let Some(admin) = &admin {
             admin.attach(Arc::clone(&shared));
         }
-        if let Some(cluster) = &shared.cluster {
-            let met = peers::meet(cluster);
-            if let Some(why) = met.map_err(system("the other members cannot be asked"))? {
-                tracing::error!(sentence = why.sentence, "the node does not start");
-                return Err(StartError::Folder {
-                    reason: leave(&*shared.folder, why),
-                });
-            }
+        let met = match &shared.cluster {
+            Some(cluster) => peers::meet(cluster),
+            None => Ok(Met::default()),
+        };
+        let met = met.map_err(system("the other members cannot be asked"))?;
+        if let Some(why) = met.disowned {
+            tracing::error!(sentence = why.sentence, "the node does not start");
+            return Err(StartError::Folder {
+                reason: leave(&*shared.folder, why),
+            });
         }
         let mut running = Running::start_threads(&shared, admin)?;
-        match running.open_doors(doors.data) {
+        if let Some(cluster) = &shared.cluster {
+            cluster.wait_for_links(&met.let_in_by);
+        }
+        match running.open_doors(doors.data, &met.let_in_by) {
             Ok(()) => Ok(running),
             Err(error) => {
                 if let Err(stop) = running.stop() {
@@ -294,6 +300,9 @@ fn open_engine(
     }
     let versions = Versions::above(&engine, clock::wall_ms());
     let starts = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
+    let loops = settings.loops.unwrap_or_else(|| {
+        std::thread::available_parallelism().map_or(1, |n| n.get().min(limits::LOOPS_MAX))
+    });
     let cluster = cluster.filter(|cluster| cluster.topology.len() > 1);
     let cluster = cluster
         .map(|cluster| {
@@ -302,6 +311,7 @@ fn open_engine(
                 settings.durability,
                 &engine,
                 starts,
+                loops,
                 clock::wall_ms(),
             )
             .map(Arc::new)
@@ -315,9 +325,6 @@ fn open_engine(
     }
     let took_ms = (clock::monotonic_us() - began_us) / 1_000;
     tracing::info!(folder, took_ms, starts, "the data folder is open");
-    let loops = settings.loops.unwrap_or_else(|| {
-        std::thread::available_parallelism().map_or(1, |n| n.get().min(limits::LOOPS_MAX))
-    });
     // Each connection in transit and each permit can have one event under way, and there are a few
     // for the whole loop.
     let mailbox_capacity = settings.connections_max
@@ -423,7 +430,11 @@ impl Running {
         })
     }
 
-    fn open_doors(&mut self, doors: Vec<(SocketAddr, Door)>) -> Result<(), StartError> {
+    fn open_doors(
+        &mut self,
+        doors: Vec<(SocketAddr, Door)>,
+        hosts: &[Host],
+    ) -> Result<(), StartError> {
         let mut sockets = Vec::new();
         for (addr, door) in doors {
             let socket = open("data", addr, door)?;
@@ -438,6 +449,9 @@ impl Running {
             listener::spawn(&self.shared, sockets, stop)
                 .map_err(system("the listener could not be started"))?,
         );
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.wait_for_their_links(hosts);
+        }
         self.shared.phase.turn(Phase::Serving);
         for addr in &self.addrs {
             tracing::info!(

@@ -67,6 +67,7 @@ fn hello(guest: &str, nonce: u8) -> Hello {
         clock: 1,
         url: guest.to_owned(),
         lane: 0,
+        loops: 1,
         has_secret: true,
         nonce: Nonce([nonce; 16]),
     }

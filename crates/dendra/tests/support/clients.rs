@@ -38,8 +38,11 @@ pub(crate) struct Load {
     origin: Instant,
     numbers: AtomicU32,
     answered: AtomicU64,
+    /// Operations without a condition whose connection broke before their answer came.
+    lost: AtomicU64,
     is_over: AtomicBool,
     history: Mutex<Vec<Op>>,
+    said: Mutex<Vec<String>>,
 }
 
 impl Load {
@@ -67,8 +70,11 @@ impl Load {
         self.run_on(CLIENTS as u64);
     }
 
-    fn client(&self, own: usize, member: usize, address: SocketAddr) {
-        let mut client = Client::open(address).expect("a node listens");
+    fn client(&self, own: usize, nodes: &[(usize, SocketAddr)]) {
+        let mut nodes = nodes.iter().cycle().skip(own % nodes.len());
+        let mut open =
+            || nodes.find_map(|(member, address)| Some((*member, Client::open(*address).ok()?)));
+        let (mut member, mut client) = open().expect("a node listens");
         let mut prng = Prng::new(own as u64);
         let mut seen: Vec<Option<Seen>> = vec![None; KEYS];
         while !self.is_over.load(Ordering::SeqCst) {
@@ -87,8 +93,23 @@ impl Load {
             };
             let begun_us = self.now_us();
             let answer = self.ask(&mut client, key, wish);
-            let end = answer.map_or(End::Unknown, |answer| end_of(&answer, wish));
             let ended_us = self.now_us();
+            let asked = member;
+            let end = match answer {
+                Some(answer) => {
+                    if answer.status >= 500 {
+                        let said = format!("{wish:?}: {answer:?}");
+                        self.said.lock().expect("no holder panics").push(said);
+                    }
+                    end_of(&answer, wish)
+                }
+                None => {
+                    (member, client) = open().expect("a node listens");
+                    let is_plain = wish.base() == Base::Any;
+                    self.lost.fetch_add(u64::from(is_plain), Ordering::SeqCst);
+                    End::Unknown
+                }
+            };
             match end {
                 End::Found(found) => seen[key] = Some(found),
                 End::Written(version) => {
@@ -107,7 +128,7 @@ impl Load {
                 is_fleeting: false,
                 expiry_ms: None,
                 wall_ms: (0, 0),
-                member,
+                member: asked,
                 begun_us,
                 ended_us,
                 end,
@@ -170,9 +191,12 @@ fn end_of(answer: &Answer, wish: Wish) -> End {
 /// What became of a load.
 pub(crate) struct Told {
     pub(crate) history: Vec<Op>,
+    lost: usize,
+    /// What nodes said when they refused, or did not know.
+    said: Vec<String>,
 }
 
-/// Runs `trouble` while clients of nodes `on` work, with deadlines of `timeout_ms`; checks all that they were told.
+/// Runs `trouble` while clients of nodes `on` work, each at one until its connection breaks, with deadlines of `timeout_ms`; checks all that they were told.
 pub(crate) fn under_load(
     name: &str,
     on: &[(usize, SocketAddr)],
@@ -185,16 +209,15 @@ pub(crate) fn under_load(
         origin: Instant::now(),
         numbers: AtomicU32::new(0),
         answered: AtomicU64::new(0),
+        lost: AtomicU64::new(0),
+        said: Mutex::new(Vec::new()),
         is_over: AtomicBool::new(false),
         history: Mutex::new(Vec::new()),
     };
     std::thread::scope(|scope| {
         let load = &load;
         let clients: Vec<_> = (0..CLIENTS)
-            .map(|own| {
-                let (member, address) = on[own % on.len()];
-                scope.spawn(move || load.client(own, member, address))
-            })
+            .map(|own| scope.spawn(move || load.client(own, on)))
             .collect();
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| trouble(load)));
         load.is_over.store(true, Ordering::SeqCst);
@@ -205,8 +228,11 @@ pub(crate) fn under_load(
             std::panic::resume_unwind(panic);
         }
     });
-    let history = load.history.into_inner().expect("no holder panics");
-    let told = Told { history };
+    let told = Told {
+        history: load.history.into_inner().expect("no holder panics"),
+        lost: load.lost.into_inner() as usize,
+        said: load.said.into_inner().expect("no holder panics"),
+    };
     told.check(name);
     let mut all: Vec<u64> = told.history.iter().map(took_us).collect();
     println!(
@@ -245,6 +271,16 @@ impl Told {
     pub(crate) fn failed(&self) -> usize {
         let failed = |op: &&Op| !op.is_done() && !is_undecided(op);
         self.history.iter().filter(failed).count()
+    }
+
+    /// Those of them that a node answered: nobody's connection broke.
+    pub(crate) fn refused(&self) -> usize {
+        self.failed() - self.lost
+    }
+
+    /// What nodes said when they did not carry an operation out.
+    pub(crate) fn said(&self) -> &[String] {
+        &self.said
     }
 
     /// The 99th percentile of those that began in this time, which are some.

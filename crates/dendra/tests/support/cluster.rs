@@ -108,6 +108,44 @@ impl Cluster {
         command.spawn().expect("the binary was built")
     }
 
+    /// Waits until a client can connect to this node.
+    pub(crate) fn wait_for_door(&mut self, index: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while Client::open(self.listen[index]).is_err() {
+            let log = self.log_of(index);
+            assert!(Instant::now() < deadline, "node {index} has no door: {log}");
+            self.start_again_without_its_port(index);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Starts a node again and waits until it says that it serves: the others reach it, too.
+    pub(crate) fn restart_until_ready(&mut self, index: usize) {
+        let said = |cluster: &Cluster| cluster.log_of(index).matches("listening on").count();
+        let before = said(self);
+        self.start_node(index);
+        let deadline = Instant::now() + PATIENCE;
+        while said(self) == before {
+            let log = self.log_of(index);
+            assert!(
+                Instant::now() < deadline,
+                "node {index} is not ready: {log}"
+            );
+            self.start_again_without_its_port(index);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Its port was free, and then a connection of somebody else had it for a while.
+    fn start_again_without_its_port(&mut self, index: usize) {
+        let child = self.children[index].as_mut().expect("it was started");
+        if let Some(status) = child.try_wait().expect("it is ours") {
+            let log = self.log_of(index);
+            assert_eq!(status.code(), Some(4), "node {index} ended: {log}");
+            self.start_node(index);
+        }
+    }
+
     /// Waits until an operation through this node is answered by a majority.
     pub(crate) fn wait_until_usable(&mut self, index: usize) {
         let deadline = Instant::now() + PATIENCE;
@@ -125,12 +163,7 @@ impl Cluster {
                 Instant::now() < deadline,
                 "node {index} is of no use: {log}"
             );
-            let child = self.children[index].as_mut().expect("it was started");
-            if let Some(status) = child.try_wait().expect("it is ours") {
-                // Its port was free, and then a connection of somebody else had it for a while.
-                assert_eq!(status.code(), Some(4), "node {index} ended: {log}");
-                self.start_node(index);
-            }
+            self.start_again_without_its_port(index);
             std::thread::yield_now();
         }
     }

@@ -67,6 +67,9 @@ pub(super) fn read_hello(agent: &Agent, head: &Head<'_>) -> Result<Met, Refusal>
     };
     let theirs = Hello::parse(line).map_err(unreadable)?;
     let asker = std::str::from_utf8(line).map_err(|_| unreadable("ASCII"))?;
+    if usize::from(theirs.lane) >= limits::LOOPS_MAX {
+        return Err(unreadable("lane"));
+    }
     let nonce = random().map_err(|error| {
         tracing::error!(%error, "no randomness for a handshake");
         Refusal::not_serving("no randomness from the system", limits::RETRY_AFTER_S)
@@ -159,6 +162,7 @@ pub(crate) async fn serve(lane: Rc<Lane>, link: PendingLink, stream: TcpStream, 
         return;
     }
     let number = agent.put_asker(link.member, link.lane, &conduit);
+    agent.cluster.tries.hear(link.member, link.lane);
     let _listed = Listed {
         agent: &agent,
         number,

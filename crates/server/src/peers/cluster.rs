@@ -18,6 +18,7 @@
 
 use super::disowned::Disowned;
 use super::session::Sessions;
+use super::tries::Tries;
 use crate::settings::{ClusterSettings, PeerTransport};
 use dendra_base::{Key, Space, Version};
 use dendra_engine::vfs::Wait;
@@ -104,11 +105,14 @@ pub(crate) struct Cluster {
     /// What a hello shows: see `Peer::clock`.
     clock: u64,
     origin: u32,
+    loops: u16,
     pub(crate) hints: Arc<HintRoom>,
     /// How the own questions travel.
     pub(crate) transport: PeerTransport,
     /// Of peers whose questions come over plain HTTP.
     pub(crate) sessions: Sessions,
+    /// To open the own links.
+    pub(super) tries: Arc<Tries>,
     /// By member.
     known: Mutex<Vec<Met>>,
     /// The life of each member that was met last, as in `known`.
@@ -160,6 +164,7 @@ impl Cluster {
         durability: Durability,
         engine: &Engine,
         starts: u64,
+        loops: usize,
         wall_ms: u64,
     ) -> Result<Cluster, String> {
         if cfg!(feature = "one-phase") {
@@ -205,9 +210,11 @@ impl Cluster {
                 Durability::Os => 0,
             },
             origin: identity.origin,
+            loops: u16::try_from(loops).expect("loops are counted in eight bits"),
             hints: Arc::new(HintRoom::new(HINT_BYTES_MAX_DEFAULT)),
             transport: settings.transport,
             sessions: Sessions::default(),
+            tries: Tries::new(topology.members().len(), loops),
             lives: known
                 .iter()
                 .map(|met| AtomicU64::new(noted_life(met)))
@@ -268,6 +275,7 @@ impl Cluster {
             clock: self.clock,
             url: self.url(self.me).to_owned(),
             lane: u16::try_from(lane).expect("loops are counted in eight bits"),
+            loops: self.loops,
             has_secret: self.secret.is_some(),
             nonce: Nonce(nonce),
         }

@@ -58,9 +58,6 @@ impl Connection {
     pub(crate) fn greet(&mut self, head: &Head<'_>, style: Style) -> Result<(), Refusal> {
         let agent = self.lane.agent().ok_or_else(accept::no_peers)?;
         let met = accept::read_hello(&agent, head)?;
-        if usize::from(met.lane) >= limits::LOOPS_MAX {
-            return Err(accept::unreadable("lane"));
-        }
         let token = agent.cluster.prove(Role::Asker, &met.asker, &met.acceptor);
         let proof = agent
             .cluster
@@ -194,6 +191,7 @@ impl Connection {
         match learnt {
             Ok(Ok(())) => {
                 session.set_learnt();
+                agent.cluster.tries.hear(session.member, session.lane);
                 Ok(())
             }
             Ok(Err(sentence)) => {

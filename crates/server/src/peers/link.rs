@@ -1,11 +1,11 @@
 //! The own link to one peer: kept up by a task of the loop for as long as the loop lives.
 //!
 //! ```text
-//! resolve, connect ─► request, hello ─► 101, hello, proof ─► Proof frame ─► up ─► answers …
+//! resolve, connect ─► request, hello ─► 101, hello, proof ─► Proof frame, probe ─► Alive ─► up ─► answers …
 //!      ▲                     │ refused: the sentence goes to the log, once per sentence     │
 //!      │                     │ disowned: the node stops                                     │ a note of what
 //!      │                                                                                    │ it had confirmed
-//!      └──── pause, 20 ms doubling to 250 ms, with jitter ◄─────────────────────────── lost ┘
+//!      └──── pause, 20 ms doubling to 250 ms, with jitter; none when the peer is heard of ◄─ lost ┘
 //! ```
 //!
 //! Invariants
@@ -22,7 +22,7 @@ use super::agent::{Agent, Link};
 use super::cluster::{Cluster, count, note_key, random};
 use super::conduit::{Broken, Conduit, End};
 use super::disowned::{Asking, Disowned, NoLink, RefusedBy};
-use super::pool::{self, Pool};
+use super::pool;
 use crate::lane::Lane;
 use crate::limits;
 use crate::seat::Seat;
@@ -31,6 +31,7 @@ use dendra_base::{CellRef, Prng, Version};
 use dendra_engine::{Guard, Outcome};
 use dendra_node::MemberIndex;
 use dendra_node::identity::{Peer, Verdict};
+use dendra_node::step::Event;
 use dendra_wire::client::{Asked, ParsedAnswer, parse_answer};
 use dendra_wire::limits::HEAD_BYTES_MAX;
 use dendra_wire::peer::{self, Hello, Malformed, Message, Proof, Role};
@@ -47,7 +48,10 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
     let mut prng = Prng::named(lane.now_us() ^ u64::from(member.0), "link");
     let mut last_reason = String::new();
     let mut elsewhere_since_us = None;
+    let mut first_try = Some(agent.cluster.tries.first(member));
+    let mut news = agent.cluster.tries.news(member);
     loop {
+        news.mark_unchanged();
         let opening = open(&lane, &agent, member);
         let opened = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, opening).await;
         let reason = match opened {
@@ -56,7 +60,10 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
                 pause = limits::LINK_PAUSE_MIN;
                 last_reason.clear();
                 tracing::info!(peer = agent.cluster.url(member), "the link to a peer is up");
+                let up = Up::new(&agent, member, &opened);
+                drop(first_try.take());
                 let broken = run(&lane, &agent, member, opened).await;
+                drop(up);
                 note_gone(&lane, &agent, member).await;
                 format!("the link was lost: {broken}")
             }
@@ -86,9 +93,21 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
             );
             last_reason = reason;
         }
+        drop(first_try.take());
         let us = pause.as_micros() as u64;
-        tokio::time::sleep(Duration::from_micros(us / 2 + prng.below(us))).await;
-        pause = (pause * 2).min(limits::LINK_PAUSE_MAX);
+        let waiting = tokio::time::sleep(Duration::from_micros(us / 2 + prng.below(us)));
+        let is_news = tokio::select! {
+            () = waiting => false,
+            // The senders live as long as the cluster.
+            told = news.changed() => told.is_ok(),
+        };
+        if is_news {
+            agent.post(Event::Heard { member });
+        }
+        pause = match is_news {
+            true => limits::LINK_PAUSE_MIN,
+            false => (pause * 2).min(limits::LINK_PAUSE_MAX),
+        };
     }
 }
 
@@ -101,40 +120,45 @@ fn end(lane: &Lane, sentence: String, is_for_ever: bool) {
     });
 }
 
-/// A link whose handshake is over, and what the member said about itself.
-enum Opened {
-    Frames(Conduit, Peer),
-    Http(Pool, TcpStream, Peer),
+/// A link whose handshake is over.
+struct Opened {
+    link: Link,
+    /// What the member said about itself.
+    claim: Peer,
+    /// What a link over plain HTTP begins with.
+    first: Option<TcpStream>,
 }
 
 async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Opened, NoLink> {
     match agent.cluster.transport {
         PeerTransport::Frames => {
             let (conduit, claim) = upgrade(lane, agent, member).await?;
-            Ok(Opened::Frames(conduit, claim))
+            Ok(Opened {
+                link: Link::Frames(Rc::new(conduit)),
+                claim,
+                first: None,
+            })
         }
         PeerTransport::Http => {
             let (pool, first, claim) = pool::open(lane, agent, member).await?;
-            Ok(Opened::Http(pool, first, claim))
+            Ok(Opened {
+                link: Link::Http(Rc::new(pool)),
+                claim,
+                first: Some(first),
+            })
         }
     }
 }
 
 /// Serves a link to its end: why it ended.
 async fn run(lane: &Rc<Lane>, agent: &Rc<Agent>, member: MemberIndex, opened: Opened) -> String {
-    match opened {
-        Opened::Frames(conduit, claim) => {
-            let conduit = Rc::new(conduit);
-            let _up = Up::new(agent, member, claim, Link::Frames(Rc::clone(&conduit)));
-            answers(lane, agent, member, claim.life, &conduit)
-                .await
-                .to_string()
+    match opened.link {
+        Link::Frames(conduit) => {
+            let life = opened.claim.life;
+            let broken = answers(lane, agent, member, life, &conduit).await;
+            broken.to_string()
         }
-        Opened::Http(pool, first, claim) => {
-            let pool = Rc::new(pool);
-            let _up = Up::new(agent, member, claim, Link::Http(Rc::clone(&pool)));
-            pool::run(lane, agent, member, &pool, first).await
-        }
+        Link::Http(pool) => pool::run(lane, agent, member, &pool, opened.first).await,
     }
 }
 
@@ -153,8 +177,14 @@ pub(super) async fn connect(host: &str) -> Result<TcpStream, String> {
     Ok(stream)
 }
 
-/// Is the hello `line`, with its proof, that of the member which is meant? Then what it says about
-/// itself, and our proof.
+/// What the hello of a member says, and our proof for it.
+pub(super) struct Recognised {
+    pub(super) claim: Peer,
+    pub(super) loops: u16,
+    pub(super) proof: Proof,
+}
+
+/// Is the hello `line`, with its proof, that of the member which is meant?
 pub(super) fn recognise(
     cluster: &Cluster,
     member: MemberIndex,
@@ -162,7 +192,7 @@ pub(super) fn recognise(
     own_line: &str,
     line: &str,
     proof: Option<Proof>,
-) -> Result<(Peer, Proof), String> {
+) -> Result<Recognised, String> {
     let url = cluster.url(member);
     let theirs = Hello::parse(line.as_bytes())
         .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
@@ -180,7 +210,11 @@ pub(super) fn recognise(
             own.url
         ));
     }
-    Ok((claim, cluster.prove(Role::Asker, own_line, line)))
+    Ok(Recognised {
+        claim,
+        loops: theirs.loops,
+        proof: cluster.prove(Role::Asker, own_line, line),
+    })
 }
 
 /// A member that let this one in, and is let in. It notes nothing of this one before it hears our proof.
@@ -188,8 +222,7 @@ pub(super) struct Greeted {
     stream: TcpStream,
     /// What it sent behind its answer.
     rest: Vec<u8>,
-    claim: Peer,
-    proof: Proof,
+    pub(super) recognised: Recognised,
 }
 
 /// The first half of a handshake.
@@ -246,13 +279,12 @@ pub(super) async fn greet(
         let line = answer.peer_hello.ok_or("its answer has no hello")?;
         let line = std::str::from_utf8(line).map_err(|_| "its hello is not ASCII")?;
         let proof = answer.peer_proof.and_then(Proof::from_hex);
-        let (claim, proof) = recognise(cluster, member, &own, &own_line, line, proof)?;
+        let recognised = recognise(cluster, member, &own, &own_line, line, proof)?;
         let rest = head[answer.consumed..].to_vec();
         return Ok(Greeted {
             stream,
             rest,
-            claim,
-            proof,
+            recognised,
         });
     }
 }
@@ -263,11 +295,22 @@ async fn upgrade(
     member: MemberIndex,
 ) -> Result<(Conduit, Peer), NoLink> {
     let greeted = greet(&agent.cluster, agent.lane, member).await?;
-    learn(lane, agent, member, greeted.claim).await?;
+    let Recognised { claim, proof, .. } = greeted.recognised;
+    learn(lane, agent, member, claim).await?;
     let conduit = Conduit::new(greeted.stream, &greeted.rest, End::Asks);
-    conduit.put(|out| peer::encode_proof(out, &greeted.proof));
+    conduit.put(|out| {
+        peer::encode_proof(out, &proof);
+        peer::encode_probe(out, 0);
+    });
     conduit.flush();
-    Ok((conduit, greeted.claim))
+    // Behind this it has let us in, and its loops know that we are there.
+    let frame = conduit.next_frame().await;
+    let frame = frame.map_err(|broken| broken.to_string())?;
+    match peer::decode(&frame).map_err(|malformed| malformed.to_string())? {
+        Message::Alive { id: 0 } => Ok((conduit, claim)),
+        Message::Farewell(sentence) => Err(sentence.into()),
+        _ => Err("its answer to a probe is none".into()),
+    }
 }
 
 /// Makes what a member says about itself durable, when it is news; only then it counts.
@@ -328,11 +371,11 @@ struct Up<'a> {
 }
 
 impl<'a> Up<'a> {
-    fn new(agent: &'a Agent, member: MemberIndex, claim: Peer, link: Link) -> Up<'a> {
-        agent.cluster.linked(member, claim);
+    fn new(agent: &'a Agent, member: MemberIndex, opened: &Opened) -> Up<'a> {
+        agent.cluster.linked(member, opened.claim);
         let gauges = &agent.cluster.peers[member.at()];
         gauges.links.fetch_add(1, Ordering::Relaxed);
-        agent.put_link(member, link);
+        agent.put_link(member, opened.link.clone());
         Up { agent, member }
     }
 }

@@ -9,6 +9,7 @@
 //! conduit.rs   frames out, one write a turn            cluster.rs   what all loops share
 //! pool.rs, carrier.rs   the same over plain HTTP       session.rs   who asks over plain HTTP
 //! scan.rs      scans over the whole cluster            meeting.rs   a start asks whether it is let in
+//! tries.rs     when links are opened, and whether each loop has tried
 //! limits of all this: `limits.rs` of the crate
 //! ```
 //!
@@ -35,6 +36,7 @@ mod pool;
 mod scan;
 mod session;
 mod store;
+mod tries;
 
 pub(crate) use accept::{PendingLink, serve};
 pub(crate) use agent::{Agent, run};
@@ -42,6 +44,7 @@ pub(crate) use cluster::{Cluster, PeerGauges, random};
 pub(crate) use disowned::{Disowned, MARK_NAME, MARK_NAME_NEW, mark, marked};
 pub(crate) use hop::PendingAsk;
 pub(crate) use link::keep;
-pub(crate) use meeting::meet;
+pub(crate) use meeting::{Met, meet};
 pub(crate) use operation::{Finished, PendingOperation, check_condition};
 pub(crate) use store::{Page, Paged, answered, cover, wrote};
+pub(crate) use tries::Host;

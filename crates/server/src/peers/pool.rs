@@ -23,7 +23,7 @@ use super::agent::Agent;
 use super::carrier::{Carrier, Response};
 use super::cluster::{Cluster, count, random};
 use super::disowned::{Asking, NoLink, RefusedBy};
-use super::link::{connect, host_of, learn, recognise};
+use super::link::{Recognised, connect, host_of, learn, recognise};
 use crate::lane::Lane;
 use crate::limits;
 use crate::seat::LocalBell;
@@ -31,7 +31,7 @@ use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
 use dendra_node::identity::Peer;
 use dendra_node::step::Event;
-use dendra_wire::peer::{self, Message, Proof, Question, hop};
+use dendra_wire::peer::{self, Message, Question, hop};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -259,9 +259,8 @@ impl Pool {
 pub(super) struct Greeted {
     carrier: Carrier,
     keeps_alive: bool,
-    claim: Peer,
     own_url: String,
-    token: Proof,
+    pub(super) recognised: Recognised,
 }
 
 /// The first half of a handshake.
@@ -292,13 +291,12 @@ pub(super) async fn greet(
         }));
     }
     let line = met.hello.as_deref().ok_or("its answer has no hello")?;
-    let (claim, token) = recognise(cluster, member, &own, &own_line, line, met.proof)?;
+    let recognised = recognise(cluster, member, &own, &own_line, line, met.proof)?;
     Ok(Greeted {
         carrier,
         keeps_alive: met.keeps_alive,
-        claim,
         own_url: own.url,
-        token,
+        recognised,
     })
 }
 
@@ -309,13 +307,14 @@ pub(super) async fn open(
     member: MemberIndex,
 ) -> Result<(Pool, TcpStream, Peer), NoLink> {
     let greeted = greet(&agent.cluster, agent.lane, member).await?;
-    let (mut carrier, claim) = (greeted.carrier, greeted.claim);
+    let mut carrier = greeted.carrier;
+    let Recognised { claim, proof, .. } = greeted.recognised;
     learn(lane, agent, member, claim).await?;
     let host = host_of(agent.cluster.url(member));
     if !greeted.keeps_alive {
         carrier = Carrier::new(connect(host).await?);
     }
-    let head = hop::AskHead::new(host, &greeted.own_url, &greeted.token);
+    let head = hop::AskHead::new(host, &greeted.own_url, &proof);
     let mut frame = Vec::new();
     peer::encode_probe(&mut frame, 0);
     let alive = carrier.carry(&head, &frame).await?;
@@ -339,7 +338,7 @@ pub(super) async fn run(
     agent: &Rc<Agent>,
     member: MemberIndex,
     pool: &Rc<Pool>,
-    first: TcpStream,
+    first: Option<TcpStream>,
 ) -> String {
     let worker = || Worker {
         lane: Rc::clone(lane),
@@ -349,7 +348,9 @@ pub(super) async fn run(
     };
     // Dropped at the end, and all connections with it.
     let mut workers = JoinSet::new();
-    workers.spawn_local(worker().serve(Some(first)));
+    if let Some(first) = first {
+        workers.spawn_local(worker().serve(Some(first)));
+    }
     loop {
         tokio::select! {
             () = pool.bell.rung() => {}

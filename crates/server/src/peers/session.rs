@@ -30,7 +30,7 @@ pub(crate) struct Session {
     /// As whom.
     pub(crate) claim: Peer,
     /// Its loop.
-    lane: u16,
+    pub(super) lane: u16,
     /// Is what it says about itself durable here?
     is_learnt: AtomicBool,
     /// How long its questions are on their way.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Dendra-Peer: versions=1-1; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
-//!              node=<32 hex>; origin=<n>; boot=<n>; life=<16 hex>; clock=<n>; url=<pct>; lane=<n>; secret=yes; nonce=<32 hex>
+//!              node=<32 hex>; origin=<n>; boot=<n>; life=<16 hex>; clock=<n>; url=<pct>; lane=<n>; loops=<n>; secret=yes;
+//!              nonce=<32 hex>
 //! judge(own, theirs) ─► the version to speak, or a refusal that names both sides
 //! ```
 //!
@@ -58,6 +59,8 @@ pub struct Hello {
     pub url: String,
     /// The event loop whose link it is.
     pub lane: u16,
+    /// How many event loops it has.
+    pub loops: u16,
     /// Was a cluster secret configured?
     pub has_secret: bool,
     /// Fresh for this handshake.
@@ -69,7 +72,8 @@ impl fmt::Display for Hello {
         write!(
             f,
             "versions={}-{}; cluster={:016x}; name={}; epoch={}; topology={:016x}; shape={}; \
-             node={:032x}; origin={}; boot={}; life={:016x}; clock={}; url={}; lane={}; secret={}; nonce={}",
+             node={:032x}; origin={}; boot={}; life={:016x}; clock={}; url={}; lane={}; loops={}; secret={}; \
+             nonce={}",
             self.version_min,
             self.version_max,
             self.cluster,
@@ -84,6 +88,7 @@ impl fmt::Display for Hello {
             self.clock,
             percent::encode(self.url.as_bytes()),
             self.lane,
+            self.loops,
             if self.has_secret { "yes" } else { "no" },
             self.nonce,
         )
@@ -139,6 +144,7 @@ impl Hello {
             clock: number("clock")?,
             url: text("url")?,
             lane: short("lane")?,
+            loops: short("loops")?,
             has_secret: match field("secret")? {
                 b"yes" => true,
                 b"no" => false,
@@ -295,6 +301,7 @@ mod tests {
             clock: 0x0193_f2a8_c1d4_0000,
             url: "http://127.0.0.1:8080".into(),
             lane: 1,
+            loops: 4,
             has_secret: true,
             nonce: Nonce([7; 16]),
         }
