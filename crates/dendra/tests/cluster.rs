@@ -537,7 +537,7 @@ fn two_processes_are_not_one_member(transport: &[&str]) {
     let place = |name: &str| root.join(name);
     let refused = |name: &str| place(name).join("REFUSED").exists();
     cluster.kill_all();
-    for copy in ["copy", "image"] {
+    for copy in ["copy", "image", "asked"] {
         copy_folder(&place("2"), &place(copy));
     }
     cluster.start_all();
@@ -548,6 +548,12 @@ fn two_processes_are_not_one_member(transport: &[&str]) {
     let words = "does not let this process in: still-there";
     assert!(said.contains(words), "{said}");
     assert!(!refused("copy"));
+    // A start that waits for the other one to go away obeys a signal.
+    let copy = Copy::start(&cluster, "asked");
+    copy.wait_until_it_says("the data folder is open");
+    signal(&copy.child, "TERM");
+    let (code, said) = copy.wait_for_end();
+    assert_eq!(code, Some(0), "{said}");
     cluster.wait_for_all_links();
     // In its place, started as often as it.
     cluster.kill(2);

@@ -69,12 +69,15 @@ pub enum StartError {
         /// The sentence for the operator.
         reason: String,
     },
+    /// A signal asked to stop before the node served (exit 0).
+    Asked,
 }
 
 impl StartError {
     /// The exit code of `dendra serve`.
     pub fn exit_code(&self) -> u8 {
         match self {
+            StartError::Asked => 0,
             StartError::System { .. } => 1,
             StartError::Settings { .. } => 2,
             StartError::Folder { .. } => 3,
@@ -90,6 +93,7 @@ impl fmt::Display for StartError {
             | StartError::Folder { reason }
             | StartError::Address { reason }
             | StartError::System { reason } => f.write_str(reason),
+            StartError::Asked => f.write_str("a signal asked to stop before the node served"),
         }
     }
 }
@@ -112,12 +116,16 @@ impl Server {
     /// # Errors
     /// One kind per exit code, each a sentence that names the way out.
     pub fn start(settings: Settings) -> Result<Running, StartError> {
+        Server::start_until_asked(settings, Starting::new()?)
+    }
+
+    fn start_until_asked(settings: Settings, starting: Starting) -> Result<Running, StartError> {
         settings
             .check()
             .map_err(|reason| StartError::Settings { reason })?;
         let doors = Doors::bind(&settings)?;
         let vfs = open_folder(&settings)?;
-        Server::start_behind(doors, settings, vfs)
+        Server::start_behind(doors, settings, vfs, &starting)
     }
 
     /// As `start`, on a given folder: a disk that fails on purpose, say.
@@ -129,29 +137,29 @@ impl Server {
             .check()
             .map_err(|reason| StartError::Settings { reason })?;
         let doors = Doors::bind(&settings)?;
-        Server::start_behind(doors, settings, vfs)
+        Server::start_behind(doors, settings, vfs, &Starting::new()?)
     }
 
     fn start_behind(
         doors: Doors,
         settings: Settings,
         vfs: Arc<dyn Vfs>,
+        starting: &Starting,
     ) -> Result<Running, StartError> {
         let settings = fit_descriptors(settings);
-        let phase = Arc::new(PhaseCell::new());
         let admin = match doors.admin {
             Some((addr, door)) => Some(admin::start(
                 open("admin", addr, door)?,
-                Arc::clone(&phase),
+                Arc::clone(&starting.phase),
             )?),
             None => None,
         };
-        let shared = Arc::new(open_engine(settings, vfs, Arc::clone(&phase))?);
+        let shared = Arc::new(open_engine(settings, vfs, starting)?);
         if let Some(admin) = &admin {
             admin.attach(Arc::clone(&shared));
         }
         let met = match &shared.cluster {
-            Some(cluster) => peers::meet(cluster),
+            Some(cluster) => starting.wait_for(peers::meet(cluster))?,
             None => Ok(Met::default()),
         };
         let met = met.map_err(system("the other members cannot be asked"))?;
@@ -162,10 +170,7 @@ impl Server {
             });
         }
         let mut running = Running::start_threads(&shared, admin)?;
-        if let Some(cluster) = &shared.cluster {
-            cluster.wait_for_links(&met.let_in_by);
-        }
-        match running.open_doors(doors.data, &met.let_in_by) {
+        match running.open_doors(doors.data, &met.let_in_by, starting) {
             Ok(()) => Ok(running),
             Err(error) => {
                 if let Err(stop) = running.stop() {
@@ -174,6 +179,34 @@ impl Server {
                 Err(error)
             }
         }
+    }
+}
+
+/// What a start waits with, until a signal asks to stop.
+struct Starting {
+    phase: Arc<PhaseCell>,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Starting {
+    fn new() -> Result<Starting, StartError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        Ok(Starting {
+            phase: Arc::new(PhaseCell::new()),
+            runtime: runtime.map_err(system("a start cannot wait for anything"))?,
+        })
+    }
+
+    fn wait_for<T>(&self, what: impl Future<Output = T>) -> Result<T, StartError> {
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                () = self.phase.asked() => Err(StartError::Asked),
+                it = what => Ok(it),
+            }
+        })
     }
 }
 
@@ -269,7 +302,7 @@ fn proposed_identity() -> io::Result<Identity> {
 fn open_engine(
     settings: Settings,
     vfs: Arc<dyn Vfs>,
-    phase: Arc<PhaseCell>,
+    starting: &Starting,
 ) -> Result<Shared, StartError> {
     dendra_engine::observe_waits(crate::profile::watched);
     let began_us = clock::monotonic_us();
@@ -296,7 +329,7 @@ fn open_engine(
     })?;
     let cluster = settings.cluster.as_ref();
     if cluster.is_some_and(|cluster| cluster.topology.len() > 1) {
-        wait_for_the_wall_clock(engine.hlc_floor());
+        starting.wait_for(wait_for_the_wall_clock(engine.hlc_floor()))?;
     }
     let versions = Versions::above(&engine, clock::wall_ms());
     let starts = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
@@ -343,7 +376,7 @@ fn open_engine(
         pool: StorePool::new(settings.queue, settings.workers),
         bell: wal_thread::Bell::default(),
         poke: maintenance::Poke::default(),
-        phase,
+        phase: Arc::clone(&starting.phase),
         room: tokio::sync::Notify::new(),
         listener_waits: false.into(),
         folder: vfs,
@@ -363,7 +396,7 @@ fn leave(folder: &dyn Vfs, why: Disowned) -> String {
 }
 
 /// Before anything is written or said: restarts in quick succession would lead the clocks of all members away.
-fn wait_for_the_wall_clock(floor: u64) {
+async fn wait_for_the_wall_clock(floor: u64) {
     let now_ms = clock::wall_ms();
     let (ahead_ms, wait_ms) = (
         hlc::ahead_ms(floor, now_ms),
@@ -375,7 +408,7 @@ fn wait_for_the_wall_clock(floor: u64) {
             wait_ms,
             "the clock of this member is ahead of the wall clock after many restarts, or the wall clock was set back: the start waits"
         );
-        std::thread::sleep(Duration::from_millis(wait_ms));
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
     } else if ahead_ms > HLC_AHEAD_MS_MAX {
         tracing::warn!(
             ahead_ms,
@@ -434,7 +467,11 @@ impl Running {
         &mut self,
         doors: Vec<(SocketAddr, Door)>,
         hosts: &[Host],
+        starting: &Starting,
     ) -> Result<(), StartError> {
+        if let Some(cluster) = &self.shared.cluster {
+            starting.wait_for(cluster.wait_for_links(hosts))?;
+        }
         let mut sockets = Vec::new();
         for (addr, door) in doors {
             let socket = open("data", addr, door)?;
@@ -450,7 +487,7 @@ impl Running {
                 .map_err(system("the listener could not be started"))?,
         );
         if let Some(cluster) = &self.shared.cluster {
-            cluster.wait_for_their_links(hosts);
+            starting.wait_for(cluster.wait_for_their_links(hosts))?;
         }
         self.shared.phase.turn(Phase::Serving);
         for addr in &self.addrs {
@@ -548,11 +585,6 @@ impl Running {
             std::thread::sleep(limits::DRAIN_LOOK);
         }
     }
-
-    /// Waits until the node has to end by itself.
-    async fn ended(shared: Arc<Shared>) {
-        shared.phase.ended.notified().await;
-    }
 }
 
 fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
@@ -616,18 +648,23 @@ pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReaso
             return ExitReason::NotStarted(system("signals cannot be caught")(error));
         }
     };
-    let running = match Server::start(settings) {
-        Ok(running) => running,
+    let starting = match Starting::new() {
+        Ok(starting) => starting,
         Err(error) => return ExitReason::NotStarted(error),
     };
-    on_serving(&running);
-    let shared = Arc::clone(&running.shared);
+    let phase = Arc::clone(&starting.phase);
     let watcher = std::thread::Builder::new()
         .name("signals".to_owned())
-        .spawn(move || signals.watch(shared, &wake));
+        .spawn(move || signals.watch(&phase, &wake));
     if let Err(error) = watcher {
         return ExitReason::NotStarted(system("a thread could not be started")(error));
     }
+    let running = match Server::start_until_asked(settings, starting) {
+        Ok(running) => running,
+        Err(StartError::Asked) => return ExitReason::Stopped,
+        Err(error) => return ExitReason::NotStarted(error),
+    };
+    on_serving(&running);
     match woken.recv() {
         Ok(Wake::Signal) => {}
         Ok(Wake::Ended) if running.phase() != Phase::Poisoned => return running.retire(),
@@ -666,14 +703,14 @@ impl Signals {
         })
     }
 
-    fn watch(mut self, shared: Arc<Shared>, wake: &mpsc::SyncSender<Wake>) {
+    fn watch(mut self, phase: &PhaseCell, wake: &mpsc::SyncSender<Wake>) {
         self.runtime.block_on(async {
             let mut signals = 0;
             loop {
                 let what = tokio::select! {
                     _ = self.terminate.recv() => (Wake::Signal, 143),
                     _ = self.interrupt.recv() => (Wake::Signal, 130),
-                    () = Running::ended(Arc::clone(&shared)) => (Wake::Ended, 0),
+                    () = phase.ended.notified() => (Wake::Ended, 0),
                 };
                 if matches!(what.0, Wake::Signal) {
                     signals += 1;
@@ -682,6 +719,7 @@ impl Signals {
                         std::process::exit(what.1);
                     }
                     tracing::info!("a signal asks to stop; a second one ends at once");
+                    phase.ask();
                 }
                 if wake.try_send(what.0).is_err() {
                     return;

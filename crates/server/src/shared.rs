@@ -24,7 +24,7 @@ use dendra_engine::vfs::Vfs;
 use dendra_node::Gate;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Where in its life a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +69,8 @@ pub(crate) struct PhaseCell {
     phase: AtomicU8,
     /// Told when the node has to end by itself: it is poisoned, or another member disowns its folder.
     pub(crate) ended: Notify,
+    /// Did a signal ask to stop?
+    asked: watch::Sender<bool>,
 }
 
 impl PhaseCell {
@@ -77,7 +79,20 @@ impl PhaseCell {
         PhaseCell {
             phase: AtomicU8::new(Phase::Starting as u8),
             ended: Notify::new(),
+            asked: watch::Sender::new(false),
         }
+    }
+
+    /// A signal asks to stop: a start that waits for something gives up.
+    pub(crate) fn ask(&self) {
+        self.asked.send_replace(true);
+    }
+
+    /// Waits until a signal asks to stop.
+    pub(crate) async fn asked(&self) {
+        let mut asked = self.asked.subscribe();
+        let asked = asked.wait_for(|is_asked| *is_asked).await;
+        asked.expect("the sender is in this cell");
     }
 
     /// The phase now.

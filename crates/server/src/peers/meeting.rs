@@ -42,47 +42,41 @@ pub(crate) struct Met {
 
 impl Cluster {
     /// Waits until every loop has tried to open its link to each of `hosts`, which were there a moment ago.
-    pub(crate) fn wait_for_links(&self, hosts: &[Host]) {
+    pub(crate) async fn wait_for_links(&self, hosts: &[Host]) {
         // A try takes no longer than this, and then there are threads to be woken.
-        if !self
-            .tries
-            .wait_for_tries(hosts, 2 * limits::LINK_OPEN_TIMEOUT)
-        {
+        let at_most = 2 * limits::LINK_OPEN_TIMEOUT;
+        if !self.tries.wait_for_tries(hosts, at_most).await {
             tracing::warn!("the door opens before all links were tried");
         }
     }
 
     /// Waits until every loop of `hosts` has opened its link to this member: they heard of it when it opened its own.
-    pub(crate) fn wait_for_their_links(&self, hosts: &[Host]) {
-        if !self.tries.wait_for_others(hosts, limits::LINK_OPEN_TIMEOUT) {
+    pub(crate) async fn wait_for_their_links(&self, hosts: &[Host]) {
+        let at_most = limits::LINK_OPEN_TIMEOUT;
+        if !self.tries.wait_for_others(hosts, at_most).await {
             tracing::warn!("some members let this one in, and have not opened all links to it yet");
         }
     }
 }
 
 /// Asks all others at once.
-pub(crate) fn meet(cluster: &Arc<Cluster>) -> io::Result<Met> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let mut meetings = JoinSet::new();
-        for (member, _) in cluster.other_members() {
-            meetings.spawn(meet_one(Arc::clone(cluster), member));
-        }
-        let mut met = Met::default();
-        while let Some(one) = meetings.join_next().await {
-            match one.map_err(io::Error::other)? {
-                One::LetIn(host) => met.let_in_by.push(host),
-                One::Unasked => {}
-                One::Disowned(why) => {
-                    met.disowned = Some(why);
-                    break;
-                }
+pub(crate) async fn meet(cluster: &Arc<Cluster>) -> io::Result<Met> {
+    let mut meetings = JoinSet::new();
+    for (member, _) in cluster.other_members() {
+        meetings.spawn(meet_one(Arc::clone(cluster), member));
+    }
+    let mut met = Met::default();
+    while let Some(one) = meetings.join_next().await {
+        match one.map_err(io::Error::other)? {
+            One::LetIn(host) => met.let_in_by.push(host),
+            One::Unasked => {}
+            One::Disowned(why) => {
+                met.disowned = Some(why);
+                break;
             }
         }
-        Ok(met)
-    })
+    }
+    Ok(met)
 }
 
 /// What one of them says.

@@ -16,7 +16,7 @@
 
 use dendra_node::MemberIndex;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -39,7 +39,8 @@ struct OfMember {
 #[derive(Debug)]
 pub(crate) struct Tries {
     members: Mutex<Vec<OfMember>>,
-    changed: Condvar,
+    /// Told whenever `members` changes.
+    changed: watch::Sender<()>,
     /// By member: told whenever a link of it was let in.
     news: Vec<watch::Sender<()>>,
 }
@@ -53,7 +54,7 @@ impl Tries {
         };
         Arc::new(Tries {
             members: Mutex::new((0..members).map(of_member).collect()),
-            changed: Condvar::new(),
+            changed: watch::Sender::new(()),
             news: (0..members).map(|_| watch::Sender::new(())).collect(),
         })
     }
@@ -71,35 +72,36 @@ impl Tries {
     }
 
     /// Waits until the first tries to these members are over, but not longer than `at_most`: are they?
-    pub(super) fn wait_for_tries(&self, hosts: &[Host], at_most: Duration) -> bool {
+    pub(super) async fn wait_for_tries(&self, hosts: &[Host], at_most: Duration) -> bool {
         self.wait(at_most, |members| {
             hosts
                 .iter()
                 .all(|host| members[host.member.at()].untried == 0)
         })
+        .await
     }
 
     /// Waits until all loops of these members have opened a link, but not longer than `at_most`: have they?
-    pub(super) fn wait_for_others(&self, hosts: &[Host], at_most: Duration) -> bool {
+    pub(super) async fn wait_for_others(&self, hosts: &[Host], at_most: Duration) -> bool {
         self.wait(at_most, |members| {
             let heard = |host: &Host| members[host.member.at()].heard.len();
             hosts
                 .iter()
                 .all(|host| heard(host) >= usize::from(host.loops))
         })
+        .await
     }
 
-    fn wait(&self, at_most: Duration, is_so: impl Fn(&[OfMember]) -> bool) -> bool {
-        let waited = self
-            .changed
-            .wait_timeout_while(self.members(), at_most, |members| !is_so(members));
-        !waited.expect("no holder panics").1.timed_out()
+    async fn wait(&self, at_most: Duration, is_so: impl Fn(&[OfMember]) -> bool) -> bool {
+        let mut changed = self.changed.subscribe();
+        let waiting = changed.wait_for(|()| is_so(&self.members()));
+        tokio::time::timeout(at_most, waiting).await.is_ok()
     }
 
     /// A link of this member's loop was let in: it is there.
     pub(super) fn hear(&self, member: MemberIndex, lane: u16) {
         self.members()[member.at()].heard.insert(lane);
-        self.changed.notify_all();
+        self.changed.send_replace(());
         self.news[member.at()].send_replace(());
     }
 
@@ -119,7 +121,7 @@ pub(super) struct FirstTry {
 impl Drop for FirstTry {
     fn drop(&mut self) {
         self.tries.members()[self.member.at()].untried -= 1;
-        self.tries.changed.notify_all();
+        self.tries.changed.send_replace(());
     }
 }
 
@@ -135,45 +137,55 @@ mod tests {
         Host { member, loops: 2 }
     }
 
-    #[test]
-    fn a_start_waits_for_the_first_try_of_every_loop_to_those_it_asks_about() {
+    #[tokio::test]
+    async fn a_start_waits_for_the_first_try_of_every_loop_to_those_it_asks_about() {
         let tries = Tries::new(3, 2);
-        assert!(tries.wait_for_tries(&[], AT_ONCE));
-        assert!(!tries.wait_for_tries(&[host(A)], AT_ONCE));
+        assert!(tries.wait_for_tries(&[], AT_ONCE).await);
+        assert!(!tries.wait_for_tries(&[host(A)], AT_ONCE).await);
         let (first, second) = (tries.first(A), tries.first(A));
         drop(first);
         assert!(
-            !tries.wait_for_tries(&[host(A)], AT_ONCE),
+            !tries.wait_for_tries(&[host(A)], AT_ONCE).await,
             "one loop of two"
         );
         drop(second);
-        assert!(tries.wait_for_tries(&[host(A)], AT_ONCE));
+        assert!(tries.wait_for_tries(&[host(A)], AT_ONCE).await);
         let both = [host(A), host(B)];
-        assert!(!tries.wait_for_tries(&both, AT_ONCE), "another member");
+        assert!(
+            !tries.wait_for_tries(&both, AT_ONCE).await,
+            "another member"
+        );
     }
 
-    #[test]
-    fn a_node_is_ready_when_every_loop_of_the_others_has_its_link() {
+    #[tokio::test]
+    async fn a_node_is_ready_when_every_loop_of_the_others_has_its_link() {
         let tries = Tries::new(3, 1);
-        assert!(tries.wait_for_others(&[], AT_ONCE));
+        assert!(tries.wait_for_others(&[], AT_ONCE).await);
         tries.hear(A, 1);
         tries.hear(A, 1);
         assert!(
-            !tries.wait_for_others(&[host(A)], AT_ONCE),
+            !tries.wait_for_others(&[host(A)], AT_ONCE).await,
             "one loop of two"
         );
         tries.hear(A, 0);
-        assert!(tries.wait_for_others(&[host(A)], AT_ONCE));
+        assert!(tries.wait_for_others(&[host(A)], AT_ONCE).await);
         let both = [host(A), host(B)];
-        assert!(!tries.wait_for_others(&both, AT_ONCE), "another member");
+        assert!(
+            !tries.wait_for_others(&both, AT_ONCE).await,
+            "another member"
+        );
     }
 
-    #[test]
-    fn the_last_try_wakes_who_waits() {
+    #[tokio::test]
+    async fn the_last_try_wakes_who_waits() {
         let tries = Tries::new(2, 1);
         let first = tries.first(A);
         let trying = std::thread::spawn(move || drop(first));
-        assert!(tries.wait_for_tries(&[host(A)], Duration::from_secs(60)));
+        assert!(
+            tries
+                .wait_for_tries(&[host(A)], Duration::from_secs(60))
+                .await
+        );
         trying.join().expect("it ends");
     }
 
