@@ -652,3 +652,43 @@ fn an_answer_of_an_intermediary_costs_one_question_and_not_the_link() {
             && hellos == 0
     });
 }
+
+/// Is an operation that finds no link carried out when its member had shown that it is there, and lets the node in a
+/// moment later?
+fn waits_for_who_was_heard_of() -> bool {
+    let host = Host::start();
+    let not_yet = Refusing {
+        code: "not-serving",
+        secret: None,
+        url: None,
+    };
+    let refusals = |many: Vec<Refusing>| {
+        host.seen.0.lock().expect("no holder panics").refusals = many;
+    };
+    refusals(vec![not_yet; 10_000]);
+    let node = node(&host.url, PeerTransport::Http);
+    let target = "/v0/entity?id=k&ack=2&from=2";
+    let line = "Dendra-Timeout-Ms: 20000\r\n";
+    // Nobody is expected any more when the first one was refused.
+    for _ in 0..2 {
+        let refused = node.client().ask("GET", target, line, b"");
+        assert_eq!(refused.status, 503, "{}", refused.text());
+        assert!(refused.text().starts_with("unreachable"));
+    }
+    let mut guest = node.client();
+    let token = greet(&mut guest, &hello(&host.url, 1), SECRET);
+    let clock = answer_to(&mut guest, &token, &question(1, Ask::Clock));
+    assert!(matches!(clock, Answer::Clock { .. }));
+    let mut client = node.client();
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\n{line}\r\n").as_bytes());
+    let hellos = host.hellos();
+    host.wait_for("it does not try", |seen| seen.hellos > hellos);
+    refusals(Vec::new());
+    client.read("GET").status == 404
+}
+
+#[test]
+fn an_operation_waits_for_a_member_that_was_heard_of() {
+    // A machine that stands still for half a second makes it wait in vain.
+    assert!((0..5).any(|_| waits_for_who_was_heard_of()));
+}
