@@ -297,7 +297,9 @@ impl Op {
     pub(crate) fn fail(&mut self, desk: &Desk, turn: &mut Turn<'_>, known: Known) {
         let (got, needed) = self.shortfall();
         let owners = self.owners(desk);
-        let refused = self.refused;
+        // Who refused explains more than who said nothing.
+        let silent = self.pending.iter().next();
+        let refused = self.refused.or(silent.map(|place| (place, Refused::Late)));
         let refused = refused.map(|(place, why)| (owners[usize::from(place)], why));
         let outcome = match self.stage {
             // Whoever has no room did not take it: nobody did.

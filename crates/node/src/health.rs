@@ -22,8 +22,6 @@ use crate::member::MemberIndex;
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     is_up: bool,
-    /// When its link came up last.
-    up_since_us: u64,
     /// Until when a link is hoped for, while there is none.
     expected_until_us: u64,
     /// Did it ever answer, or was late? Otherwise the numbers are those of a fresh link.
@@ -69,7 +67,6 @@ impl Health {
     pub(crate) fn new(members: usize) -> Health {
         let fresh = Peer {
             is_up: true,
-            up_since_us: 0,
             expected_until_us: 0,
             is_measured: false,
             latency_us: HEDGE_US_MIN,
@@ -101,16 +98,7 @@ impl Health {
         if peer.is_up && !is_up {
             peer.expected_until_us = now_us + LINK_GRACE_US;
         }
-        if is_up && !peer.is_up {
-            peer.up_since_us = now_us;
-        }
         peer.is_up = is_up;
-    }
-
-    /// Did a link to one of these members come up behind `since_us`?
-    pub(crate) fn came_up(&self, members: &[MemberIndex], since_us: u64) -> bool {
-        let mut peers = members.iter().map(|member| self.peers[member.at()]);
-        peers.any(|peer| peer.is_up && peer.up_since_us > since_us)
     }
 
     /// A member is there: if there is no link to it, there will be one.

@@ -128,7 +128,7 @@ impl Node {
                 self.desk.set_link(turn, member, is_up);
                 if is_up {
                     self.keeper.link_up(&mut self.desk, turn, member);
-                    self.go_on_with_links(turn);
+                    self.go_on_with(turn, member);
                 }
             }
             Event::Heard { member } => self.desk.health.heard(member, turn.now.mono_us),
@@ -207,18 +207,20 @@ impl Node {
         });
     }
 
-    /// Whoever waits for links looks whether there are enough.
-    fn go_on_with_links(&mut self, turn: &mut Turn<'_>) {
+    /// Whoever waits for links looks whether there are enough, and whoever had to do without this member may do with it.
+    fn go_on_with(&mut self, turn: &mut Turn<'_>, member: MemberIndex) {
         let ops = self.ops.iter();
-        let waiting = ops.filter_map(|(id, op)| (op.stage == Stage::Links).then_some(id));
-        for id in waiting.collect::<Vec<_>>() {
-            self.with_op(turn.now.mono_us, id, |op, desk| op.begin(desk, turn));
+        let without = ops.filter_map(|(id, op)| op.goes_without(&self.desk, member).then_some(id));
+        for id in without.collect::<Vec<_>>() {
+            self.with_op(turn.now.mono_us, id, |op, desk| {
+                op.go_on_with(desk, turn, member)
+            });
         }
         let scans = self.scans.iter();
-        let waiting = scans.filter_map(|(id, scan)| scan.is_waiting.then_some(id));
-        for id in waiting.collect::<Vec<_>>() {
+        let without = scans.filter_map(|(id, scan)| scan.goes_without(member).then_some(id));
+        for id in without.collect::<Vec<_>>() {
             self.with_scan(id, |scan, desk| {
-                scan.ask(desk, turn);
+                scan.go_on_with(desk, turn, member);
                 Scanning::Goes
             });
         }

@@ -170,7 +170,7 @@ fn requests(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
 fn add<'a>(all: impl Iterator<Item = &'a Histogram> + Clone) -> (Vec<(f64, u64)>, u64, f64) {
     let bounds = BUCKETS_NS.iter().map(|&ns| ns as f64 / 1e9);
     let buckets: Vec<(f64, u64)> = bounds
-        .chain([f64::MAX])
+        .chain([f64::INFINITY])
         .enumerate()
         .map(|(bucket, bound)| {
             let counts = all.clone().map(|one| one.buckets[bucket].read());

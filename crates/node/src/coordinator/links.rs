@@ -2,26 +2,29 @@
 //!
 //! ```text
 //! begin, or a round failed before anything that changes the key had left ─► links?
-//!     enough  ─► go on; the failure stands, unless one of them came up during the round
+//!     enough  ─► go on, or the failure stands
 //!     too few, enough with those that are expected ─► Links ─ link up ─► begin
 //!                                                           └ no longer expected, deadline ─► Unreachable
 //!     too few ─► Unreachable
+//! link up during a round that goes without its member ─► that one is asked, too
 //! ```
 //!
 //! Invariants
 //! 1. An operation waits only while nothing that changes the key has left: it begins anew, and is applied at most once.
-//! 2. It waits no longer than its deadline, nor than somebody is expected: `LINK_GRACE_US` behind the last news.
+//! 2. Who is asked once more is asked the same: the cell under its one version, the ballot under its own.
+//! 3. It waits no longer than its deadline, nor than somebody is expected: `LINK_GRACE_US` behind the last news.
 //!
 //! Not here: who is expected (`health.rs`).
 //! See: docs/consistency.md.
 
+use super::write::write;
 use super::{Fate, Intent, Op, Stage};
 use crate::desk::{Desk, Turn};
 use crate::health::Links;
-use crate::ledger::NEVER;
 use crate::member::MemberIndex;
 use crate::outcome::{Known, Outcome};
 use crate::places::Places;
+use dendra_base::peer::Ask;
 
 impl Op {
     /// Owners that have to answer the whole operation.
@@ -51,25 +54,74 @@ impl Op {
         }
     }
 
-    /// A round failed. If that may be for a link which is expected back, it is waited for; one that came up during the
-    /// round, when its member had been passed over, is used.
-    pub(super) fn fail_or_wait(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+    /// A round failed. If that may be for a link which is expected back, it is waited for.
+    pub(super) fn fail_or_wait(&mut self, desk: &Desk, turn: &mut Turn<'_>) -> Fate {
         let known = self.known_if_failed();
-        let now = match known {
-            Known::NotApplied => Some(self.links(desk, turn)),
-            Known::Unknown => None,
-        };
-        match now {
-            Some(Links::Awaited { until_us, .. }) => self.await_links(until_us),
-            Some(Links::Enough) if desk.health.came_up(self.owners(desk), self.since_us) => {
-                self.await_links(NEVER);
-                self.begin(desk, turn)
+        match self.links(desk, turn) {
+            Links::Awaited { until_us, .. } if known == Known::NotApplied => {
+                self.await_links(until_us)
             }
             _ => {
                 self.fail(desk, turn, known);
                 Fate::Over
             }
         }
+    }
+
+    /// Does this operation go without a member to which a link has come up? It does if it waits for links, or asked that
+    /// one in the round under way and got no answer that counts.
+    pub(crate) fn goes_without(&self, desk: &Desk, member: MemberIndex) -> bool {
+        let Some(place) = self.place_of(desk, member) else {
+            return false;
+        };
+        let is_counted_out = self.asked.has(place)
+            && !self.pending.or(self.good).or(self.holders).has(place)
+            && !self.damaged.has(place);
+        match self.stage {
+            Stage::Links => true,
+            Stage::Clock | Stage::Read | Stage::WriteBack | Stage::Finish => {
+                is_counted_out && !self.is_settled
+            }
+            Stage::Prepare | Stage::Accept | Stage::Write => is_counted_out,
+            Stage::Begin | Stage::Cover | Stage::BackOff | Stage::Only => false,
+        }
+    }
+
+    /// A link to a member that this operation goes without has come up: it is asked what the others were asked.
+    pub(crate) fn go_on_with(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        member: MemberIndex,
+    ) -> Fate {
+        let Some(place) = self.place_of(desk, member) else {
+            return Fate::Goes;
+        };
+        let key = self.key.clone();
+        let ask = match (self.stage, &self.paxos, &self.cell) {
+            (Stage::Links, ..) => return self.begin(desk, turn),
+            (Stage::Clock, ..) => {
+                self.asked.remove(place);
+                desk.unclocked.push(self.id);
+                return Fate::Goes;
+            }
+            (Stage::Read, ..) => {
+                let known = self.known;
+                Ask::Read { key, known }
+            }
+            (Stage::Prepare, Some(paxos), _) => {
+                let ballot = paxos.ballot();
+                Ask::Prepare { key, ballot }
+            }
+            (Stage::Accept, Some(paxos), _) => match paxos.proposal() {
+                Some(proposal) => Ask::Accept { key, proposal },
+                None => return Fate::Goes,
+            },
+            (Stage::Write | Stage::WriteBack | Stage::Finish, _, Some(cell)) => write(&key, cell),
+            _ => return Fate::Goes,
+        };
+        self.ask(desk, turn, place, ask);
+        Fate::Goes
     }
 
     fn await_links(&mut self, until_us: u64) -> Fate {

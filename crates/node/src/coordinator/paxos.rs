@@ -85,6 +85,11 @@ impl Paxos {
         self.ballot
     }
 
+    /// What the round of acceptances under way is about.
+    pub(crate) fn proposal(&self) -> Option<Proposal> {
+        self.proposal.clone()
+    }
+
     /// The condition and the value, for a store that judges alone.
     pub(crate) fn into_parts(self) -> (Condition, Cell) {
         (self.condition, self.value)

@@ -169,10 +169,11 @@ impl Op {
         copies.clamp(1, self.quorum.from())
     }
 
-    /// Do enough owners hold the newest cell?
+    /// Do enough owners hold the newest cell? A majority of those who should, or of all that are addressed: the one of a
+    /// record with fewer copies may be down while others were brought up to it.
     pub(crate) fn is_held(&self) -> bool {
         let (hold, must) = self.held();
-        hold >= must
+        hold >= must || self.holders.len() >= self.majority()
     }
 
     /// How many of those who should hold the newest cell do, and how many must.
@@ -295,7 +296,8 @@ impl Op {
             return self.settle_held(desk, turn);
         }
         let open = self.holders.or(self.pending);
-        let can_be_held = open.and(Places::first(self.span())).len() > self.span() / 2;
+        let can_be_held = open.and(Places::first(self.span())).len() > self.span() / 2
+            || open.len() >= self.majority();
         if can_be_held && self.has_answers(open) {
             return Fate::Goes;
         }

@@ -115,15 +115,38 @@ impl Scan {
         self.refused = None;
         self.patience_us = turn.now.mono_us + SCAN_PATIENCE_US;
         for member in (0..desk.topology.len()).map(MemberIndex) {
-            let purpose = Purpose::Page {
-                scan: self.id,
-                member,
-                round: self.round,
-            };
-            let (range, bytes) = (self.range.clone(), self.bytes);
-            let ask = Ask::Page { range, bytes };
-            desk.ask(turn, member, purpose, ask, self.deadline_us);
+            self.ask_member(desk, turn, member);
         }
+    }
+
+    fn ask_member(&self, desk: &mut Desk, turn: &mut Turn<'_>, member: MemberIndex) {
+        let purpose = Purpose::Page {
+            scan: self.id,
+            member,
+            round: self.round,
+        };
+        let (range, bytes) = (self.range.clone(), self.bytes);
+        let ask = Ask::Page { range, bytes };
+        desk.ask(turn, member, purpose, ask, self.deadline_us);
+    }
+
+    /// Does this page wait for links, or go without this member?
+    pub(crate) fn goes_without(&self, member: MemberIndex) -> bool {
+        self.is_waiting || !(self.pending.has(member.0) || self.answered.has(member.0))
+    }
+
+    /// A link to a member that this page goes without has come up.
+    pub(crate) fn go_on_with(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        member: MemberIndex,
+    ) {
+        if self.is_waiting {
+            return self.ask(desk, turn);
+        }
+        self.pending.insert(member.0);
+        self.ask_member(desk, turn, member);
     }
 
     /// A member's page, or none.

@@ -134,7 +134,7 @@ fn rounds(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
             .map(|lane| lane.metrics.rounds.of(round));
         let bounds = ROUND_BUCKETS_US.iter().map(|&us| us as f64 / 1e6);
         let buckets: Vec<(f64, u64)> = bounds
-            .chain([f64::MAX])
+            .chain([f64::INFINITY])
             .enumerate()
             .map(|(at, bound)| (bound, all.clone().map(|one| one.buckets[at].read()).sum()))
             .collect();

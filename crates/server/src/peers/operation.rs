@@ -239,7 +239,7 @@ fn words(why: RefusedBy) -> &'static str {
         RefusedBy::Busy => "is busy, or its link was lost",
         RefusedBy::DiskFull => "has no room on its disk",
         RefusedBy::Damaged => "has a damaged copy",
-        RefusedBy::Late => "got to it too late",
+        RefusedBy::Late => "did not answer in time",
         RefusedBy::ClockAhead => "and this member have clocks more than a minute apart",
         RefusedBy::Stopping => "stops",
     }
