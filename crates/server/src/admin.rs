@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! /healthz       200 while the process lives
-//! /readyz        200 while it serves, 503 with the phase otherwise
+//! /readyz        200 while it serves, 503 with the phase otherwise, or with why other members are of no use to it
 //! /metrics       OpenMetrics text
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
@@ -168,11 +168,13 @@ fn router(plane: Arc<Plane>) -> Router {
 
 async fn ready(State(plane): State<Arc<Plane>>) -> Response {
     let phase = plane.phase.now();
-    let code = match phase {
-        Phase::Serving => StatusCode::OK,
-        _ => StatusCode::SERVICE_UNAVAILABLE,
+    let shut_out = plane.shared.get().and_then(|shared| shared.shut_out());
+    let (code, said) = match (phase, shut_out) {
+        (Phase::Serving, None) => (StatusCode::OK, phase.as_str().to_owned()),
+        (Phase::Serving, Some(why)) => (StatusCode::SERVICE_UNAVAILABLE, why),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, phase.as_str().to_owned()),
     };
-    (code, format!("{}\n", phase.as_str())).into_response()
+    (code, format!("{said}\n")).into_response()
 }
 
 async fn metrics(State(plane): State<Arc<Plane>>) -> Response {

@@ -118,7 +118,8 @@ impl Collector for Numbers {
         page.0
             .encode_descriptor("build", "What runs here.", None, MetricType::Info)?
             .encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
-        let is_ready = self.phase.now() == Phase::Serving;
+        let shut_out = self.shared.get().and_then(|shared| shared.shut_out());
+        let is_ready = self.phase.now() == Phase::Serving && shut_out.is_none();
         page.gauge("ready", "1 while requests are served.", is_ready.into())?;
         match self.shared.get() {
             Some(shared) => {

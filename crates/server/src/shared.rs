@@ -156,6 +156,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Why this node is of no use although other members are there.
+    pub(crate) fn shut_out(&self) -> Option<String> {
+        self.cluster.as_ref()?.shut_out()
+    }
+
     /// Another member does not let this node in.
     pub(crate) fn disown(&self, why: Disowned) {
         let disowned = self.cluster.as_ref().map(|cluster| &cluster.disowned);

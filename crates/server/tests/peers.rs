@@ -31,7 +31,8 @@ use support::{Client, Node};
 
 /// How the node is known to the others; nobody looks it up here.
 const NODE: &str = "http://10.0.0.1:8080";
-const GUEST: &str = "http://10.0.0.2:8080";
+/// Where nobody listens.
+const GUEST: &str = "http://127.0.0.1:1";
 const SECRET: &[u8] = b"hush";
 
 fn topology(guest: &str) -> Topology {
@@ -691,4 +692,39 @@ fn waits_for_who_was_heard_of() -> bool {
 fn an_operation_waits_for_a_member_that_was_heard_of() {
     // A machine that stands still for half a second makes it wait in vain.
     assert!((0..5).any(|_| waits_for_who_was_heard_of()));
+}
+
+#[test]
+fn a_node_that_is_not_let_in_is_not_ready_and_says_why() {
+    for transport in [PeerTransport::Frames, PeerTransport::Http] {
+        let host = Host::start();
+        let refuse = |many: usize| {
+            let refusing = Refusing {
+                code: "other-topology",
+                secret: None,
+                url: None,
+            };
+            host.seen.0.lock().expect("no holder panics").refusals = vec![refusing; many];
+        };
+        refuse(10_000);
+        let node = node(&host.url, transport);
+        let ready = node.admin().get("/readyz");
+        let said = ready.text();
+        assert_eq!(ready.status, 503, "{said}");
+        let words = format!(
+            "shut out: no link to {}: it answered 409: other-topology",
+            host.url
+        );
+        assert!(said.starts_with(&words), "{said}");
+        assert_eq!(node.metric("dendra_ready"), 0.0);
+        if transport == PeerTransport::Http {
+            refuse(0);
+            node.wait_for_metric("dendra_ready", 1.0);
+            assert_eq!(node.admin().get("/readyz").status, 200);
+        }
+    }
+    // Whoever finds nobody may be the first.
+    let node = node(GUEST, PeerTransport::Frames);
+    let ready = node.admin().get("/readyz");
+    assert_eq!(ready.status, 200, "{}", ready.text());
 }

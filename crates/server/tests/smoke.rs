@@ -57,4 +57,18 @@ fn the_admin_plane_answers() {
     );
     assert!(node.admin().get("/").text().contains("/metrics"));
     assert_eq!(node.metric("dendra_ready"), 1.0);
+    // Every histogram ends with the bucket that Prometheus needs, which holds everything.
+    let page = node.admin().get("/metrics").text();
+    let ends = page.lines().filter(|line| line.contains("le=\"+Inf\""));
+    let histograms = page.lines().filter(|line| {
+        let name = line.split(['{', ' ']).next().unwrap_or_default();
+        name.ends_with("_seconds_count")
+    });
+    let (ends, histograms): (Vec<_>, Vec<_>) = (ends.collect(), histograms.collect());
+    assert!(!ends.is_empty());
+    assert_eq!(ends.len(), histograms.len(), "{page}");
+    for (end, count) in ends.iter().zip(&histograms) {
+        let value = |line: &str| line.rsplit(' ').next().map(str::to_owned);
+        assert_eq!(value(end), value(count), "{page}");
+    }
 }

@@ -136,12 +136,7 @@ impl Scan {
     }
 
     /// A link to a member that this page goes without has come up.
-    pub(crate) fn go_on_with(
-        &mut self,
-        desk: &mut Desk,
-        turn: &mut Turn<'_>,
-        member: MemberIndex,
-    ) {
+    pub(crate) fn go_on_with(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, member: MemberIndex) {
         if self.is_waiting {
             return self.ask(desk, turn);
         }

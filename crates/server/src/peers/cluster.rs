@@ -117,6 +117,8 @@ pub(crate) struct Cluster {
     known: Mutex<Vec<Met>>,
     /// The life of each member that was met last, as in `known`.
     lives: Vec<AtomicU64>,
+    /// By member: why one of the two does not let the other in.
+    shut_out: Mutex<Vec<Option<String>>>,
     /// Why another member does not let this folder in.
     pub(crate) disowned: OnceLock<Disowned>,
 }
@@ -219,6 +221,7 @@ impl Cluster {
                 .iter()
                 .map(|met| AtomicU64::new(noted_life(met)))
                 .collect(),
+            shut_out: Mutex::new(vec![None; known.len()]),
             known: Mutex::new(known),
             disowned: OnceLock::new(),
             topology,
@@ -252,6 +255,27 @@ impl Cluster {
             .map(MemberIndex)
             .filter(|member| *member != self.me)
             .map(|member| (member, self.url(member)))
+    }
+
+    /// Notes whether the last try to open a link to `member` failed because one of the two does not let the other in.
+    pub(super) fn set_shut_out(&self, member: MemberIndex, why: Option<&str>) {
+        let mut shut_out = self.shut_out.lock().expect("no holder panics");
+        shut_out[member.at()] = why.map(str::to_owned);
+    }
+
+    /// Why this node is of no use although others are there: it is not linked to a majority, and one that answers does
+    /// not let it in, or is not let in. Whoever finds nobody at all may be the first to start.
+    pub(crate) fn shut_out(&self) -> Option<String> {
+        let links = self.others().map(|(_, gauges)| &gauges.links);
+        let linked = links.filter(|links| links.load(Ordering::Relaxed) > 0);
+        if 1 + linked.count() > self.topology.members().len() / 2 {
+            return None;
+        }
+        let shut_out = self.shut_out.lock().expect("no holder panics");
+        let found = self
+            .other_members()
+            .find_map(|(member, url)| Some((url, shut_out[member.at()].as_ref()?)));
+        found.map(|(url, why)| format!("shut out: no link to {url}: {why}"))
     }
 
     /// What this member says about itself on a link of `lane`.

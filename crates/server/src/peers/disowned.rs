@@ -36,6 +36,8 @@ const MARK_BYTES_MAX: usize = 4096;
 pub(super) enum NoLink {
     /// It is tried again.
     ForNow(String),
+    /// It is tried again, but one of the two does not let the other in: somebody has to change settings.
+    NotLetIn(String),
     /// The other side has links to another process that is this member. It is tried again for a while.
     Elsewhere(String),
     /// The other side knows another folder than this one: nothing is tried again.
@@ -97,7 +99,12 @@ impl Asking<'_> {
                 false => NoLink::Elsewhere(format!("{url} does not let this process in: {said}")),
             };
         }
-        NoLink::ForNow(format!("it answered {}: {said}", by.status))
+        let reason = format!("it answered {}: {said}", by.status);
+        match by.status {
+            400..500 => NoLink::NotLetIn(reason),
+            // It starts or stops, or somebody in between has nobody behind it.
+            _ => NoLink::ForNow(reason),
+        }
     }
 
     /// Is it the member that is meant who refuses, in answer to this handshake?

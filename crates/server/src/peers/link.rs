@@ -60,6 +60,7 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
                 pause = limits::LINK_PAUSE_MIN;
                 last_reason.clear();
                 tracing::info!(peer = agent.cluster.url(member), "the link to a peer is up");
+                agent.cluster.set_shut_out(member, None);
                 let up = Up::new(&agent, member, &opened);
                 drop(first_try.take());
                 let broken = run(&lane, &agent, member, opened).await;
@@ -69,6 +70,12 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
             }
             Ok(Err(NoLink::ForNow(reason))) => {
                 elsewhere_since_us = None;
+                agent.cluster.set_shut_out(member, None);
+                reason
+            }
+            Ok(Err(NoLink::NotLetIn(reason))) => {
+                elsewhere_since_us = None;
+                agent.cluster.set_shut_out(member, Some(&reason));
                 reason
             }
             Ok(Err(NoLink::Elsewhere(sentence))) => {
@@ -279,7 +286,8 @@ pub(super) async fn greet(
         let line = answer.peer_hello.ok_or("its answer has no hello")?;
         let line = std::str::from_utf8(line).map_err(|_| "its hello is not ASCII")?;
         let proof = answer.peer_proof.and_then(Proof::from_hex);
-        let recognised = recognise(cluster, member, &own, &own_line, line, proof)?;
+        let recognised = recognise(cluster, member, &own, &own_line, line, proof);
+        let recognised = recognised.map_err(NoLink::NotLetIn)?;
         let rest = head[answer.consumed..].to_vec();
         return Ok(Greeted {
             stream,
@@ -308,7 +316,7 @@ async fn upgrade(
     let frame = frame.map_err(|broken| broken.to_string())?;
     match peer::decode(&frame).map_err(|malformed| malformed.to_string())? {
         Message::Alive { id: 0 } => Ok((conduit, claim)),
-        Message::Farewell(sentence) => Err(sentence.into()),
+        Message::Farewell(sentence) => Err(NoLink::NotLetIn(sentence)),
         _ => Err("its answer to a probe is none".into()),
     }
 }

@@ -110,6 +110,10 @@ async fn meet_one(cluster: Arc<Cluster>, member: MemberIndex) -> One {
                 pause = (pause * 2).min(limits::LINK_PAUSE_MAX);
             }
             Ok(Ok(loops)) => return One::LetIn(Host { member, loops }),
+            Ok(Err(NoLink::NotLetIn(reason))) => {
+                cluster.set_shut_out(member, Some(&reason));
+                return One::Unasked;
+            }
             Ok(Err(NoLink::ForNow(_))) | Err(_) => return One::Unasked,
         }
     }

@@ -291,7 +291,8 @@ pub(super) async fn greet(
         }));
     }
     let line = met.hello.as_deref().ok_or("its answer has no hello")?;
-    let recognised = recognise(cluster, member, &own, &own_line, line, met.proof)?;
+    let recognised = recognise(cluster, member, &own, &own_line, line, met.proof);
+    let recognised = recognised.map_err(NoLink::NotLetIn)?;
     Ok(Greeted {
         carrier,
         keeps_alive: met.keeps_alive,
