@@ -23,13 +23,15 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::ops::Range;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 use support::clients::{Load, under_load};
 use support::cluster::{Cluster, NODES};
 use support::http::{Client, PATIENCE};
-use support::proxy::Fault;
+use support::proxy::{Fault, Faults, Proxy};
 use support::signal;
 
 /// Times that a claim about time is tried.
@@ -448,6 +450,54 @@ fn members_are_restarted_one_after_the_other_and_nothing_is_refused() {
 #[test]
 fn members_are_restarted_one_after_the_other_and_nothing_is_refused_over_plain_http() {
     members_are_restarted_one_after_the_other(&HTTP);
+}
+
+/// How late bytes are that are sent while the ones before them are held up: the first and the last of them, by a proxy
+/// that is told to hold them up for `delay`.
+fn lateness(delay: Duration) -> (Duration, Duration) {
+    let listen = || TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let (door, behind) = (listen(), listen());
+    let address = door.local_addr().expect("it is bound");
+    let urls = ["http://127.0.0.1:1", "http://127.0.0.1:2"].map(str::to_owned);
+    let faults = Faults::new(2);
+    let to = behind.local_addr().expect("it is bound");
+    let proxy = Proxy::start(door, 1, to, urls.to_vec(), Arc::clone(&faults));
+    let _proxy = proxy.expect("a thread");
+    let mut client = TcpStream::connect(address).expect("it listens");
+    let head = b"POST / HTTP/1.1\r\nUser-Agent: dendra-peer/1 (http://127.0.0.1:1)\r\n\r\n";
+    client.write_all(head).expect("it is taken");
+    let (mut server, _) = behind.accept().expect("it is connected");
+    server.read_exact(&mut head.to_vec()).expect("the head");
+    faults.set(0, 1, Fault::Delay(delay));
+    let (mut sent, mut came) = (Vec::new(), Vec::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..3 {
+                server.read_exact(&mut [0]).expect("it comes");
+                came.push(Instant::now());
+            }
+        });
+        let began = Instant::now();
+        for n in 0..3 {
+            while began.elapsed() < delay * n / 6 {
+                std::thread::yield_now();
+            }
+            sent.push(Instant::now());
+            client.write_all(b"x").expect("it is taken");
+        }
+    });
+    (came[0] - sent[0], came[2] - sent[2])
+}
+
+#[test]
+fn what_a_proxy_holds_up_is_late_by_the_delay_and_no_more() {
+    let _others = beside_others();
+    let delay = Duration::from_millis(600);
+    let late: Vec<_> = (0..ATTEMPTS).map(|_| lateness(delay)).collect();
+    let is_right = |(first, last): &(Duration, Duration)| {
+        *first >= delay && *last >= delay && *last < delay * 3 / 2
+    };
+    assert!(late.iter().any(is_right), "{late:?}");
 }
 
 /// Whoever finds the door open is answered, whichever loop has the connection: links are up before it opens.

@@ -15,8 +15,10 @@
 //!
 //! Not here: who is told what (`mod.rs`, and the tests of clusters).
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -173,6 +175,9 @@ impl Faults {
     }
 }
 
+/// Pieces of up to 64 KiB that one direction of a connection keeps while they are late; then its sender waits.
+const PIECES_MAX: usize = 64;
+
 /// How often a proxy that waits for connections looks whether everything is over.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -210,7 +215,7 @@ impl Proxy {
                             }));
                         }
                         Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                            wait_readable(&listener)
+                            wait_readable(&listener, LOOK);
                         }
                         Err(_) => return,
                     }
@@ -234,18 +239,18 @@ impl Drop for Proxy {
     }
 }
 
-/// Waits a moment for a connection.
-fn wait_readable(listener: &TcpListener) {
+/// Waits until there is something to read, or to accept, but no longer than `at_most`: is there?
+fn wait_readable(socket: impl AsFd, at_most: Duration) -> bool {
     let mut fds = [rustix::event::PollFd::new(
-        listener,
+        &socket,
         rustix::event::PollFlags::IN,
     )];
     let timeout = rustix::event::Timespec {
-        tv_sec: 0,
-        tv_nsec: LOOK.as_nanos() as i64,
+        tv_sec: at_most.as_secs().cast_signed(),
+        tv_nsec: at_most.subsec_nanos().into(),
     };
     // An interrupted wait is a short one.
-    let _interrupted = rustix::event::poll(&mut fds, Some(&timeout));
+    rustix::event::poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0)
 }
 
 fn carry(
@@ -326,31 +331,72 @@ fn asker(head: &[u8], urls: &[String]) -> Option<usize> {
     urls.iter().position(|known| *known == url)
 }
 
+/// One direction of a connection.
 struct Way {
     faults: Arc<Faults>,
     is_over: Arc<AtomicBool>,
 }
 
+/// Bytes that were read together, and when.
+struct Piece {
+    since: Instant,
+    bytes: Vec<u8>,
+}
+
 impl Way {
     /// Passes bytes on until one side ends or the way is cut.
-    fn pump(&self, mut input: &TcpStream, mut output: &TcpStream, from: usize, to: usize) {
+    fn pump(&self, input: &TcpStream, mut output: &TcpStream, from: usize, to: usize) {
         let mut buffer = vec![0; 64 << 10];
-        loop {
-            let read = input.read(&mut buffer);
-            let since = Instant::now();
-            let n = match read {
-                Ok(0) => break,
-                Ok(n) => n,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(_) => break,
+        // What came while its predecessors are late.
+        let mut pieces = VecDeque::new();
+        let mut is_ended = false;
+        while !is_ended || !pieces.is_empty() {
+            let left = self.left(pieces.front(), from, to);
+            let may_read = !is_ended && pieces.len() < PIECES_MAX;
+            let is_next = |left: Duration| !left.is_zero() && wait_readable(input, left);
+            if may_read && left.is_none_or(is_next) {
+                match read(input, &mut buffer) {
+                    Some(piece) => pieces.push_back(piece),
+                    None => is_ended = true,
+                }
+                continue;
+            }
+            let Some(Piece { since, bytes }) = pieces.pop_front() else {
+                break;
             };
             if !self.faults.pass(from, to, since, &self.is_over)
-                || output.write_all(&buffer[..n]).is_err()
+                || output.write_all(&bytes).is_err()
             {
                 break;
             }
         }
         drop(input.shutdown(Shutdown::Both));
         drop(output.shutdown(Shutdown::Both));
+    }
+
+    /// How long others may be read before the first piece has to pass; `None` = there is none.
+    fn left(&self, first: Option<&Piece>, from: usize, to: usize) -> Option<Duration> {
+        let since = first?.since;
+        Some(match self.faults.of(from, to) {
+            Fault::Delay(delay) => delay.saturating_sub(since.elapsed()),
+            Fault::None | Fault::Stall | Fault::Cut => Duration::ZERO,
+        })
+    }
+}
+
+/// The next piece; `None` at the end.
+fn read(mut input: &TcpStream, buffer: &mut [u8]) -> Option<Piece> {
+    loop {
+        match input.read(buffer) {
+            Ok(0) => return None,
+            Ok(n) => {
+                return Some(Piece {
+                    since: Instant::now(),
+                    bytes: buffer[..n].to_vec(),
+                });
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
     }
 }
