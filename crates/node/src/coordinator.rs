@@ -115,8 +115,10 @@ pub(crate) struct Op {
     pub(crate) damaged: Places,
     /// Hold an older cell.
     pub(crate) older: Places,
-    /// Refused in this round, having no room on their disks.
+    /// Refused in this round, having no room on their disks, when they were asked for the only time.
     pub(crate) full: Places,
+    /// Were asked more than once in this round: what one refusal says is not true of the other time.
+    pub(crate) again: Places,
     /// Who refused last, and why.
     pub(crate) refused: Option<(u8, Refused)>,
     /// What is written, or the newest of what was read.
@@ -180,6 +182,7 @@ impl Op {
             damaged: Places::NONE,
             older: Places::NONE,
             full: Places::NONE,
+            again: Places::NONE,
             refused: None,
             cell,
             known: None,
@@ -218,7 +221,7 @@ impl Op {
         self.pending.remove(place);
         if let Answer::Refused(why) = answer {
             self.refused = Some((place, why));
-            if why == Refused::DiskFull {
+            if why == Refused::DiskFull && !self.again.has(place) {
                 self.full.insert(place);
             }
         }
@@ -295,17 +298,19 @@ impl Op {
 
     /// Tells the client that too few answered.
     pub(crate) fn fail(&mut self, desk: &Desk, turn: &mut Turn<'_>, known: Known) {
-        let (got, needed) = self.shortfall();
+        let (got, needed) = self.shortfall(desk);
         let owners = self.owners(desk);
         // Who refused explains more than who said nothing.
         let silent = self.pending.iter().next();
         let refused = self.refused.or(silent.map(|place| (place, Refused::Late)));
         let refused = refused.map(|(place, why)| (owners[usize::from(place)], why));
         let outcome = match self.stage {
-            // Whoever has no room did not take it: nobody did.
-            Stage::Write if self.full == self.everybody() => Outcome::Overloaded {
-                refusal: Refusal::DiskFull,
-            },
+            // Whoever has no room did not take it: nobody did. What was accepted is there all the same.
+            Stage::Write if self.full == self.everybody() && self.paxos.is_none() => {
+                Outcome::Overloaded {
+                    refusal: Refusal::DiskFull,
+                }
+            }
             _ => Outcome::NotEnough {
                 got,
                 needed,
@@ -318,11 +323,11 @@ impl Op {
     }
 
     /// How many answered the round under way, and how many have to.
-    fn shortfall(&self) -> (u8, u8) {
+    fn shortfall(&self, desk: &Desk) -> (u8, u8) {
         let needed = match self.stage {
             Stage::Clock => self.clocks_needed(),
             Stage::Prepare | Stage::Accept | Stage::BackOff => self.majority(),
-            Stage::WriteBack | Stage::Finish if !self.is_held() => return self.held(),
+            Stage::WriteBack | Stage::Finish if !self.is_held(desk) => return self.held(),
             _ => self.quorum.ack(),
         };
         (self.good.len(), needed)
@@ -392,6 +397,7 @@ impl Op {
         self.pending = Places::NONE;
         self.good = Places::NONE;
         self.full = Places::NONE;
+        self.again = Places::NONE;
         self.refused = None;
         self.alarm_us = NEVER;
     }

@@ -66,7 +66,7 @@ pub enum Outcome {
     },
     /// The deadline passed before the work was started; nothing changed.
     DeadlinePassed,
-    /// Fewer replicas could be asked than have to answer; nothing was sent.
+    /// Fewer replicas could be asked than have to answer; nothing that changes the record was sent.
     Unreachable {
         /// Replicas to which there is a link, the own one included.
         up: u8,

@@ -11,7 +11,7 @@
 //!
 //! Invariants
 //! 1. No client is accepted before the folder is open, its log replayed, every member that can be asked has let it in,
-//!    and every loop has tried to open its links to those: whoever finds the door open finds a majority behind it.
+//!    and every loop has tried to open its links to those.
 //! 2. Every thread that was started is joined before `stop` returns.
 //! 3. A poisoned engine refuses to be closed: its folder is left as the failure found it, and the
 //!    exit code is not 0.

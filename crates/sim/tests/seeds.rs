@@ -51,10 +51,11 @@ fn a_fixed_set_of_seeds_keeps_every_promise() {
 #[test]
 fn seeds_that_found_something_keep_every_promise() {
     let found = [
-        34,    // a damaged copy stayed so although it was read
-        322,   // an expired value beside the tombstone that a table had made of it
-        356,   // a scan that stopped behind parts without live records
+        34,                     // a damaged copy stayed so although it was read
+        322,                    // an expired value beside the tombstone that a table had made of it
+        356,                    // a scan that stopped behind parts without live records
         3_815, // a read of all copies beside damage, of what one copy alone had confirmed
+        30_122_236_660_716_768, // two conditional writes that both won, by a promise older than the acceptance
     ];
     hold(found.into_iter());
 }

@@ -38,8 +38,6 @@ pub(crate) struct Load {
     origin: Instant,
     numbers: AtomicU32,
     answered: AtomicU64,
-    /// Operations without a condition whose connection broke before their answer came.
-    lost: AtomicU64,
     is_over: AtomicBool,
     history: Mutex<Vec<Op>>,
     said: Mutex<Vec<String>>,
@@ -98,15 +96,14 @@ impl Load {
             let end = match answer {
                 Some(answer) => {
                     if answer.status >= 500 {
-                        let said = format!("{wish:?}: {answer:?}");
+                        let text = String::from_utf8_lossy(&answer.body);
+                        let said = format!("{wish:?}: {} {text}", answer.receipt);
                         self.said.lock().expect("no holder panics").push(said);
                     }
                     end_of(&answer, wish)
                 }
                 None => {
                     (member, client) = open().expect("a node listens");
-                    let is_plain = wish.base() == Base::Any;
-                    self.lost.fetch_add(u64::from(is_plain), Ordering::SeqCst);
                     End::Unknown
                 }
             };
@@ -191,7 +188,6 @@ fn end_of(answer: &Answer, wish: Wish) -> End {
 /// What became of a load.
 pub(crate) struct Told {
     pub(crate) history: Vec<Op>,
-    lost: usize,
     /// What nodes said when they refused, or did not know.
     said: Vec<String>,
 }
@@ -209,7 +205,6 @@ pub(crate) fn under_load(
         origin: Instant::now(),
         numbers: AtomicU32::new(0),
         answered: AtomicU64::new(0),
-        lost: AtomicU64::new(0),
         said: Mutex::new(Vec::new()),
         is_over: AtomicBool::new(false),
         history: Mutex::new(Vec::new()),
@@ -230,7 +225,6 @@ pub(crate) fn under_load(
     });
     let told = Told {
         history: load.history.into_inner().expect("no holder panics"),
-        lost: load.lost.into_inner() as usize,
         said: load.said.into_inner().expect("no holder panics"),
     };
     told.check(name);
@@ -271,11 +265,6 @@ impl Told {
     pub(crate) fn failed(&self) -> usize {
         let failed = |op: &&Op| !op.is_done() && !is_undecided(op);
         self.history.iter().filter(failed).count()
-    }
-
-    /// Those of them that a node answered: nobody's connection broke.
-    pub(crate) fn refused(&self) -> usize {
-        self.failed() - self.lost
     }
 
     /// What nodes said when they did not carry an operation out.

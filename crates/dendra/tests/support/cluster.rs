@@ -29,6 +29,8 @@ pub(crate) struct Cluster {
     children: Vec<Option<Child>>,
     _proxies: Vec<Proxy>,
     pub(crate) flags: Vec<String>,
+    /// Where the admin plane of the next process listens.
+    pub(crate) admin: &'static str,
 }
 
 fn free_port() -> (TcpListener, SocketAddr) {
@@ -62,6 +64,7 @@ impl Cluster {
             faults,
             _proxies: proxies,
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            admin: "off",
         };
         cluster.start_all();
         cluster
@@ -95,7 +98,7 @@ impl Cluster {
             .append(true)
             .open(log)
             .expect("a log");
-        let mut command = dendra(["serve", "--admin", "off"]);
+        let mut command = dendra(["serve", "--admin", self.admin]);
         command
             .args(["--listen", &listen.to_string()])
             .args(["--cluster", &self.urls.join(",")])
@@ -121,11 +124,20 @@ impl Cluster {
 
     /// Starts a node again and waits until it says that it serves: the others reach it, too.
     pub(crate) fn restart_until_ready(&mut self, index: usize) {
-        let said = |cluster: &Cluster| cluster.log_of(index).matches("listening on").count();
-        let before = said(self);
+        let before = self.times_served(index);
         self.start_node(index);
+        self.wait_until_served(index, before + 1);
+    }
+
+    /// How often a node has said that it serves.
+    pub(crate) fn times_served(&self, index: usize) -> usize {
+        self.log_of(index).matches("listening on").count()
+    }
+
+    /// Waits until a node has said so many times that it serves.
+    pub(crate) fn wait_until_served(&mut self, index: usize, times: usize) {
         let deadline = Instant::now() + PATIENCE;
-        while said(self) == before {
+        while self.times_served(index) < times {
             let log = self.log_of(index);
             assert!(
                 Instant::now() < deadline,
@@ -208,6 +220,19 @@ impl Cluster {
 
     pub(crate) fn child(&self, index: usize) -> &Child {
         self.children[index].as_ref().expect("it runs")
+    }
+
+    /// A metric of a node that serves and has an admin plane, by the start of its line.
+    pub(crate) fn metric(&self, index: usize, name: &str) -> f64 {
+        let log = self.log_of(index);
+        let address = log.rsplit_once("admin on http://").expect("it serves").1;
+        let address = address.lines().next().expect("an address");
+        let mut client = Client::open(address.parse().expect("an address")).expect("it listens");
+        let page = client.request("GET", "/metrics", &[], b"").expect("a page");
+        let page = String::from_utf8_lossy(&page.body).into_owned();
+        let line = page.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.rsplit(' ').next()).expect(name);
+        value.parse().expect("a number")
     }
 
     /// SIGKILL.

@@ -1,7 +1,7 @@
 //! Too few owners can be asked: a link that was lost a moment ago is waited for, any other is not.
 //!
 //! ```text
-//! begin, or a round failed before anything that changes the key had left ─► links?
+//! begin, or a round failed before anything of its own that changes the key had left ─► links?
 //!     enough  ─► go on, or the failure stands
 //!     too few, enough with those that are expected ─► Links ─ link up ─► begin
 //!                                                           └ no longer expected, deadline ─► Unreachable
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. An operation waits only while nothing that changes the key has left: it begins anew, and is applied at most once.
+//! 1. An operation waits only while nothing of its own that changes the key has left: it begins anew, and is applied at most once.
 //! 2. Who is asked once more is asked the same: the cell under its one version, the ballot under its own.
 //! 3. It waits no longer than its deadline, nor than somebody is expected: `LINK_GRACE_US` behind the last news.
 //!
@@ -74,15 +74,19 @@ impl Op {
         let Some(place) = self.place_of(desk, member) else {
             return false;
         };
-        let is_counted_out = self.asked.has(place)
-            && !self.pending.or(self.good).or(self.holders).has(place)
-            && !self.damaged.has(place);
+        // Who answered the round before what is written back now has not confirmed it by that.
+        let confirmed = match self.stage {
+            Stage::WriteBack | Stage::Finish => self.holders,
+            _ => self.good,
+        };
+        let is_done = self.pending.or(confirmed).or(self.damaged).has(place);
+        let is_counted_out = self.asked.has(place) && !is_done;
         match self.stage {
             Stage::Links => true,
-            Stage::Clock | Stage::Read | Stage::WriteBack | Stage::Finish => {
-                is_counted_out && !self.is_settled
+            Stage::Clock | Stage::Read => is_counted_out && !self.is_settled,
+            Stage::Prepare | Stage::Accept | Stage::Write | Stage::WriteBack | Stage::Finish => {
+                is_counted_out
             }
-            Stage::Prepare | Stage::Accept | Stage::Write => is_counted_out,
             Stage::Begin | Stage::Cover | Stage::BackOff | Stage::Only => false,
         }
     }
@@ -117,7 +121,12 @@ impl Op {
                 Some(proposal) => Ask::Accept { key, proposal },
                 None => return Fate::Goes,
             },
-            (Stage::Write | Stage::WriteBack | Stage::Finish, _, Some(cell)) => write(&key, cell),
+            (Stage::Write | Stage::WriteBack | Stage::Finish, _, Some(cell)) => {
+                // It may have stored it the first time.
+                self.again.insert(place);
+                self.full.remove(place);
+                write(&key, cell)
+            }
             _ => return Fate::Goes,
         };
         self.ask(desk, turn, place, ask);

@@ -44,6 +44,8 @@ pub(crate) struct Paxos {
     is_outbid: bool,
     /// What was accepted earlier, as those who promised say.
     accepted: Vec<Proposal>,
+    /// The newest version that was known to be stored when the promises under way were asked for.
+    seen: Version,
     /// What this round of acceptances is about.
     proposal: Option<Proposal>,
     /// The own proposal, from the moment when the first acceptance of it left.
@@ -76,6 +78,7 @@ impl Paxos {
             attempt: 0,
             is_outbid: false,
             accepted: Vec::new(),
+            seen: Version::ZERO,
             proposal: None,
             own: None,
         }
@@ -103,7 +106,8 @@ impl Paxos {
     /// What became of the own proposal, now that a majority knows `base`, its version or a newer one?
     ///
     /// The majority that accepted the base has one among those who promised: of the proposals with
-    /// its version the highest is the one that won, and names the authors before it.
+    /// its version the highest is the one that won, and names the authors before it. Requires: they promised when the
+    /// base had been accepted (`Op::is_told`).
     fn fortune(&self, own: Own, base: Version) -> Fortune {
         if own.base == Version::ZERO {
             return fortune_of_first(own.version, base);
@@ -188,7 +192,9 @@ impl Op {
             hlc: desk.tick(turn),
             origin: desk.origin,
         };
+        let stored = self.cell.as_ref().map(|cell| cell.version);
         let paxos = self.paxos_mut();
+        paxos.seen = paxos.seen.max(stored.unwrap_or_default());
         paxos.ballot = ballot;
         paxos.is_outbid = false;
         paxos.accepted.clear();
@@ -259,6 +265,14 @@ impl Op {
         Fate::Goes
     }
 
+    /// Do those who promised tell under which ballot the stored version `base` was accepted, and so by whom it is? Not for
+    /// certain when one of them promised before it was: the ballot may be a higher one than was promised, and another
+    /// owner, who took no part in it, may have shown the stored version later.
+    fn is_told(&mut self, base: Version) -> bool {
+        let is_held = self.holders.len() >= self.majority();
+        is_held || base <= self.paxos_mut().seen
+    }
+
     /// A majority promised: what is the base, and what follows it?
     fn decide(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         let base = self
@@ -270,6 +284,7 @@ impl Op {
             .as_ref()
             .filter(|cell| cell.as_ref().is_live(turn.now.wall_ms))
             .map(|cell| cell.version);
+        let is_told = self.is_told(base);
         let paxos = self.paxos_mut();
         // What a majority accepted is under the highest ballot of any majority, or was built on since.
         let open = paxos
@@ -288,6 +303,10 @@ impl Op {
                 // Nobody of a majority accepted it, and nothing newer came: it is proposed again.
                 let proposal = paxos.own_proposal(own);
                 return self.propose(desk, turn, proposal);
+            }
+            if !is_told {
+                // The next promises are given behind its acceptance.
+                return self.prepare(desk, turn);
             }
             let fortune = match paxos.fortune(own, base) {
                 _ if is_planted(Bug::WinnerByVersionAlone) && own.version == base => Fortune::Won,
@@ -312,7 +331,7 @@ impl Op {
         }
         if !paxos.condition.holds(live) {
             let is_settled =
-                self.cell.is_none() || self.is_held() || is_planted(Bug::SkipBaseSettlement);
+                self.cell.is_none() || self.is_held(desk) || is_planted(Bug::SkipBaseSettlement);
             if is_settled {
                 return self.tell_condition_failed(turn);
             }
@@ -320,7 +339,10 @@ impl Op {
         }
         let own = Own {
             author: paxos.ballot,
-            ancestors: paxos.line_of(base),
+            ancestors: match is_told {
+                true => paxos.line_of(base),
+                false => [Ballot::ZERO; ANCESTORS],
+            },
             version: match base {
                 Version::ZERO => first_version(paxos.ballot),
                 base => base.successor(),

@@ -169,11 +169,17 @@ impl Op {
         copies.clamp(1, self.quorum.from())
     }
 
-    /// Do enough owners hold the newest cell? A majority of those who should, or of all that are addressed: the one of a
-    /// record with fewer copies may be down while others were brought up to it.
-    pub(crate) fn is_held(&self) -> bool {
+    /// Do enough owners hold the newest cell? A majority of those who should, or of the owners of all copies: the one of
+    /// a record with fewer copies may be down while others were brought up to it.
+    pub(crate) fn is_held(&self, desk: &Desk) -> bool {
         let (hold, must) = self.held();
-        hold >= must || self.holders.len() >= self.majority()
+        hold >= must || self.is_majority(desk, self.holders)
+    }
+
+    /// Is this a majority of the owners that every read at the default level addresses?
+    fn is_majority(&self, desk: &Desk, places: Places) -> bool {
+        let copies = desk.topology.copies();
+        self.quorum.from() <= copies && places.and(Places::first(copies)).len() >= self.majority()
     }
 
     /// How many of those who should hold the newest cell do, and how many must.
@@ -193,7 +199,7 @@ impl Op {
         }
         // Below the default level nobody waits, and at it only until a majority holds the cell; but
         // whoever was seen to be behind is brought up.
-        if !self.is_strict() || self.is_held() {
+        if !self.is_strict() || self.is_held(desk) {
             self.bring_up(desk, turn, self.behind());
             return self.show(desk, turn);
         }
@@ -292,12 +298,12 @@ impl Op {
         if is_written(answer) {
             self.holders.insert(place);
         }
-        if self.is_held() && self.has_answers(self.holders) {
+        if self.is_held(desk) && self.has_answers(self.holders) {
             return self.settle_held(desk, turn);
         }
         let open = self.holders.or(self.pending);
         let can_be_held = open.and(Places::first(self.span())).len() > self.span() / 2
-            || open.len() >= self.majority();
+            || self.is_majority(desk, open);
         if can_be_held && self.has_answers(open) {
             return Fate::Goes;
         }

@@ -80,7 +80,8 @@ impl Op {
 
     /// Had everybody who answered no room, and are there others to hear? Then it may be that nobody took it.
     fn is_perhaps_nowhere(&self) -> bool {
-        !self.pending.is_empty() && self.full == self.asked.without(self.pending)
+        let is_so_far = self.full == self.asked.without(self.pending);
+        !self.pending.is_empty() && is_so_far && self.paxos.is_none()
     }
 
     /// The outcome of a write that enough owners hold.

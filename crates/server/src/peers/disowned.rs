@@ -101,8 +101,8 @@ impl Asking<'_> {
         }
         let reason = format!("it answered {}: {said}", by.status);
         match by.status {
-            400..500 => NoLink::NotLetIn(reason),
-            // It starts or stops, or somebody in between has nobody behind it.
+            400 | 403 | 404 | 409 | 421 => NoLink::NotLetIn(reason),
+            // It starts or stops, has too much to do, or somebody in between has nobody behind it.
             _ => NoLink::ForNow(reason),
         }
     }

@@ -64,6 +64,8 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
                 let up = Up::new(&agent, member, &opened);
                 drop(first_try.take());
                 let broken = run(&lane, &agent, member, opened).await;
+                // What was heard of it while its link was up is no news of it now.
+                news.mark_unchanged();
                 drop(up);
                 note_gone(&lane, &agent, member).await;
                 format!("the link was lost: {broken}")
@@ -79,6 +81,7 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
                 reason
             }
             Ok(Err(NoLink::Elsewhere(sentence))) => {
+                agent.cluster.set_shut_out(member, None);
                 let since_us = *elsewhere_since_us.get_or_insert(lane.now_us());
                 let waited_us = lane.now_us().saturating_sub(since_us);
                 if waited_us > limits::TWIN_PATIENCE.as_micros() as u64 {
@@ -88,6 +91,7 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
             }
             Ok(Err(NoLink::Disowned(sentence))) => return end(&lane, sentence, true),
             Err(_) => {
+                agent.cluster.set_shut_out(member, None);
                 elsewhere_since_us = None;
                 "it did not answer in time".to_owned()
             }
@@ -316,7 +320,7 @@ async fn upgrade(
     let frame = frame.map_err(|broken| broken.to_string())?;
     match peer::decode(&frame).map_err(|malformed| malformed.to_string())? {
         Message::Alive { id: 0 } => Ok((conduit, claim)),
-        Message::Farewell(sentence) => Err(NoLink::NotLetIn(sentence)),
+        Message::Farewell(sentence) => Err(sentence.into()),
         _ => Err("its answer to a probe is none".into()),
     }
 }

@@ -44,6 +44,8 @@ struct Errand {
     /// Of the question; `None` for a probe.
     id: Option<u64>,
     frame: Vec<u8>,
+    /// May it have been carried before?
+    is_again: bool,
     /// When its connection is given up.
     due_us: u64,
     /// The pool's count of bytes under way.
@@ -146,6 +148,7 @@ impl Pool {
         let errand = Errand {
             id,
             frame,
+            is_again: false,
             due_us,
             under_way: Rc::clone(&self.under_way),
         };
@@ -169,7 +172,8 @@ impl Pool {
     }
 
     /// Has an errand carried by another connection.
-    fn again(&self, errand: Errand) {
+    fn again(&self, mut errand: Errand) {
+        errand.is_again = true;
         self.queue.borrow_mut().push_front(errand);
         self.bell.ring();
     }
@@ -506,6 +510,13 @@ impl Worker {
         }
         match peer::decode(&response.body) {
             Ok(Message::Answer { id, answer }) if errand.id == Some(id) => {
+                let answer = match answer {
+                    // The first time it may have been stored: "there is no room" would say that it is not there.
+                    Answer::Refused(Refused::DiskFull) if errand.is_again => {
+                        Answer::Refused(Refused::Busy)
+                    }
+                    answer => answer,
+                };
                 agent.answered(self.member, id, answer);
             }
             Ok(Message::Alive { .. }) if errand.id.is_none() => {}

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. A first try is over once, however the task that made it ends.
-//! 2. News that comes during a try is not missed: it counts for the one that follows.
+//! 2. News that comes during a try that fails is not missed: it counts for the one that follows.
 //! 3. What is noted of a member is bounded by its loops, which `LOOPS_MAX` bounds.
 //!
 //! Not here: what a try is (`link.rs`), whom a start waits for (`meeting.rs`).
