@@ -6,7 +6,7 @@
 //! PUT, DELETE    Clock ─► (Cover) ─► Write ─────────► outcome ─► lingers for the late ones
 //! conditional    Prepare ─► Accept ─► Write ────────► outcome        paxos.rs
 //! one member     Only ──────────────────────────────► outcome
-//! any            (Links) in front, and again when a round failed before anything that changes the key had left
+//! any            (Links) in front, and again when a round failed before anything of its own that changes the key had left
 //! ```
 //!
 //! Invariants

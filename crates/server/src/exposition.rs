@@ -120,7 +120,7 @@ impl Collector for Numbers {
             .encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
         let shut_out = self.shared.get().and_then(|shared| shared.shut_out());
         let is_ready = self.phase.now() == Phase::Serving && shut_out.is_none();
-        page.gauge("ready", "1 while requests are served.", is_ready.into())?;
+        page.gauge("ready", "1 while /readyz is 200.", is_ready.into())?;
         match self.shared.get() {
             Some(shared) => {
                 requests(&mut page, shared)?;
@@ -167,17 +167,18 @@ fn requests(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     Ok(())
 }
 
+/// Buckets by their upper bounds, in seconds, and behind them the one for the rest: Prometheus knows it by its bound.
+fn buckets(bounds: impl Iterator<Item = f64>, count_of: impl Fn(usize) -> u64) -> Vec<(f64, u64)> {
+    let bounds = bounds.chain([f64::INFINITY]).enumerate();
+    bounds.map(|(at, bound)| (bound, count_of(at))).collect()
+}
+
 /// The sum of several histograms: buckets with their upper bounds, how many, and seconds.
 fn add<'a>(all: impl Iterator<Item = &'a Histogram> + Clone) -> (Vec<(f64, u64)>, u64, f64) {
     let bounds = BUCKETS_NS.iter().map(|&ns| ns as f64 / 1e9);
-    let buckets: Vec<(f64, u64)> = bounds
-        .chain([f64::INFINITY])
-        .enumerate()
-        .map(|(bucket, bound)| {
-            let counts = all.clone().map(|one| one.buckets[bucket].read());
-            (bound, counts.sum())
-        })
-        .collect();
+    let buckets = buckets(bounds, |at| {
+        all.clone().map(|one| one.buckets[at].read()).sum()
+    });
     let count = buckets.iter().map(|(_, count)| count).sum();
     let sum_ns: u64 = all.map(|one| one.sum_ns.read()).sum();
     (buckets, count, sum_ns as f64 / 1e9)

@@ -8,7 +8,8 @@
 //!
 //! Invariants
 //! 1. Bytes are passed on unchanged and in order, or not at all.
-//! 2. A fault of a direction holds for connections that are there and for those to come.
+//! 2. A fault of a direction holds for connections that are there and for those to come. What is late already stays so when
+//!    the delay is ended.
 //! 3. Everything ends when the proxy is dropped.
 //! 4. A connection on which nothing happens costs nothing: a member that hangs is asked over hundreds of them, and
 //!    threads that look around now and then would take the processor from those that the cluster is measured by.

@@ -113,13 +113,7 @@ impl Cluster {
 
     /// Waits until a client can connect to this node.
     pub(crate) fn wait_for_door(&mut self, index: usize) {
-        let deadline = Instant::now() + PATIENCE;
-        while Client::open(self.listen[index]).is_err() {
-            let log = self.log_of(index);
-            assert!(Instant::now() < deadline, "node {index} has no door: {log}");
-            self.start_again_without_its_port(index);
-            std::thread::yield_now();
-        }
+        self.wait_until(index, |cluster| Client::open(cluster.listen[index]).is_ok());
     }
 
     /// Starts a node again and waits until it says that it serves: the others reach it, too.
@@ -136,46 +130,32 @@ impl Cluster {
 
     /// Waits until a node has said so many times that it serves.
     pub(crate) fn wait_until_served(&mut self, index: usize, times: usize) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.times_served(index) < times {
-            let log = self.log_of(index);
-            assert!(
-                Instant::now() < deadline,
-                "node {index} is not ready: {log}"
-            );
-            self.start_again_without_its_port(index);
-            std::thread::yield_now();
-        }
-    }
-
-    /// Its port was free, and then a connection of somebody else had it for a while.
-    fn start_again_without_its_port(&mut self, index: usize) {
-        let child = self.children[index].as_mut().expect("it was started");
-        if let Some(status) = child.try_wait().expect("it is ours") {
-            let log = self.log_of(index);
-            assert_eq!(status.code(), Some(4), "node {index} ended: {log}");
-            self.start_node(index);
-        }
+        self.wait_until(index, |cluster| cluster.times_served(index) >= times);
     }
 
     /// Waits until an operation through this node is answered by a majority.
     pub(crate) fn wait_until_usable(&mut self, index: usize) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let soon = ["Dendra-Timeout-Ms: 1000"];
-            let is_usable = Client::open(self.listen[index])
+        let soon = ["Dendra-Timeout-Ms: 1000"];
+        self.wait_until(index, |cluster| {
+            Client::open(cluster.listen[index])
                 .ok()
                 .and_then(|mut client| client.ask("GET", "nothing", &soon, b""))
-                .is_some_and(|answer| answer.status == 404);
-            if is_usable {
-                return;
-            }
+                .is_some_and(|answer| answer.status == 404)
+        });
+    }
+
+    /// Waits for something about a node that was started.
+    fn wait_until(&mut self, index: usize, is_so: impl Fn(&Cluster) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(self) {
             let log = self.log_of(index);
-            assert!(
-                Instant::now() < deadline,
-                "node {index} is of no use: {log}"
-            );
-            self.start_again_without_its_port(index);
+            assert!(Instant::now() < deadline, "node {index} hangs: {log}");
+            let child = self.children[index].as_mut().expect("it was started");
+            if let Some(status) = child.try_wait().expect("it is ours") {
+                // Its port was free, and then a connection of somebody else had it for a while.
+                assert_eq!(status.code(), Some(4), "node {index} ended: {log}");
+                self.start_node(index);
+            }
             std::thread::yield_now();
         }
     }

@@ -13,7 +13,7 @@
 //! Not here: how the numbers come about (crate `node`, `peers/`).
 //! See: docs/overload.md, docs/consistency.md.
 
-use super::{Page, sum};
+use super::{Page, buckets, sum};
 use crate::metrics::{PeerTally, Tally};
 use crate::peers::{Cluster, PeerGauges};
 use crate::shared::Shared;
@@ -133,11 +133,9 @@ fn rounds(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
             .iter()
             .map(|lane| lane.metrics.rounds.of(round));
         let bounds = ROUND_BUCKETS_US.iter().map(|&us| us as f64 / 1e6);
-        let buckets: Vec<(f64, u64)> = bounds
-            .chain([f64::INFINITY])
-            .enumerate()
-            .map(|(at, bound)| (bound, all.clone().map(|one| one.buckets[at].read()).sum()))
-            .collect();
+        let buckets = buckets(bounds, |at| {
+            all.clone().map(|one| one.buckets[at].read()).sum()
+        });
         let count = buckets.iter().map(|(_, count)| count).sum();
         let sum_us: u64 = all.map(|one| one.sum_us.read()).sum();
         family

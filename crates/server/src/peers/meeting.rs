@@ -12,8 +12,8 @@
 //! 1. Nobody notes this start before all who can be asked have let it in: an image of a disk is known to those whose
 //!    writes the member had confirmed, and whoever had taken the image for the member would refuse the true folder.
 //! 2. No client is served from a folder that a member who can be asked does not let in.
-//! 3. A node that is ready reaches those who let it in from every loop, and is reached by them: members can be restarted
-//!    one after the other.
+//! 3. A node is ready when it reaches those who let it in from every loop, and is reached by them, so that members can be
+//!    restarted one after the other; or when it has waited for that as long as a handshake may take, and has warned.
 //! 4. Who does not answer in `LINK_OPEN_TIMEOUT` holds nobody up: members that start together do not wait for each other.
 //!
 //! Not here: what a refusal means (`disowned.rs`), links (`link.rs`), the waiting (`tries.rs`).

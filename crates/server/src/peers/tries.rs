@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn news_of_a_member_is_seen_once_and_also_behind_a_try() {
+    fn news_of_a_member_is_seen_once() {
         let tries = Tries::new(3, 1);
         let mut news = tries.news(A);
         tries.hear(B, 0);
