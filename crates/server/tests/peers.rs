@@ -331,6 +331,8 @@ enum Deed {
     Forget,
     /// An intermediary has nobody behind it.
     Gateway,
+    /// Has no room on its disk.
+    Full,
 }
 
 /// How the member that the test plays refuses the next hellos.
@@ -467,10 +469,14 @@ impl Host {
                         Deed::Answer => {
                             let answer = match question.ask {
                                 Ask::Read { .. } => Answer::Cell(None),
-                                Ask::Clock => Answer::Clock { hlc: 1 },
+                                Ask::Clock => Answer::Clock { hlc: now_hlc() },
                                 _ => Answer::Refused(Refused::Busy),
                             };
                             encode_answer(&mut frame, question.id, &answer);
+                        }
+                        Deed::Full => {
+                            let full = Answer::Refused(Refused::DiskFull);
+                            encode_answer(&mut frame, question.id, &full);
                         }
                         Deed::Close => return None,
                         Deed::Forget => {
@@ -498,6 +504,12 @@ impl Host {
         }
         None
     }
+}
+
+/// What a hybrid clock shows now: milliseconds, and 16 bits to count in.
+fn now_hlc() -> u64 {
+    let now = std::time::UNIX_EPOCH.elapsed();
+    (now.expect("it is later than 1970").as_millis() as u64) << 16
 }
 
 fn refuse_hello(
@@ -727,4 +739,32 @@ fn a_node_that_is_not_let_in_is_not_ready_and_says_why() {
     let node = node(GUEST, PeerTransport::Frames);
     let ready = node.admin().get("/readyz");
     assert_eq!(ready.status, 200, "{}", ready.text());
+}
+
+#[test]
+fn a_write_that_may_have_been_carried_before_is_not_said_to_have_found_no_room() {
+    let host = Host::start();
+    let node = node(&host.url, PeerTransport::Http);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        ask_both(&node);
+        // Its clock; then the write is lost with its connection, and comes again.
+        host.plan(&[Deed::Answer, Deed::Close, Deed::Full]);
+        let line = "Dendra-Timeout-Ms: 20000\r\n";
+        let put = node
+            .client()
+            .ask("PUT", "/v0/entity?id=full&ack=2&from=2", line, b"v");
+        let done = host.seen.0.lock().expect("no holder panics").done.clone();
+        let deeds: Vec<Deed> = done.iter().map(|done| done.deed).collect();
+        if deeds == [Deed::Answer, Deed::Close, Deed::Full] && done[1].is_old {
+            assert_eq!(put.status, 504, "{}", put.text());
+            assert!(
+                put.text().contains("is busy, or its link was lost"),
+                "{}",
+                put.text()
+            );
+            return;
+        }
+        assert!(Instant::now() < deadline, "{}: {done:?}", put.text());
+    }
 }
