@@ -11,7 +11,7 @@
 //! 2. Every key that is live during the whole scan is shown exactly once; keys written meanwhile
 //!    may be shown. There is no snapshot across keys, and none is promised.
 //! 3. A scan of any length puts at most 16 blocks of each level-0 table and of each level into the
-//!    cache, and nothing that it meets there looks used by it after the first chunk.
+//!    cache, and nothing that it meets behind them looks used by it.
 //!
 //! Not here: framing of records for clients (crate `wire`).
 //! See: docs/decisions/0007-scan-is-a-position.md.

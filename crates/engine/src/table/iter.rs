@@ -143,7 +143,17 @@ impl TableIter {
         };
         let (handle, _) = index.block(self.entry);
         let block = match &self.reading {
-            Reading::Cached(cache, fill) => self.table.block(cache, handle, *fill, Wait::Block)?.0,
+            Reading::Cached(cache, _) => {
+                let fill = match self.to_fill {
+                    0 => FillCache::No,
+                    _ => FillCache::Yes,
+                };
+                let (block, is_cached) = self.table.block(cache, handle, fill, Wait::Block)?;
+                if fill == FillCache::Yes && !is_cached {
+                    self.to_fill -= 1;
+                }
+                block
+            }
             Reading::Ahead(bytes) => {
                 let bytes = *bytes;
                 self.slide(handle, bytes)?;
