@@ -14,7 +14,7 @@
 //! Not here: when slices run, and how far apart (the server's maintenance threads).
 //! See: docs/overload.md.
 
-use crate::compact::pick::{Plan, Reason, pick, pick_purge};
+use crate::compact::pick::{Plan, Reason, pick, pick_purge, pick_settle};
 use crate::compact::run::{Job, Purge};
 use crate::engine::{Engine, Maintained};
 use crate::options::Durability;
@@ -31,11 +31,23 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+/// How long nothing must have been written before level 0 is settled. Longer than pauses between
+/// requests, shorter than an operator's patience.
+const QUIET_MS: u64 = 10_000;
+
 /// What each lane is in the middle of.
 #[derive(Default)]
 pub(crate) struct Lanes {
     flush: Mutex<Option<Job>>,
     compact: Mutex<Option<Job>>,
+    quiet: Mutex<Option<Quiet>>,
+}
+
+/// Since when nothing was written.
+#[derive(Clone, Copy)]
+struct Quiet {
+    commits: u64,
+    since_ms: u64,
 }
 
 /// Files that no manifest names any more.
@@ -205,8 +217,9 @@ impl Engine {
         if slot.is_none() {
             // Asked for before the view is taken: what is flushed in between is in its tables.
             let horizon = self.purge_horizon().min(self.segments.version_min());
+            let is_quiet = self.is_quiet(now_ms);
             let view = self.view();
-            let Some(plan) = self.next_plan(&view.tree, horizon) else {
+            let Some(plan) = self.next_plan(&view.tree, horizon, is_quiet) else {
                 return Ok(false);
             };
             if plan.is_move {
@@ -229,7 +242,20 @@ impl Engine {
         self.end_job(slot.take().expect("it ran"), result)
     }
 
-    fn next_plan(&self, tree: &Tree, horizon: Version) -> Option<Plan> {
+    /// Was nothing written for a while? A clock that was set back begins anew.
+    fn is_quiet(&self, now_ms: u64) -> bool {
+        let now = Quiet {
+            commits: self.counters.commits.value(),
+            since_ms: now_ms,
+        };
+        let mut quiet = hold(&self.lanes.quiet);
+        let before = quiet.filter(|q| q.commits == now.commits && q.since_ms <= now_ms);
+        let since = before.unwrap_or(now);
+        *quiet = Some(since);
+        now_ms - since.since_ms >= QUIET_MS
+    }
+
+    fn next_plan(&self, tree: &Tree, horizon: Version, is_quiet: bool) -> Option<Plan> {
         let aside = self.damage.set_aside();
         let is_aside = |table: &Arc<Table>| aside.contains(&table.meta().id);
         let in_the_way = tree.tables().find(|(n, t)| *n > 0 && is_aside(t));
@@ -248,7 +274,11 @@ impl Engine {
             .collect();
         let all_of_level0 = levels[0].clone();
         levels[0].retain(|meta| !aside.contains(&meta.id));
-        pick(&levels, &self.options).or_else(|| {
+        let plan = pick(&levels, &self.options).or_else(|| match is_quiet {
+            true => pick_settle(&levels, &self.options),
+            false => None,
+        });
+        plan.or_else(|| {
             // What is set aside may hold something older than a delete that would go.
             levels[0] = all_of_level0;
             pick_purge(&levels, horizon)
@@ -350,7 +380,9 @@ mod tests {
         };
         let mut batch = Batch::new();
         let cell = CellRef::value(b"\x10k", version, b"v");
-        batch.push(0, b"\x10k", &cell, Guard::None, 1);
+        batch
+            .push(0, b"\x10k", &cell, Guard::None, 1)
+            .expect("the record fits");
         engine.submit(&mut batch).expect("the queue is empty");
         engine.commit(&mut Vec::new()).expect("the disk works");
         engine

@@ -8,11 +8,14 @@
 //! Invariants
 //! 1. A record's bytes are the bytes of the log: nothing is encoded twice.
 //! 2. `ops[i]` describes the i-th record; a token is opaque and returned exactly once.
+//! 3. A record that a table cannot hold never gets into a batch: what is acknowledged can be flushed.
 //!
 //! Not here: the frame around a batch and its checksum (`wal`), guards' evaluation (`commit.rs`).
 //! See: docs/format/wal.md.
 
+use dendra_base::limits::{STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
 use dendra_base::{CellRef, Version, cell};
+use std::fmt;
 
 /// Bytes in front of a record's key: key length and cell length.
 pub const RECORD_HEAD_BYTES: usize = 2 + 4;
@@ -37,6 +40,89 @@ pub enum Guard {
     /// There is no live value, or it has another version.
     Differs(Version),
 }
+
+/// Versions of clients have clock values below this; what is above is left to the engine, for the
+/// versions of writes that build on others.
+pub const VERSION_HLC_END: u64 = 1 << 63;
+
+/// Why a write can never be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// A stored key has 1 to `STORED_KEY_BYTES_MAX` bytes, the byte of its space included.
+    KeyLength {
+        /// What it has.
+        bytes: usize,
+    },
+    /// A value has at most `VALUE_BYTES_MAX_LIMIT` bytes.
+    ValueLength {
+        /// What it has.
+        bytes: usize,
+    },
+    /// The version's clock value is not below `VERSION_HLC_END`.
+    Version {
+        /// What it is.
+        hlc: u64,
+    },
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unfit::KeyLength { bytes } => write!(
+                f,
+                "a stored key of {bytes} bytes cannot be written: 1 to {STORED_KEY_BYTES_MAX}, the byte of its space included"
+            ),
+            Unfit::ValueLength { bytes } => write!(
+                f,
+                "a value of {bytes} bytes cannot be written: at most {VALUE_BYTES_MAX_LIMIT}"
+            ),
+            Unfit::Version { hlc } => write!(
+                f,
+                "a version with the clock value {hlc} cannot be written: it must be below {VERSION_HLC_END}"
+            ),
+        }
+    }
+}
+
+/// Why a write or a batch was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The commit queue is full: try again later.
+    QueueFull,
+    /// The batch is larger than the whole queue: no wait helps.
+    BatchTooLarge {
+        /// Writes of the batch.
+        len: usize,
+        /// Writes that the queue holds.
+        len_max: usize,
+        /// Bytes of the batch's records.
+        bytes: usize,
+        /// Bytes that the queue holds.
+        bytes_max: usize,
+    },
+    /// The write can never be stored, whatever the queue does.
+    Unfit(Unfit),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::QueueFull => f.write_str("the commit queue is full: commit, then try again"),
+            Refused::BatchTooLarge {
+                len,
+                len_max,
+                bytes,
+                bytes_max,
+            } => write!(
+                f,
+                "a batch of {len} writes and {bytes} bytes never fits the commit queue of {len_max} writes and {bytes_max} bytes: split it, or raise commit_queue_len_max or commit_queue_bytes_max"
+            ),
+            Refused::Unfit(unfit) => unfit.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
 
 /// What became of one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +169,33 @@ impl Batch {
         Batch::default()
     }
 
+    /// Can this record be stored?
+    ///
+    /// # Errors
+    /// Why it never can.
+    pub fn check(stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), Unfit> {
+        if stored_key.is_empty() || stored_key.len() > STORED_KEY_BYTES_MAX {
+            return Err(Unfit::KeyLength {
+                bytes: stored_key.len(),
+            });
+        }
+        if cell.value.len() > VALUE_BYTES_MAX_LIMIT {
+            return Err(Unfit::ValueLength {
+                bytes: cell.value.len(),
+            });
+        }
+        if cell.version.hlc >= VERSION_HLC_END {
+            return Err(Unfit::Version {
+                hlc: cell.version.hlc,
+            });
+        }
+        Ok(())
+    }
+
     /// Appends one write.
+    ///
+    /// # Errors
+    /// `Refused::Unfit` for a record that can never be stored; the batch is as it was.
     pub fn push(
         &mut self,
         token: u64,
@@ -91,10 +203,11 @@ impl Batch {
         cell: &CellRef<'_>,
         guard: Guard,
         now_ms: u64,
-    ) {
+    ) -> Result<(), Refused> {
+        Batch::check(stored_key, cell).map_err(Refused::Unfit)?;
         let start = self.bytes.len();
-        let key_len = u16::try_from(stored_key.len()).expect("a stored key is at most 1025 bytes");
-        let cell_len = u32::try_from(cell.encoded_len()).expect("a value is at most 8 MiB");
+        let key_len = u16::try_from(stored_key.len()).expect("checked above");
+        let cell_len = u32::try_from(cell.encoded_len()).expect("checked above");
         self.bytes.extend_from_slice(&key_len.to_le_bytes());
         self.bytes.extend_from_slice(&cell_len.to_le_bytes());
         self.bytes.extend_from_slice(stored_key);
@@ -105,6 +218,7 @@ impl Batch {
             guard,
             now_ms,
         });
+        Ok(())
     }
 
     /// Moves everything of `other` behind this batch's own writes.

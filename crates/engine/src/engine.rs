@@ -17,14 +17,14 @@
 //! See: ARCHITECTURE.md, docs/decisions/0003-engine-owns-no-thread.md.
 
 use crate::background::{Garbage, Lanes};
-use crate::batch::{Batch, Outcome};
+use crate::batch::{Batch, Outcome, Refused};
 use crate::cache::BlockCache;
 use crate::commit::{Log, Settled};
 use crate::damage::{Damage, DamagedTable};
 use crate::memtable::Memtable;
 use crate::options::{Durability, Options};
 use crate::pressure::{self, Counts, Pressure, SEALED_MAX};
-use crate::queue::{CommitQueue, Refused, Submitted};
+use crate::queue::{CommitQueue, Submitted};
 use crate::scan::{Cursor, Flow, Progress};
 use crate::segments::Segments;
 use crate::stats::{Counters, Stats};

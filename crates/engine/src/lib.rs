@@ -37,13 +37,13 @@ mod view;
 mod waits;
 pub mod wal;
 
-pub use batch::{Batch, Guard, Outcome};
+pub use batch::{Batch, Guard, Outcome, Refused, Unfit};
 pub use damage::DamagedTable;
 pub use engine::{Direction, Engine, Identity, Lane, Lookup, Maintained};
 pub use error::{Error, Result};
 pub use options::{Compression, Durability, Options};
 pub use pressure::{Pressure, Stop};
-pub use queue::{Refused, Submitted};
+pub use queue::Submitted;
 pub use scan::{Cursor, Flow, Progress, Show};
 pub use stats::Stats;
 pub use waits::{WaitObserver, observe_waits};

@@ -93,7 +93,9 @@ fn check_image(world: &mut World, image: &MemVfs, options: &Options) {
         },
         b"v",
     );
-    batch.push(0, key, &cell, Guard::Absent, world.now_ms);
+    batch
+        .push(0, key, &cell, Guard::Absent, world.now_ms)
+        .expect("the record fits");
     engine.submit(&mut batch).expect("the queue is empty");
     engine
         .commit(&mut Vec::new())

@@ -265,7 +265,9 @@ fn put(engine: &Engine, n: u64, hlc: u64) {
     let value = hlc.to_be_bytes();
     let cell = CellRef::value(&key, version, &value);
     let mut batch = Batch::new();
-    batch.push(0, &key, &cell, Guard::None, 1);
+    batch
+        .push(0, &key, &cell, Guard::None, 1)
+        .expect("the record fits");
     engine.submit(&mut batch).expect("the queue is empty");
     engine.commit(&mut Vec::new()).expect("the disk works");
 }

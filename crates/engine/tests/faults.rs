@@ -169,7 +169,9 @@ fn a_write_whose_sync_failed_is_never_seen() {
             },
             b"value",
         );
-        batch.push(1, key, &cell, Guard::None, 1);
+        batch
+            .push(1, key, &cell, Guard::None, 1)
+            .expect("the record fits");
         engine.submit(&mut batch).expect("the queue is empty");
         engine.commit(&mut Vec::new())
     };

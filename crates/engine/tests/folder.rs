@@ -44,7 +44,9 @@ fn write(engine: &Engine, n: u64, hlc: u64, value: Option<&[u8]>) {
         None => CellRef::tombstone(&key, version),
     };
     let mut batch = Batch::new();
-    batch.push(0, &key, &cell, Guard::None, 1);
+    batch
+        .push(0, &key, &cell, Guard::None, 1)
+        .expect("the record fits");
     engine.submit(&mut batch).expect("the queue is empty");
     engine.commit(&mut Vec::new()).expect("the disk works");
 }

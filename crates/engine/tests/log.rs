@@ -24,13 +24,15 @@ fn one(number: u64, value_len: usize) -> Batch {
         rmw: 0,
     };
     let mut batch = Batch::new();
-    batch.push(
-        number,
-        &key,
-        &CellRef::value(&key, version, &value),
-        Guard::None,
-        0,
-    );
+    batch
+        .push(
+            number,
+            &key,
+            &CellRef::value(&key, version, &value),
+            Guard::None,
+            0,
+        )
+        .expect("the record fits");
     batch
 }
 

@@ -89,7 +89,9 @@ fn deletes_give_their_space_back() {
             rmw: 0,
         };
         let cell = dendra_base::CellRef::tombstone(key, version);
-        batch.push(0, key, &cell, dendra_engine::Guard::None, world.now_ms);
+        batch
+            .push(0, key, &cell, dendra_engine::Guard::None, world.now_ms)
+            .expect("the record fits");
     }
     world
         .engine
@@ -175,7 +177,9 @@ fn a_tombstone_stays_while_a_memtable_holds_something_older() {
     let key = b"\x10key".to_vec();
     let put = |world: &World, cell: &dendra_base::CellRef<'_>| {
         let mut batch = dendra_engine::Batch::new();
-        batch.push(0, &key, cell, dendra_engine::Guard::None, world.now_ms);
+        batch
+            .push(0, &key, cell, dendra_engine::Guard::None, world.now_ms)
+            .expect("the record fits");
         world.engine.submit(&mut batch).expect("the queue is empty");
         world
             .engine

@@ -38,7 +38,9 @@ fn commit(engine: &Engine, writes: &[(u64, &[u8], Guard)]) -> Vec<Outcome> {
     let (mut batch, mut done) = (Batch::new(), Vec::new());
     for (token, (hlc, value, guard)) in writes.iter().enumerate() {
         let cell = CellRef::value(key.as_stored(), version(*hlc), value);
-        batch.push(token as u64, key.as_stored(), &cell, *guard, 0);
+        batch
+            .push(token as u64, key.as_stored(), &cell, *guard, 0)
+            .expect("the record fits");
     }
     engine.submit(&mut batch).expect("the queue has room");
     engine

@@ -44,7 +44,9 @@ fn one(token: u64, key: &[u8], hlc: u64, value: Option<&[u8]>, guard: Guard) -> 
         Some(value) => CellRef::value(key, version(hlc), value),
         None => CellRef::tombstone(key, version(hlc)),
     };
-    batch.push(token, key, &cell, guard, 1);
+    batch
+        .push(token, key, &cell, guard, 1)
+        .expect("the record fits");
     batch
 }
 
@@ -60,7 +62,9 @@ fn write(engine: &Engine, key: &[u8], hlc: u64, value: Option<&[u8]>) {
 /// A write that a test fills in itself.
 fn push(batch: &mut Batch, key: &[u8], hlc: u64, guard: Guard) {
     let cell = CellRef::value(key, version(hlc), b"v");
-    batch.push(hlc, key, &cell, guard, 1);
+    batch
+        .push(hlc, key, &cell, guard, 1)
+        .expect("the record fits");
 }
 
 fn tokens(done: &[(u64, Outcome)]) -> Vec<u64> {
@@ -385,7 +389,9 @@ fn an_expired_value_leaves_its_bytes_and_keeps_its_version_and_copies() {
         ..CellRef::value(key, version(9), &[0; 2000])
     };
     let mut batch = Batch::new();
-    batch.push(0, key, &cell, Guard::None, 1);
+    batch
+        .push(0, key, &cell, Guard::None, 1)
+        .expect("the record fits");
     submit(&engine, batch);
     engine.commit(&mut Vec::new()).expect("the disk works");
     engine.close(50).expect("the disk works");
@@ -705,4 +711,78 @@ fn a_long_scan_leaves_in_the_cache_what_point_reads_need() {
         misses * 10 <= hits,
         "{hits} hits and {misses} misses behind scans of everything"
     );
+}
+
+/// Writes `count` keys and brings them into one table.
+fn write_many(engine: &Engine, count: u64) {
+    for n in 1..=count {
+        write(engine, format!("\x10{n:06}").as_bytes(), n, Some(&[7; 100]));
+        settle(engine, Lane::Flush);
+        settle(engine, Lane::Compact);
+    }
+    engine.close(1).expect("the disk works");
+}
+
+#[test]
+fn a_scan_of_any_length_leaves_few_blocks_in_the_cache() {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
+    let engine = open(&vfs, &options());
+    write_many(&engine, 3000);
+    drop(engine);
+    let engine = open(&vfs, &options());
+    let before = engine.stats().cache_bytes;
+    for direction in [Direction::Forward, Direction::Backward] {
+        let (start, end) = (Bound::Unbounded, Bound::Unbounded);
+        let mut cursor = Cursor::new(start, end, direction, Show::All);
+        let mut seen = 0;
+        let scanned = engine.scan(&mut cursor, usize::MAX, |_, _| {
+            seen += 1;
+            Flow::Continue
+        });
+        assert_eq!(scanned.expect("nothing is damaged"), Progress::Done);
+        assert_eq!(seen, 3000);
+    }
+    let stats = engine.stats();
+    let sources: usize = stats.levels[0].0 + stats.levels[1..].iter().filter(|l| l.0 > 0).count();
+    // Two scans, 16 blocks each; a block, its frame and its place cost less than three times their 512 bytes.
+    let blocks = 2 * 16 * sources as u64 * 3 * 512;
+    let guides = 64 << 10;
+    let kept = stats.cache_bytes - before;
+    assert!(
+        kept > 0 && kept <= blocks + guides,
+        "{kept} bytes were kept, {sources} sources"
+    );
+}
+
+#[test]
+fn idle_time_settles_level_0_and_gives_the_room_of_deletes_back() {
+    let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
+    let mut options = options();
+    options.level0_tables_trigger = 4;
+    let engine = open(&vfs, &options);
+    engine.raise_purge_horizon(Version::MAX);
+    for n in 1..=40 {
+        write(&engine, format!("\x10{n}").as_bytes(), n, Some(&[7; 100]));
+    }
+    engine.close(1).expect("the disk works");
+    for n in 1..=40 {
+        write(&engine, format!("\x10{n}").as_bytes(), 100 + n, None);
+    }
+    engine.close(1).expect("the disk works");
+    let at = |now_ms| {
+        while engine
+            .maintain(Lane::Compact, now_ms, usize::MAX)
+            .expect("the disk works")
+            == Maintained::More
+        {}
+        (engine.stats().levels[0].0, engine.stats().table_records)
+    };
+    assert_eq!(at(1), (2, 80), "two tables are no reason for a compaction");
+    assert_eq!(at(9_000), (2, 80), "nine seconds may be a pause");
+    write(&engine, b"\x10x", 1000, Some(b"v"));
+    assert_eq!(at(12_000), (2, 80), "a write begins the wait anew");
+    assert_eq!(at(5_000), (2, 80), "a clock that is set back, too");
+    assert_eq!(at(14_999), (2, 80));
+    assert_eq!(at(15_000), (0, 0), "all of it was deleted");
+    assert!(is_live(&engine, b"\x10x"));
 }

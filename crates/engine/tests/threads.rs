@@ -73,7 +73,9 @@ impl Bench {
         };
         let mut batch = Batch::new();
         let token = writer << 32 | hlc;
-        batch.push(token, key, &CellRef::value(key, version, value), guard, 1);
+        batch
+            .push(token, key, &CellRef::value(key, version, value), guard, 1)
+            .expect("the record fits");
         self.engine
             .submit(&mut batch)
             .expect("the queue holds a write per writer");

@@ -470,11 +470,17 @@ impl Lane {
     fn push(&self, slot: u32, stored_key: &[u8], cell: &CellRef<'_>, guard: Guard) {
         let token = wal_thread::token(self.index, slot);
         let mut batch = self.batch.borrow_mut();
-        batch.push(token, stored_key, cell, guard, self.wall_ms());
+        batch
+            .push(token, stored_key, cell, guard, self.wall_ms())
+            .expect("checked before there was a ticket");
         self.commit_due.ring();
     }
 
     fn make_batch_room(&self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), Refused> {
+        if let Err(unfit) = Batch::check(stored_key, cell) {
+            tracing::warn!(%unfit, "refused a record");
+            return Err(Refused::Unfit);
+        }
         let record_bytes = stored_key.len() + cell.encoded_len() + 64;
         if !self.has_batch_room(record_bytes) {
             // What is there goes now; when the log's queue is full too, the client hears it.

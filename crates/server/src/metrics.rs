@@ -95,10 +95,12 @@ pub(crate) enum Refused {
     Disk,
     /// The request waited past its deadline.
     Deadline,
+    /// The engine can never store such a record.
+    Unfit,
 }
 
 impl Refused {
-    pub(crate) const ALL: [Refused; 7] = [
+    pub(crate) const ALL: [Refused; 8] = [
         Refused::Requests,
         Refused::Bytes,
         Refused::StoreQueue,
@@ -106,6 +108,7 @@ impl Refused {
         Refused::Engine,
         Refused::Disk,
         Refused::Deadline,
+        Refused::Unfit,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -117,6 +120,7 @@ impl Refused {
             Refused::Engine => "engine",
             Refused::Disk => "disk",
             Refused::Deadline => "deadline",
+            Refused::Unfit => "unfit",
         }
     }
 }

@@ -99,10 +99,12 @@ fn write(
     let version = versions.next(engine, wall_ms);
     let cell = CellRef::value(key.as_stored(), version, &bytes);
     let mut batch = Batch::new();
-    batch.push(0, key.as_stored(), &cell, Guard::None, wall_ms);
+    batch
+        .push(0, key.as_stored(), &cell, Guard::None, wall_ms)
+        .map_err(|refused| format!("the start could not be noted: {refused}"))?;
     engine
         .submit(&mut batch)
-        .map_err(|refused| format!("the start could not be noted: {refused:?}"))?;
+        .map_err(|refused| format!("the start could not be noted: {refused}"))?;
     let mut done = Vec::new();
     engine
         .commit(&mut done)
@@ -173,7 +175,9 @@ mod tests {
             let version = versions.next(&engine, WALL_MS);
             let cell = CellRef::value(key.as_stored(), version, b"v");
             let mut batch = Batch::new();
-            batch.push(0, key.as_stored(), &cell, Guard::None, WALL_MS);
+            batch
+                .push(0, key.as_stored(), &cell, Guard::None, WALL_MS)
+                .expect("the record fits");
             engine.submit(&mut batch).expect("there is room");
             engine.commit(&mut Vec::new()).expect("it is written");
         }
@@ -191,7 +195,9 @@ mod tests {
             let version = versions.next(&engine, WALL_MS);
             let cell = CellRef::value(key.as_stored(), version, b"\x02later");
             let mut batch = Batch::new();
-            batch.push(0, key.as_stored(), &cell, Guard::None, WALL_MS);
+            batch
+                .push(0, key.as_stored(), &cell, Guard::None, WALL_MS)
+                .expect("the record fits");
             engine.submit(&mut batch).expect("there is room");
             engine.commit(&mut Vec::new()).expect("it is written");
         }

@@ -42,6 +42,11 @@ pub enum Reason {
         /// Which level it leaves.
         level: usize,
     },
+    /// Level 0 is not full, and the engine has been quiet.
+    Settle {
+        /// How many tables there are.
+        tables: usize,
+    },
     /// A table is mostly tombstones and expired cells that could go.
     Garbage {
         /// Which level.
@@ -183,6 +188,20 @@ fn pick_garbage(levels: &[Vec<&TableMeta>]) -> Option<Plan> {
         }
     }
     None
+}
+
+/// When there is nothing else to do and nothing was written for a while: what level 0 holds goes down, so that
+/// reads look at one level less and deletes give their space back without waiting for new writes.
+pub fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Option<Plan> {
+    if levels[0].is_empty() {
+        return None;
+    }
+    Some(Plan {
+        reason: Reason::Settle {
+            tables: levels[0].len(),
+        },
+        ..pick_level0(levels, options)
+    })
 }
 
 /// When there is nothing else to do: a table of the deepest level that is at least half tombstones,

@@ -8,14 +8,7 @@
 //! Not here: what a batch is made of (`batch.rs`).
 
 use super::sync::{Mutex, hold};
-use crate::batch::Batch;
-
-/// Why a batch was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The commit queue is full: try again later.
-    QueueFull,
-}
+use crate::batch::{Batch, Refused};
 
 /// Does somebody have to start a commit?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +38,14 @@ impl CommitQueue {
 
     /// Moves `batch` into the queue; it is empty afterwards, or untouched when refused.
     pub(crate) fn submit(&self, batch: &mut Batch) -> Result<Submitted, Refused> {
+        if batch.len() > self.len_max || batch.bytes().len() > self.bytes_max {
+            return Err(Refused::BatchTooLarge {
+                len: batch.len(),
+                len_max: self.len_max,
+                bytes: batch.bytes().len(),
+                bytes_max: self.bytes_max,
+            });
+        }
         let mut waiting = hold(&self.waiting);
         let is_full = waiting.len() + batch.len() > self.len_max
             || waiting.bytes().len() + batch.bytes().len() > self.bytes_max;

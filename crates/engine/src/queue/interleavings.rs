@@ -29,8 +29,8 @@ mod sync {
     }
 }
 
-use crate::batch::{Batch, Guard};
-use bounded::{CommitQueue, Refused, Submitted};
+use crate::batch::{Batch, Guard, Refused};
+use bounded::{CommitQueue, Submitted};
 use dendra_base::{CellRef, Version};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -54,7 +54,9 @@ const TOKENS: [u64; 2] = [1, 2];
 fn one_write(token: u64) -> Batch {
     let mut batch = Batch::new();
     let cell = CellRef::value(b"k", Version::ZERO, b"v");
-    batch.push(token, b"k", &cell, Guard::None, 0);
+    batch
+        .push(token, b"k", &cell, Guard::None, 0)
+        .expect("the record fits");
     batch
 }
 
@@ -154,17 +156,20 @@ fn a_full_queue_refuses_and_leaves_the_batch_alone() {
         queue.take(&mut taken);
         assert_eq!(taken.ops[0].token, 1);
         assert_eq!(queue.submit(&mut second), Ok(Submitted::First));
-        let mut wide = one_write(3);
-        wide.push(
-            4,
-            b"k",
-            &CellRef::value(b"k", Version::ZERO, &[0; 2000]),
-            Guard::None,
-            0,
-        );
         queue.take(&mut Batch::new());
+        let queue = CommitQueue::new(8, 1 << 10);
+        let value = [0; 600];
+        let wide = |token| {
+            let mut batch = Batch::new();
+            let cell = CellRef::value(b"k", Version::ZERO, &value);
+            batch
+                .push(token, b"k", &cell, Guard::None, 0)
+                .expect("the record fits");
+            batch
+        };
+        assert_eq!(queue.submit(&mut wide(3)), Ok(Submitted::First));
         assert_eq!(
-            queue.submit(&mut wide),
+            queue.submit(&mut wide(4)),
             Err(Refused::QueueFull),
             "bytes count too"
         );

@@ -19,4 +19,4 @@ mod sync;
 mod interleavings;
 
 pub(crate) use bounded::CommitQueue;
-pub use bounded::{Refused, Submitted};
+pub use bounded::Submitted;

@@ -14,8 +14,8 @@
 //! 1. A segment is zero-filled and synced, and its name is durable, before the first byte is used.
 //! 2. A segment of an earlier process is never written again.
 //! 3. A head is valid only in the folder, segment and offset it was made for.
-//! 4. `synced_upto` of a valid head is durable history: a bad spot in front of it is damage, one
-//!    behind it is a torn tail.
+//! 4. `synced_upto` of a valid head is durable history: a bad spot in front of it is damage. One
+//!    behind it is a torn tail if a part of its batch is missing, and damage if none is.
 //!
 //! Not here: what is in a record (`batch.rs`), when to sync, roll and seal (`engine.rs`).
 //! See: docs/format/wal.md, which follows.
@@ -41,6 +41,8 @@ use std::sync::Arc;
 pub const BATCH_HEAD_BYTES: usize = 64;
 /// Batches start at multiples of this, so that a scan behind damage finds the next one.
 pub const BATCH_ALIGNMENT: usize = 64;
+/// What a disk writes whole or not at all.
+pub const SECTOR_BYTES: usize = 512;
 /// Bytes of a segment's head.
 pub const SEGMENT_HEAD_BYTES: usize = 64;
 /// The largest id a segment can have: an [`Lsn`] has 32 bits for it.
@@ -176,6 +178,9 @@ fn fill(vfs: &dyn Vfs, file: &dyn File, name: &str, segment_bytes: usize) -> Res
     }
     file.sync()
         .map_err(|e| Error::io(format!("sync the zeros of {name}"), e))?;
+    // Appends replace whole pages. The system keeps the zeros in large pages, and walks all of one at every sync of
+    // a small part: without them appends make small pages of their own.
+    file.forget_cached();
     vfs.sync_folder()
         .map_err(|e| Error::io(format!("sync the folder for {name}"), e))
 }

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   good batches ──────────► p, the first bad spot     D = largest synced_upto of any valid head
-//!   D <= p   torn tail       nobody was told about the bytes behind p: stop there
-//!   D >  p   damage          acknowledged writes are unreadable: refuse, say where
+//!   D <= p, a part of the batch at p is zeros   torn tail: the write was not whole, stop there
+//!   D <= p, every sector of it was written      damage: a write that was whole has changed
+//!   D >  p                                      damage: acknowledged writes are unreadable
 //! ```
 //!
 //! Invariants
@@ -14,10 +15,10 @@
 //! Not here: what records mean, and the flush of what was recovered (`engine.rs`).
 
 use super::{
-    BATCH_HEAD_BYTES, BatchHead, Lsn, NoHead, SEGMENT_HEAD_BYTES, SegmentHead, padded,
-    parse_segment_name, seeded_crc, segment_name,
+    BATCH_HEAD_BYTES, BatchHead, Lsn, NoHead, SECTOR_BYTES, SEGMENT_HEAD_BYTES, SegmentHead,
+    padded, parse_segment_name, seeded_crc, segment_name,
 };
-use crate::batch::Record;
+use crate::batch::{RECORD_HEAD_BYTES, Record};
 use crate::vfs::{Vfs, Wait};
 use crate::{Error, Result, vfs};
 
@@ -150,7 +151,30 @@ struct Stop {
     file: String,
     offset: usize,
     /// `None`: zeros, or the end of the file.
-    reason: Option<String>,
+    bad: Option<Bad>,
+}
+
+/// A spot at which something stands that is no batch.
+struct Bad {
+    reason: String,
+    /// Can a write that did not reach the disk whole have left this?
+    can_be_torn: bool,
+}
+
+impl Bad {
+    fn torn(reason: String) -> Bad {
+        Bad {
+            reason,
+            can_be_torn: true,
+        }
+    }
+
+    fn damaged(reason: String) -> Bad {
+        Bad {
+            reason,
+            can_be_torn: false,
+        }
+    }
 }
 
 impl Walk {
@@ -221,7 +245,8 @@ impl Walk {
     fn stands_without_head(&mut self, segment: &Segment, reason: Option<String>) -> Result<bool> {
         // The head and the head of the first batch share a disk sector: losing one and keeping the
         // other is no power loss.
-        if let Spot::Batch(_) = segment.spot_at(SEGMENT_HEAD_BYTES, self.salt) {
+        let first = segment.spot_at(SEGMENT_HEAD_BYTES, self.salt);
+        if let Spot::Batch(_) = first {
             return Err(Error::damaged(
                 &segment.name,
                 0,
@@ -231,14 +256,18 @@ impl Walk {
                 ),
             ));
         }
-        let is_clean = self.stop.as_ref().is_none_or(|stop| stop.reason.is_none());
+        let is_clean = self.stop.as_ref().is_none_or(|stop| stop.bad.is_none());
         let follows = segment.id == self.end.segment() + 1 || self.stop.is_none();
         if is_clean && follows && (reason.is_some() || self.stop.is_none()) {
             // The name of this file says more than the clean end of the one in front of it.
+            let is_damaged = matches!(&first, Spot::Bad(bad) if !bad.can_be_torn);
             self.stop = Some(Stop {
                 file: segment.name.clone(),
                 offset: 0,
-                reason,
+                bad: reason.map(|reason| Bad {
+                    reason,
+                    can_be_torn: !is_damaged,
+                }),
             });
         }
         Ok(false)
@@ -263,14 +292,14 @@ impl Walk {
             self.end = batch.end_lsn;
         }
         let at = batches.at;
-        let reason = match batches.end() {
-            End::Zeros | End::EndOfFile => None,
-            End::Bad { reason } => Some(reason),
+        let bad = match segment.spot_at(at, self.salt) {
+            Spot::Bad(bad) => Some(bad),
+            Spot::Batch(_) | Spot::Zeros | Spot::EndOfFile => None,
         };
         self.stop = Some(Stop {
             file: segment.name.clone(),
             offset: at,
-            reason,
+            bad,
         });
         Ok(at)
     }
@@ -301,8 +330,26 @@ impl Walk {
                 stop.offset as u64,
                 format!(
                     "{}, but the log says that everything up to {} was synced: acknowledged writes are lost here; {WAY_OUT}",
-                    stop.reason.as_deref().unwrap_or("the log ends in zeros"),
+                    stop.bad
+                        .as_ref()
+                        .map_or("the log ends in zeros", |bad| &bad.reason),
                     self.attested
+                ),
+            ));
+        }
+        if let Some(Stop {
+            file,
+            offset,
+            bad: Some(bad),
+        }) = &self.stop
+            && !bad.can_be_torn
+        {
+            return Err(Error::damaged(
+                file,
+                *offset as u64,
+                format!(
+                    "{}, and no part of it is missing, so that this is no write that a crash cut short: acknowledged writes may be lost here; {WAY_OUT}",
+                    bad.reason
                 ),
             ));
         }
@@ -310,11 +357,11 @@ impl Walk {
             Some(Stop {
                 file,
                 offset,
-                reason: Some(reason),
+                bad: Some(bad),
             }) => Tail::Torn {
                 file,
                 offset: offset as u64,
-                reason,
+                reason: bad.reason,
             },
             _ => Tail::Clean,
         };
@@ -410,14 +457,17 @@ impl Segment {
             spots.push((0, reason));
         }
         let mut at = SEGMENT_HEAD_BYTES;
-        while Lsn::new(self.id, at) < synced {
+        loop {
+            let is_attested = Lsn::new(self.id, at) < synced;
             let reason = match self.spot_at(at, salt) {
                 Spot::Batch(batch) => {
                     at = usize::try_from(batch.end_lsn.offset()).expect("32 bits fit");
                     continue;
                 }
                 Spot::EndOfFile => break,
-                Spot::Bad(reason) => reason,
+                Spot::Bad(bad) if is_attested || !bad.can_be_torn => bad.reason,
+                Spot::Bad(_) | Spot::Zeros if !is_attested => break,
+                Spot::Bad(bad) => bad.reason,
                 Spot::Zeros => format!("no batch starts at byte {at}, there are zeros"),
             };
             // Zeros up to the end are room that was never used: the next segment goes on.
@@ -453,21 +503,33 @@ impl Segment {
             if rest[..head_len].iter().all(|&b| b == 0) {
                 return Spot::Zeros;
             }
-            return Spot::Bad(format!("no batch starts at byte {offset}"));
+            let reason = format!("no batch starts at byte {offset}");
+            // A head lies in one sector, and a sector is written whole or not at all. Without records behind it,
+            // it was a seal, or the batch was cut short right behind its head: nothing is lost with it.
+            let behind = rest.get(head_len..).unwrap_or_default();
+            let has_records = behind.iter().take(RECORD_HEAD_BYTES).any(|&b| b != 0);
+            return Spot::Bad(match has_records {
+                true => Bad::damaged(reason),
+                false => Bad::torn(reason),
+            });
         };
         let body_len = head.body_len as usize;
         let Some(body) = rest[BATCH_HEAD_BYTES..].get(..body_len) else {
-            return Spot::Bad(format!(
+            return Spot::Bad(Bad::damaged(format!(
                 "a batch of {body_len} bytes is announced, the file has {} left",
                 rest.len() - BATCH_HEAD_BYTES
-            ));
+            )));
         };
         let found = seeded_crc(salt, lsn, body);
         if found != head.body_crc {
-            return Spot::Bad(format!(
+            let reason = format!(
                 "the checksum of {body_len} bytes of records is {found:08x}, written was {:08x}",
                 head.body_crc
-            ));
+            );
+            return Spot::Bad(Bad {
+                reason,
+                can_be_torn: lacks_a_part(body, offset + BATCH_HEAD_BYTES),
+            });
         }
         let next = (offset + BATCH_HEAD_BYTES + padded(body_len)).min(self.bytes.len());
         Spot::Batch(BatchView {
@@ -486,7 +548,16 @@ enum Spot<'a> {
     Batch(BatchView<'a>),
     Zeros,
     EndOfFile,
-    Bad(String),
+    Bad(Bad),
+}
+
+/// Is a part of `body`, which starts at `offset` in its file, missing? Segments are zero-filled and written once, so
+/// that what did not reach the disk is zeros: all that a sector has of it, or the end behind a call that failed.
+fn lacks_a_part(body: &[u8], offset: usize) -> bool {
+    let first = body.len().min(SECTOR_BYTES - offset % SECTOR_BYTES);
+    let (first, rest) = body.split_at(first);
+    let is_zeros = |part: &[u8]| part.iter().all(|&b| b == 0);
+    body.last() == Some(&0) || is_zeros(first) || rest.chunks(SECTOR_BYTES).any(is_zeros)
 }
 
 /// One batch that was read back; its checksum holds.
@@ -584,7 +655,7 @@ impl<'a> Iterator for Batches<'a> {
             }
             Spot::Zeros => End::Zeros,
             Spot::EndOfFile => End::EndOfFile,
-            Spot::Bad(reason) => End::Bad { reason },
+            Spot::Bad(bad) => End::Bad { reason: bad.reason },
         };
         self.end = Some(end);
         None

@@ -220,7 +220,9 @@ impl World {
             },
             None => CellRef::tombstone(&write.key, known.version),
         };
-        batch.push(token, &write.key, &cell, write.guard, now_ms);
+        batch
+            .push(token, &write.key, &cell, write.guard, now_ms)
+            .expect("the record fits");
     }
 
     /// Commits one drawn batch and checks outcomes against the twin.

@@ -154,7 +154,9 @@ impl EngineStore {
         for (at, write) in writes.iter().enumerate() {
             let guard = guard(write.guard);
             let cell = write.cell.as_ref();
-            batch.push(at as u64, write.key.as_stored(), &cell, guard, now_ms);
+            batch
+                .push(at as u64, write.key.as_stored(), &cell, guard, now_ms)
+                .expect("the record fits");
             if self.engine.submit(&mut batch).is_err() {
                 // The queue of the log is full: what is in it goes first.
                 if self.flush_queue(&mut results) == Fate::Dead {
