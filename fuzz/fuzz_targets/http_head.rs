@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. A prefix is `Incomplete` or has the answer of the whole.
-//! 2. A refusal of a route leaves the connection open; one of a head closes it.
+//! 2. A refusal of a route, a host or a page leaves the connection open; one of a head closes it.
 //!
 //! Not here: bodies (`http_chunked.rs`).
 //! See: docs/api.md.
@@ -14,6 +14,7 @@
 #![no_main]
 
 use dendra_wire::http::{Limits, Parsed, parse_head};
+use dendra_wire::hosts::{HostRule, Hosts, Sender};
 use dendra_wire::{KeyBuf, Settings, route};
 use libfuzzer_sys::fuzz_target;
 
@@ -44,6 +45,13 @@ fuzz_target!(|data: &[u8]| {
         Parsed::Bad(refusal) => assert!(refusal.close),
         Parsed::Head(head) => {
             assert!(head.consumed <= bytes.len());
+            let hosts = Hosts::new(["h".to_owned()], &[HostRule::Below(".x".to_owned())]);
+            let sender = Sender::from(&head);
+            for checked in [hosts.check_host(&sender), hosts.check_page(&sender)] {
+                if let Err(refusal) = checked {
+                    assert!(!refusal.close && refusal.message.len() < 300);
+                }
+            }
             let mut key = KeyBuf::new();
             if let Err(refusal) = route(&head, &SETTINGS, &mut key) {
                 assert!(!refusal.close && refusal.message.len() < 300);

@@ -13,7 +13,11 @@
 //! Invariants
 //! 1. It answers from the first moment of a start, before the folder is open.
 //! 2. Nothing here changes the node.
-//! 3. A client that does not finish its head is dropped; at most `ADMIN_CONNECTIONS_MAX` are served.
+//! 3. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish its head is dropped
+//!    sooner. When `ADMIN_CONNECTIONS_MAX` are there, the oldest one for which nothing is being computed makes room:
+//!    who asks for health is answered, whatever others do.
+//! 4. A request that names a foreign host, or that a browser marks as another site's, is answered before it is looked
+//!    at: a page must not take profiles of the machine that it is shown on.
 //!
 //! Not here: the data plane (`connection.rs`), which shares no thread with this.
 //! See: docs/api.md, section "Admin plane".
@@ -25,23 +29,33 @@ use crate::peers::Cluster;
 use crate::profile;
 use crate::shared::{Phase, PhaseCell, Shared};
 use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use dendra_wire::hosts::Sender;
+use dendra_wire::http::Field;
+use dendra_wire::{Hosts, Refusal};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::registry::Registry;
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use tokio::sync::{Semaphore, watch};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinHandle as Task;
 
 struct Plane {
     phase: Arc<PhaseCell>,
     shared: Arc<OnceLock<Arc<Shared>>>,
     registry: Registry,
+    hosts: Hosts,
 }
 
 /// The running admin plane.
@@ -53,7 +67,11 @@ pub(crate) struct Admin {
 }
 
 /// Serves on `socket` from now on.
-pub(crate) fn start(socket: TcpListener, phase: Arc<PhaseCell>) -> Result<Admin, StartError> {
+pub(crate) fn start(
+    socket: TcpListener,
+    phase: Arc<PhaseCell>,
+    hosts: Hosts,
+) -> Result<Admin, StartError> {
     let failed = |error: io::Error| StartError::System {
         reason: format!("the admin plane could not be started: {error}"),
     };
@@ -67,6 +85,7 @@ pub(crate) fn start(socket: TcpListener, phase: Arc<PhaseCell>) -> Result<Admin,
         phase,
         shared: Arc::clone(&shared),
         registry: exposition::registry(numbers),
+        hosts,
     });
     let (stop, stopped) = watch::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -119,39 +138,122 @@ async fn accept(socket: TcpListener, router: Router, mut stopped: watch::Receive
             return;
         }
     };
-    let room = Arc::new(Semaphore::new(limits::ADMIN_CONNECTIONS_MAX));
+    let mut guests = Guests::default();
     let serving = async {
         loop {
-            let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
-                return;
-            };
-            let stream = match socket.accept().await {
-                Ok((stream, _)) => stream,
+            match socket.accept().await {
+                Ok((stream, _)) => guests.welcome(stream, &router),
                 Err(error) => {
                     tracing::debug!(%error, "the admin plane could not accept");
                     tokio::time::sleep(limits::SWEEP).await;
-                    continue;
                 }
-            };
-            let service = TowerToHyperService::new(router.clone());
-            tokio::spawn(async move {
-                let _permit = permit;
-                // Without a timer the head's deadline would be silently off.
-                let served = hyper::server::conn::http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(limits::ADMIN_HEAD_TIMEOUT)
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await;
-                if let Err(error) = served {
-                    tracing::debug!(%error, "an admin connection ended early");
-                }
-            });
+            }
         }
     };
     tokio::select! {
         () = serving => {}
         _ = stopped.wait_for(|stopped| *stopped) => {}
     }
+}
+
+/// The connections that are open, oldest first.
+#[derive(Default)]
+struct Guests(VecDeque<Guest>);
+
+struct Guest {
+    /// Is an answer being computed?
+    is_at_work: Arc<AtomicBool>,
+    task: Task<()>,
+}
+
+impl Guests {
+    /// Serves `stream`, and makes room for it before.
+    fn welcome(&mut self, stream: TcpStream, router: &Router) {
+        self.0.retain(|guest| !guest.task.is_finished());
+        if self.0.len() >= limits::ADMIN_CONNECTIONS_MAX {
+            let is_idle = |guest: &Guest| !guest.is_at_work.load(Ordering::Relaxed);
+            // At work are profiles at most, one of each kind.
+            let oldest = self.0.iter().position(is_idle).unwrap_or(0);
+            if let Some(guest) = self.0.remove(oldest) {
+                tracing::debug!("an admin connection made room for another one");
+                guest.task.abort();
+            }
+        }
+        let is_at_work = Arc::new(AtomicBool::new(false));
+        let mark = middleware::from_fn_with_state(Arc::clone(&is_at_work), mark_work);
+        let task = tokio::spawn(serve(stream, router.clone().layer(mark)));
+        self.0.push_back(Guest { is_at_work, task });
+    }
+}
+
+async fn mark_work(
+    State(is_at_work): State<Arc<AtomicBool>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    is_at_work.store(true, Ordering::Relaxed);
+    let answer = next.run(request).await;
+    is_at_work.store(false, Ordering::Relaxed);
+    answer
+}
+
+/// Serves one connection: for a while, then to the end of the answer that is under way, then no longer.
+async fn serve(stream: TcpStream, router: Router) {
+    let service = TowerToHyperService::new(router);
+    // Without a timer the head's deadline would be silently off.
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits::ADMIN_HEAD_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let mut served = tokio::time::timeout(limits::ADMIN_CONNECTION_TIME, connection.as_mut()).await;
+    if served.is_err() {
+        connection.as_mut().graceful_shutdown();
+        served = tokio::time::timeout(limits::ADMIN_LAST_ANSWER_TIME, connection).await;
+    }
+    match served {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "an admin connection ended early"),
+        Err(_late) => tracing::debug!("an admin connection was cut: its client does not read"),
+    }
+}
+
+/// Is the request meant for this node, and not another site's page?
+async fn check_sender(State(plane): State<Arc<Plane>>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let authority = request.uri().authority().map(|it| it.as_str().as_bytes());
+    let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
+    let sender = Sender {
+        authority: authority.or(host),
+        origin: field(headers, &header::ORIGIN),
+        site: field(headers, &FETCH_SITE),
+    };
+    let checked = plane.hosts.check_host(&sender);
+    let mut answer = match checked.and_then(|()| plane.hosts.check_page(&sender)) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refused(&refusal),
+    };
+    let nosniff = HeaderValue::from_static("nosniff");
+    answer
+        .headers_mut()
+        .insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    answer
+}
+
+static FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Field<'a> {
+    let mut found = headers.get_all(name).iter();
+    match (found.next(), found.next()) {
+        (None, _) => Field::Absent,
+        (Some(value), None) => Field::Once(value.as_bytes()),
+        (Some(_), Some(_)) => Field::Repeated,
+    }
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    let code = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_REQUEST);
+    (code, format!("{}: {}\n", refusal.code, refusal.message)).into_response()
 }
 
 fn router(plane: Arc<Plane>) -> Router {
@@ -163,6 +265,10 @@ fn router(plane: Arc<Plane>) -> Router {
         .route("/v0/status", get(status))
         .route("/openapi.yaml", get(openapi))
         .route("/debug/profile/{kind}", get(profile::routes::profile))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&plane),
+            check_sender,
+        ))
         .with_state(plane)
 }
 

@@ -151,6 +151,7 @@ impl Server {
             Some((addr, door)) => Some(admin::start(
                 open("admin", addr, door)?,
                 Arc::clone(&starting.phase),
+                settings.hosts(),
             )?),
             None => None,
         };
@@ -381,6 +382,7 @@ fn open_engine(
         listener_waits: false.into(),
         folder: vfs,
         engine,
+        hosts: settings.hosts(),
         settings,
     })
 }

@@ -89,6 +89,10 @@ pub const RETRY_AFTER_DISK_FULL_S: u32 = 30;
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// From the first byte of an admin request to the end of its head.
 pub const ADMIN_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an admin connection lasts: longer than the longest profile. A client that comes back connects again.
+pub const ADMIN_CONNECTION_TIME: Duration = Duration::from_secs(120);
+/// For the answer that is under way when that is over.
+pub const ADMIN_LAST_ANSWER_TIME: Duration = Duration::from_secs(PROFILE_SECONDS_MAX + 10);
 /// The longest profile: a minute of samples says what the first ten seconds did not.
 pub const PROFILE_SECONDS_MAX: u64 = 60;
 

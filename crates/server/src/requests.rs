@@ -34,6 +34,7 @@ use dendra_base::{CellRef, Key, Kind, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Error, Guard, Lookup};
 use dendra_node::{Class, Entry, Known, Outcome};
+use dendra_wire::hosts::Sender;
 use dendra_wire::http::response::{self, Style};
 use dendra_wire::http::{Body, Head, Limits, Parsed, parse_head};
 use dendra_wire::route::{Entity, Route};
@@ -87,6 +88,12 @@ impl Connection {
 
     fn handle_head(&mut self, head: &Head<'_>, rest: &[u8], mut watch: Watch) -> Step {
         let lane = std::rc::Rc::clone(&self.lane);
+        if let Err(refusal) = lane.shared.hosts.check_host(&Sender::from(head)) {
+            return match self.has_waiting() {
+                true => self.those_in_front(),
+                false => self.refuse(head, &refusal),
+            };
+        }
         let mut key = lane.key.borrow_mut();
         let routed = route(head, &lane.routes, &mut key);
         let stored_key = key.as_stored();

@@ -16,10 +16,12 @@ mod cluster;
 
 pub use cluster::{ClusterSettings, PeerTransport, Secret};
 pub use dendra_node::{BadMember, BadTopology, Member, MemberIndex, Partition, Ring, Topology};
+pub use dendra_wire::HostRule;
 
 use crate::limits;
 use dendra_base::limits as base_limits;
 use dendra_engine::{Durability, Options};
+use dendra_wire::Hosts;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -81,6 +83,8 @@ pub struct Settings {
     pub body_bytes_inflight_max: usize,
     /// How long a client may take.
     pub timeouts: Timeouts,
+    /// Hosts that requests may name beside addresses, `localhost` and the node's own names.
+    pub allowed_hosts: Vec<HostRule>,
     /// Which member of which cluster the node is; `None` = a node by itself.
     pub cluster: Option<ClusterSettings>,
 }
@@ -104,8 +108,22 @@ impl Settings {
             requests_inflight_max: limits::REQUESTS_INFLIGHT_MAX_DEFAULT,
             body_bytes_inflight_max: limits::BODY_BYTES_INFLIGHT_MAX_DEFAULT,
             timeouts: Timeouts::default(),
+            allowed_hosts: Vec::new(),
             cluster: None,
         }
+    }
+
+    /// The hosts that the node answers for: the machine's name and that of its own URL are among them.
+    pub(crate) fn hosts(&self) -> Hosts {
+        let machine = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        let member = self.cluster.as_ref().map(|cluster| {
+            let url = &cluster.member().url;
+            dendra_wire::hosts::authority_of_url(url).to_owned()
+        });
+        Hosts::new(std::iter::once(machine).chain(member), &self.allowed_hosts)
     }
 
     /// The engine's share of the settings.

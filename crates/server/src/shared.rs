@@ -22,6 +22,7 @@ use crate::wal_thread::Bell;
 use dendra_engine::Engine;
 use dendra_engine::vfs::Vfs;
 use dendra_node::Gate;
+use dendra_wire::Hosts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use tokio::sync::{Notify, watch};
@@ -132,6 +133,8 @@ impl LaneHandle {
 /// What all threads of one node share.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
+    /// Whom the node answers for.
+    pub(crate) hosts: Hosts,
     /// The engine's folder, for what the server itself leaves in it.
     pub(crate) folder: Arc<dyn Vfs>,
     pub(crate) engine: Engine,

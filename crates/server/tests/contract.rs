@@ -175,13 +175,13 @@ fn a_body_in_chunks_is_the_same_value() {
     let node = Node::start();
     let mut client = node.client();
     client.send(
-        b"PUT /v0/entity?id=c HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n\
+        b"PUT /v0/entity?id=c HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
           5\r\nhello\r\n6;note=x\r\n world\r\n0\r\nTrailer: y\r\n\r\n",
     );
     assert_eq!(client.read("PUT").status, 201);
     assert_eq!(client.value("c").body, b"hello world");
     client.send(
-        b"PUT /v0/entity?id=d HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n\
+        b"PUT /v0/entity?id=d HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
           200000\r\n",
     );
     assert_eq!(client.read("PUT").status, 413);
@@ -195,7 +195,7 @@ fn a_body_in_chunks_is_the_same_value() {
 fn a_client_that_expects_100_gets_it_or_the_refusal_instead() {
     let node = Node::start();
     let mut client = node.client();
-    let head = "PUT /v0/entity?id=e HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\n";
+    let head = "PUT /v0/entity?id=e HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n";
     client.send(format!("{head}Content-Length: 5\r\n\r\n").as_bytes());
     assert_eq!(client.read("PUT").status, 100);
     client.send(b"12345");
@@ -319,7 +319,7 @@ fn a_connection_closes_when_its_client_says_so_and_with_http_1_0() {
 fn a_client_that_has_sent_its_last_byte_still_gets_its_answer() {
     let node = Node::start();
     let mut client = node.client();
-    client.send(b"PUT /v0/entity?id=h HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\n\r\nx");
+    client.send(b"PUT /v0/entity?id=h HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx");
     client
         .stream
         .shutdown(std::net::Shutdown::Write)
@@ -334,9 +334,9 @@ fn a_client_that_hangs_up_inside_a_body_changed_nothing() {
     let mut client = node.client();
     client.put("k", b"before");
     for cut in [
-        &b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nafter"[..],
-        b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nafter\r\n",
-        b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nContent-Length: 500000\r\n\r\nafter",
+        &b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nafter"[..],
+        b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nafter\r\n",
+        b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500000\r\n\r\nafter",
     ] {
         let mut other = node.client();
         other.send(cut);

@@ -150,7 +150,7 @@ fn a_stop_finishes_what_is_in_flight_and_refuses_what_is_new() {
     valve.hold_syncs();
     let mut busy = node.client();
     busy.send(
-        b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\nv",
+        b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\nv",
     );
     valve.wait_for(1);
     let mut admin = node.admin();
@@ -179,7 +179,7 @@ fn a_stop_waits_no_longer_than_it_was_told_to() {
         settings.timeouts.body = Duration::from_secs(600);
     });
     let mut stuck = node.client();
-    stuck.send(b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nv");
+    stuck.send(b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nv");
     node.wait_for_metric("dendra_bytes_inflight ", 9.0);
     let running = node.running.take().expect("the node runs");
     assert_eq!(running.phase(), Phase::Serving);

@@ -50,7 +50,9 @@ fn a_read_that_would_block_goes_to_the_pool_and_does_not_hold_up_the_loop() {
     let (node, valve) = cold_node(|settings| settings.loops = Some(1));
     valve.hold_reads();
     let mut waiting = node.client();
-    waiting.send(b"GET /v0/entity?id=k00 HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 60000\r\n\r\n");
+    waiting.send(
+        b"GET /v0/entity?id=k00 HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\n\r\n",
+    );
     valve.wait_for(1);
     let mut other = node.client();
     assert_eq!(other.put("fresh", b"v").status, 201);
@@ -100,7 +102,8 @@ fn a_full_store_queue_refuses_and_keeps_the_connection() {
         settings.queue = 1;
     });
     valve.hold_reads();
-    let ask = b"GET /v0/entity?id=k00 HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 60000\r\n\r\n";
+    let ask =
+        b"GET /v0/entity?id=k00 HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\n\r\n";
     let mut working = node.client();
     working.send(ask);
     valve.wait_for(1);
@@ -131,7 +134,9 @@ fn a_read_past_its_deadline_is_not_started() {
     });
     valve.hold_reads();
     let mut working = node.client();
-    working.send(b"GET /v0/entity?id=k00 HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 60000\r\n\r\n");
+    working.send(
+        b"GET /v0/entity?id=k00 HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\n\r\n",
+    );
     valve.wait_for(1);
     let mut late = node.client();
     let answer = late.ask("GET", "/v0/entity?id=k01", "Dendra-Timeout-Ms: 1\r\n", b"");
@@ -211,12 +216,12 @@ fn a_full_request_gate_refuses_before_the_body() {
     valve.hold_syncs();
     let mut waiting = node.client();
     waiting.send(
-        b"PUT /v0/entity?id=a HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\na",
+        b"PUT /v0/entity?id=a HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\na",
     );
     valve.wait_for(1);
     let mut refused = node.client();
     assert_refused(&refused.put("b", b"b"), "overloaded: too many requests");
-    refused.send(b"PUT /v0/entity?id=c HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\n");
+    refused.send(b"PUT /v0/entity?id=c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n");
     assert_refused(&refused.read("PUT"), "overloaded");
     refused.send(b"12345");
     assert_eq!(
@@ -236,7 +241,8 @@ fn a_full_bytes_gate_refuses_before_the_body() {
         settings.loops = Some(1);
         settings.body_bytes_inflight_max = 2 * MIB;
     });
-    let head = format!("PUT /v0/entity?id=a HTTP/1.1\r\nHost: t\r\nContent-Length: {MIB}\r\n");
+    let head =
+        format!("PUT /v0/entity?id=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MIB}\r\n");
     let mut first = node.client();
     first.send(format!("{head}\r\n12345").as_bytes());
     let mut second = node.client();
@@ -284,14 +290,14 @@ fn slow_clients_are_ended_by_the_deadline_of_what_they_are_slow_at() {
     assert!(head.is_closed());
     let node = impatient_node(|timeouts, short| timeouts.body = short);
     let mut body = node.client();
-    body.send(b"PUT /v0/entity?id=a HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\n12");
+    body.send(b"PUT /v0/entity?id=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n12");
     assert_eq!(body.read("PUT").status, 408);
     assert!(body.is_closed());
     let node = impatient_node(|timeouts, short| timeouts.idle = short);
     // A machine that is busy may take longer than that from connecting to asking: then once more.
     let asked = (0..100).find_map(|_| {
         let mut idle = node.client();
-        let ask = b"GET /v0/entity?id=a HTTP/1.1\r\nHost: t\r\n\r\n";
+        let ask = b"GET /v0/entity?id=a HTTP/1.1\r\nHost: localhost\r\n\r\n";
         idle.stream.write_all(ask).ok()?;
         matches!(idle.stream.peek(&mut [0; 1]), Ok(1)).then_some(idle)
     });
@@ -310,7 +316,7 @@ fn a_client_that_reads_nothing_is_ended_and_its_room_comes_back() {
     client.put("large", &vec![b'v'; 1 << 20]);
     client.put("small", b"v");
     let mut deaf = node.client();
-    let burst = "GET /v0/entity?id=large HTTP/1.1\r\nHost: t\r\n\r\n".repeat(50);
+    let burst = "GET /v0/entity?id=large HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(50);
     deaf.send(burst.as_bytes());
     node.wait_for_metric("dendra_timed_out_total", 1.0);
     node.wait_for_metric("dendra_bytes_inflight ", 0.0);
@@ -325,7 +331,7 @@ fn connections_beyond_the_limit_wait_in_the_backlog_until_one_closes() {
     let mut second = node.client();
     assert_eq!(second.get("/v0/status").status, 200);
     let mut third = node.client();
-    third.send(b"GET /v0/status HTTP/1.1\r\nHost: t\r\n\r\n");
+    third.send(b"GET /v0/status HTTP/1.1\r\nHost: localhost\r\n\r\n");
     third
         .stream
         .set_read_timeout(Some(Duration::from_millis(200)))

@@ -153,7 +153,7 @@ fn a_member_shakes_hands_and_asks_by_plain_requests() {
     assert!(matches!(written, Answer::Written(version) if version.hlc == 1 << 20));
     let frame = encoded(&question(3, read(b"k")));
     let head = format!(
-        "POST /v0/peer/ask HTTP/1.1\r\nHost: t\r\nDendra-Peer-Proof: {token}\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n",
+        "POST /v0/peer/ask HTTP/1.1\r\nHost: localhost\r\nDendra-Peer-Proof: {token}\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n",
         frame.len()
     );
     client.send(&[head.as_bytes(), &frame[..], &b"\r\n0\r\n\r\n"[..]].concat());
@@ -264,14 +264,14 @@ fn what_is_no_question_of_a_member_is_refused_and_changes_nothing() {
     let mut client = node.client();
     let length = PEER_FRAME_BYTES_MAX + 1;
     client.send(
-        format!("POST /v0/peer/ask HTTP/1.1\r\nHost: t\r\nDendra-Peer-Proof: {token}\r\nContent-Length: {length}\r\n\r\n")
+        format!("POST /v0/peer/ask HTTP/1.1\r\nHost: localhost\r\nDendra-Peer-Proof: {token}\r\nContent-Length: {length}\r\n\r\n")
             .as_bytes(),
     );
     assert_eq!(client.read("POST").status, 413);
     // Half of a question, and nothing more: the other half never comes.
     let mut client = node.client();
     client.send(
-        format!("POST /v0/peer/ask HTTP/1.1\r\nHost: t\r\nDendra-Peer-Proof: {token}\r\nContent-Length: {}\r\n\r\n", good.len())
+        format!("POST /v0/peer/ask HTTP/1.1\r\nHost: localhost\r\nDendra-Peer-Proof: {token}\r\nContent-Length: {}\r\n\r\n", good.len())
             .as_bytes(),
     );
     client.send(&good[..good.len() / 2]);
@@ -693,7 +693,7 @@ fn waits_for_who_was_heard_of() -> bool {
     let clock = answer_to(&mut guest, &token, &question(1, Ask::Clock));
     assert!(matches!(clock, Answer::Clock { .. }));
     let mut client = node.client();
-    client.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\n{line}\r\n").as_bytes());
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{line}\r\n").as_bytes());
     let hellos = host.hellos();
     host.wait_for("it does not try", |seen| seen.hellos > hellos);
     refusals(Vec::new());

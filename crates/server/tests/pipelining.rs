@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use support::Node;
 
 fn request(method: &str, id: &str, body: &[u8]) -> Vec<u8> {
-    let mut bytes = format!("{method} /v0/entity?id={id} HTTP/1.1\r\nHost: t\r\n").into_bytes();
+    let mut bytes =
+        format!("{method} /v0/entity?id={id} HTTP/1.1\r\nHost: localhost\r\n").into_bytes();
     bytes.extend_from_slice(b"Dendra-Timeout-Ms: 60000\r\n");
     if method == "PUT" {
         bytes.extend_from_slice(format!("Content-Length: {}\r\n", body.len()).as_bytes());

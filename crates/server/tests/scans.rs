@@ -167,7 +167,7 @@ fn a_reader_that_does_not_read_slows_nobody_and_is_cut() {
     }
     assert_eq!(client.put("small", b"v").status, 201);
     let mut slow = node.client();
-    slow.send(b"GET /v0/entities?start=k HTTP/1.1\r\nHost: t\r\n\r\n");
+    slow.send(b"GET /v0/entities?start=k HTTP/1.1\r\nHost: localhost\r\n\r\n");
     slow.stream.read_exact(&mut [0; 100]).expect("it begins");
     let deadline = Instant::now() + PATIENCE;
     while node.metric("dendra_timed_out_total") < 1.0 {

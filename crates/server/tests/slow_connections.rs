@@ -144,10 +144,13 @@ fn ten_thousand_slow_clients_cost_little_and_hold_up_nobody() {
     assert_eq!(worker.put("k", &vec![b'v'; 1_000]).status, 201);
     let before = other.resident_bytes();
     // Bodies come last: half a minute is the longest that a body may take.
-    let heads: [&[u8]; 2] = [b"G", b"GET /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nX-Slow: "];
+    let heads: [&[u8]; 2] = [
+        b"G",
+        b"GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+    ];
     let bodies: [&[u8]; 2] = [
-        b"PUT /v0/entity?id=a HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n123",
-        b"PUT /v0/entity?id=b HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+        b"PUT /v0/entity?id=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n123",
+        b"PUT /v0/entity?id=b HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
     ];
     let mut slow = Vec::with_capacity(CLIENTS);
     for n in 0..CLIENTS {

@@ -56,7 +56,7 @@ fn reads_from_memory_have_a_time_of_their_own_and_one_in_sixteen_has_its_stages(
     let mut batch = String::new();
     for n in 0..100 {
         batch.push_str(&format!(
-            "GET /v0/entity?id={} HTTP/1.1\r\nHost: t\r\n\r\n",
+            "GET /v0/entity?id={} HTTP/1.1\r\nHost: localhost\r\n\r\n",
             ["k", "missing"][n % 2]
         ));
     }
@@ -97,7 +97,7 @@ fn a_write_that_waits_for_its_sync_waits_at_the_log() {
     let mut client = node.client();
     let began = Instant::now();
     client.send(
-        b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\nv",
+        b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\nv",
     );
     hold_for_a_while(&node, &valve);
     assert_eq!(client.read("PUT").status, 201);
@@ -126,7 +126,8 @@ fn a_read_that_waits_for_the_disk_waits_in_the_engine_and_the_one_behind_it_in_t
         settings.workers = 1;
     });
     valve.hold_reads();
-    let get = b"GET /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nDendra-Timeout-Ms: 60000\r\n\r\n";
+    let get =
+        b"GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\n\r\n";
     let mut first = node.client();
     first.send(get);
     valve.wait_for(1);

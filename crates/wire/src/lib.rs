@@ -5,6 +5,7 @@
 //! bytes --> http::parse_head --> Head --> route --> Route ... outcome --> http::response --> bytes
 //!            http::ChunkDecoder (bodies)     |                            http::records (scans)
 //!                                            +--> Refusal ----------------^
+//! hosts.rs   is the request meant for this node, and not a foreign page's?
 //! client.rs  the other side of the same bytes, for our command line and our lab
 //! peer/      what members say to each other: handshake, frames
 //! ```
@@ -23,6 +24,7 @@
 pub mod client;
 pub mod condition;
 pub mod copies;
+pub mod hosts;
 pub mod http;
 pub mod limits;
 pub mod peer;
@@ -32,5 +34,6 @@ pub mod route;
 
 pub use condition::Condition;
 pub use copies::Copies;
+pub use hosts::{HostRule, Hosts};
 pub use refusal::{Known, Refusal};
 pub use route::{EntityOp, KeyBuf, Route, Settings, route};

@@ -138,6 +138,28 @@ impl Refusal {
         Refusal::new(400, "bad-request", message).closing()
     }
 
+    /// 403: a browser marks the request as one of another site's page; `mark` is the header that says so.
+    pub fn cross_site(mark: &str) -> Refusal {
+        Refusal::new(
+            403,
+            "cross-site",
+            format!(
+                "a page of another site sent this ({mark}): open it yourself, or serve the page from the node's own origin"
+            ),
+        )
+    }
+
+    /// 421: the request names a host that is none of this node's.
+    pub fn misdirected(host: &str) -> Refusal {
+        Refusal::new(
+            421,
+            "misdirected",
+            format!(
+                "this node does not answer for the host `{host}`: if it should, name it with --allowed-hosts"
+            ),
+        )
+    }
+
     /// 405 with the methods that the path knows.
     pub fn method_not_allowed(allow: &'static str) -> Refusal {
         Refusal {

@@ -14,7 +14,7 @@
 
 use super::table::Value;
 use super::{Effective, Setting, Source, units};
-use dendra_server::settings::Member;
+use dendra_server::settings::{HostRule, Member};
 use serde_json::{Map, json};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -37,6 +37,15 @@ fn show_members(members: &[Member]) -> String {
     texts.join(",")
 }
 
+/// With commas, as the option reads them.
+fn show_hosts(hosts: &[HostRule]) -> String {
+    if hosts.is_empty() {
+        return "off".to_owned();
+    }
+    let texts: Vec<String> = hosts.iter().map(HostRule::to_string).collect();
+    texts.join(",")
+}
+
 fn show_file(path: Option<&Path>) -> String {
     path.map_or_else(|| "off".to_owned(), |path| path.display().to_string())
 }
@@ -51,6 +60,7 @@ impl Value {
             Value::Folder(path) => path.display().to_string(),
             Value::Choice(word) => (*word).to_owned(),
             Value::Members(members) => show_members(members),
+            Value::Hosts(hosts) => show_hosts(hosts),
             Value::File(path) => show_file(path.as_deref()),
             Value::Text(text) => text.clone(),
         };
@@ -64,6 +74,7 @@ impl Value {
             Value::Folder(path) => json!(path.display().to_string()),
             Value::Choice(word) => json!(word),
             Value::Members(members) => json!(show_members(members)),
+            Value::Hosts(hosts) => json!(show_hosts(hosts)),
             Value::File(path) => json!(show_file(path.as_deref())),
             Value::Text(text) => json!(text),
         }

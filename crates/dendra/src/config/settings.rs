@@ -31,6 +31,10 @@ impl Effective {
         let mut settings = Settings::new(self.folder("data"));
         settings.listen = self.addresses("listen");
         settings.admin = self.addresses("admin").first().copied();
+        settings.allowed_hosts = match &self.setting("allowed-hosts").value {
+            Value::Hosts(hosts) => hosts.clone(),
+            _ => unreachable!("the table says that allowed-hosts is hosts"),
+        };
         settings.workers = self.size("workers");
         settings.queue = self.size("queue");
         settings.durability = durability;
@@ -101,6 +105,7 @@ mod tests {
         let flags = [
             ("listen", "127.0.0.1:1,127.0.0.1:2"),
             ("admin", "off"),
+            ("allowed-hosts", "KV.example.com,*.internal"),
             ("data", "elsewhere"),
             ("workers", "7"),
             ("queue", "70"),
@@ -125,6 +130,8 @@ mod tests {
         let mut expected = Settings::new("elsewhere");
         expected.listen = vec![([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2).into()];
         expected.admin = None;
+        let hosts = ["kv.example.com", "*.internal"].map(|text| text.parse());
+        expected.allowed_hosts = hosts.into_iter().collect::<Result<_, _>>().expect("hosts");
         expected.workers = 7;
         expected.queue = 70;
         expected.durability = Durability::Os;

@@ -18,7 +18,7 @@
 
 use super::units;
 use dendra_base::limits;
-use dendra_server::settings::{Member, Topology};
+use dendra_server::settings::{HostRule, Member, Topology};
 use std::ffi::OsStr;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -56,6 +56,8 @@ pub(crate) enum Kind {
     ClusterName,
     /// A file, or `off`.
     FileOrOff,
+    /// Names of hosts, with commas, or `off`.
+    Hosts,
     /// Log levels per target: `info,dendra_engine=debug`.
     Levels,
 }
@@ -75,6 +77,8 @@ pub(crate) enum Value {
     Choice(&'static str),
     /// Members of a cluster; nobody when empty.
     Members(Vec<Member>),
+    /// Hosts that requests may name.
+    Hosts(Vec<HostRule>),
     /// A file, or none.
     File(Option<PathBuf>),
     /// Any other text, checked.
@@ -120,7 +124,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 18] = [
+pub(crate) static OPTIONS: [Spec; 19] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -134,6 +138,13 @@ pub(crate) static OPTIONS: [Spec; 18] = [
         kind: Kind::AddressOrOff,
         fallback: Fallback::Fixed("127.0.0.1:9080"),
         help: "Address of the admin port (health, metrics, status), or off",
+    },
+    Spec {
+        key: "allowed-hosts",
+        shape: "NAMES",
+        kind: Kind::Hosts,
+        fallback: Fallback::Fixed("off"),
+        help: "Names of this node that requests may use beside addresses, localhost, the machine's name and --self, with commas: kv.example.com, *.example.com, or * for every name",
     },
     Spec {
         key: "data",
@@ -324,6 +335,11 @@ pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
         Kind::MemberOrOff => Member::new(text)
             .map(|member| Value::Members(vec![member]))
             .map_err(|bad| bad.to_string()),
+        Kind::Hosts if text == "off" => Ok(Value::Hosts(Vec::new())),
+        Kind::Hosts => {
+            let found: Result<Vec<HostRule>, _> = text.split(',').map(str::parse).collect();
+            found.map(Value::Hosts)
+        }
         Kind::ClusterName => Topology::check_name(text)
             .map(|()| Value::Text(text.to_owned()))
             .map_err(|bad| bad.to_string()),

@@ -165,7 +165,7 @@ fn page(admin: SocketAddr) -> Option<String> {
     let mut stream = TcpStream::connect_timeout(&admin, ASK_TIMEOUT).ok()?;
     stream.set_read_timeout(Some(ASK_TIMEOUT)).ok()?;
     stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: dev\r\nConnection: close\r\n\r\n")
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         .ok()?;
     let mut page = Vec::new();
     stream.read_to_end(&mut page).ok()?;

@@ -74,7 +74,7 @@ impl Client {
         headers: &[&str],
         body: &[u8],
     ) -> Option<()> {
-        let mut head = format!("{method} {target} HTTP/1.1\r\nHost: x\r\n");
+        let mut head = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n");
         let has_deadline = |header: &&str| header.starts_with("Dendra-Timeout-Ms");
         if !headers.iter().any(has_deadline) {
             head.push_str("Dendra-Timeout-Ms: 60000\r\n");

@@ -288,8 +288,9 @@ impl Client {
         } else {
             "Dendra-Timeout-Ms: 60000\r\n"
         };
-        let head =
-            format!("{method} {target} HTTP/1.1\r\nHost: t\r\n{deadline}{headers}{length}\r\n");
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{deadline}{headers}{length}\r\n"
+        );
         let mut bytes = head.into_bytes();
         bytes.extend_from_slice(body);
         self.send(&bytes);

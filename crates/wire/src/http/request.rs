@@ -134,6 +134,12 @@ pub struct Head<'a> {
     pub path: &'a [u8],
     /// What stands behind the first `?`, still percent-encoded.
     pub query: Option<&'a [u8]>,
+    /// Host and port that the request is for: of an absolute target, else of `Host`. `None` in HTTP/1.0 only.
+    pub authority: Option<&'a [u8]>,
+    /// `Origin`
+    pub origin: Field<'a>,
+    /// `Sec-Fetch-Site`
+    pub fetch_site: Field<'a>,
     /// Framing of the body.
     pub body: Body,
     /// Is it HTTP/1.0, which knows no chunks?
@@ -279,8 +285,12 @@ fn read_head<'a>(
     for line in request.headers.iter() {
         fields.note(line.name, line.value);
     }
-    fields.check_host(is_http_1_0)?;
-    let (path, query) = split_target(target)?;
+    let host = fields.host(is_http_1_0)?;
+    let Target {
+        authority,
+        path,
+        query,
+    } = split_target(target)?;
     let body = fields.body(is_http_1_0)?;
     Ok(Head {
         consumed: bytes.len(),
@@ -294,6 +304,10 @@ fn read_head<'a>(
         },
         path,
         query,
+        // RFC 9112, 3.2.2: what an absolute target names is what counts.
+        authority: authority.or(host),
+        origin: fields.origin,
+        fetch_site: fields.fetch_site,
         body,
         is_http_1_0,
         connection: fields.connection(is_http_1_0),
@@ -348,26 +362,39 @@ fn any_pair(left: &[u8], right: &[u8], is: impl Fn(u8, u8) -> bool + Copy) -> bo
     }
 }
 
-/// Origin form, or absolute form as clients of proxies send it, to path and query.
-fn split_target(target: &[u8]) -> Result<(&[u8], Option<&[u8]>), Refusal> {
+/// A request target in its parts.
+struct Target<'a> {
+    authority: Option<&'a [u8]>,
+    path: &'a [u8],
+    query: Option<&'a [u8]>,
+}
+
+/// Origin form, or absolute form as clients of proxies send it.
+fn split_target(target: &[u8]) -> Result<Target<'_>, Refusal> {
     if any_byte(target, |b| b == b'#' || !b.is_ascii()) {
         return Err(Refusal::syntax(
             "the request target holds `#` or a byte above 127: percent-encode it",
         ));
     }
-    let origin = if target.first() == Some(&b'/') {
-        target
+    let (authority, origin) = if target.first() == Some(&b'/') {
+        (None, target)
     } else {
-        strip_authority(target)?
+        let (authority, origin) = split_authority(target)?;
+        (Some(authority), origin)
     };
-    Ok(match origin.iter().position(|&b| b == b'?') {
+    let (path, query) = match origin.iter().position(|&b| b == b'?') {
         Some(mark) => (&origin[..mark], Some(&origin[mark + 1..])),
         None => (origin, None),
+    };
+    Ok(Target {
+        authority,
+        path,
+        query,
     })
 }
 
-/// `http://host:port/path?query` to `/path?query`.
-fn strip_authority(target: &[u8]) -> Result<&[u8], Refusal> {
+/// `http://host:port/path?query` to `host:port` and `/path?query`.
+fn split_authority(target: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     let refuse = || Refusal::syntax("the request target must start with `/` or be an http:// URL");
     let is_scheme = |scheme: &[u8]| {
         let start = target.get(..scheme.len());
@@ -385,7 +412,7 @@ fn strip_authority(target: &[u8]) -> Result<&[u8], Refusal> {
     if authority.is_empty() || !is_host(authority) {
         return Err(refuse());
     }
-    Ok(origin)
+    Ok((authority, origin))
 }
 
 /// Bytes of a host's name: unreserved ones and sub-delimiters (RFC 3986, 3.2.2).
@@ -405,8 +432,7 @@ const IS_OF_NAME: [bool; 256] = {
     table
 };
 
-/// Is this a host, perhaps with a port? Names are not resolved and not compared: Dendra has no
-/// virtual hosts. Percent-encoded names are legal and unheard of, and refused.
+/// Is this a host, perhaps with a port? Which names the node answers for is a later question (`hosts.rs`). Percent-encoded names are legal and unheard of, and refused.
 fn is_host(value: &[u8]) -> bool {
     let port = match value.strip_prefix(b"[") {
         Some(rest) => {
@@ -435,6 +461,8 @@ fn is_host(value: &[u8]) -> bool {
 /// What the header lines said, collected in one pass.
 struct Fields<'a> {
     host: Field<'a>,
+    origin: Field<'a>,
+    fetch_site: Field<'a>,
     content_length: Field<'a>,
     transfer_encoding: Field<'a>,
     if_match: Field<'a>,
@@ -456,6 +484,8 @@ impl Default for Fields<'_> {
     fn default() -> Self {
         Fields {
             host: Field::Absent,
+            origin: Field::Absent,
+            fetch_site: Field::Absent,
             content_length: Field::Absent,
             transfer_encoding: Field::Absent,
             if_match: Field::Absent,
@@ -484,6 +514,7 @@ impl<'a> Fields<'a> {
             4 if is("host") => self.host.note(value),
             6 if is("accept") => self.accepted.note(value),
             6 if is("expect") => self.note_expect(value),
+            6 if is("origin") => self.origin.note(value),
             7 if is("upgrade") => {
                 self.names_peer_protocol |= list(value).any(|token| token == b"dendra-peer/1");
             }
@@ -493,6 +524,7 @@ impl<'a> Fields<'a> {
             13 if is("if-none-match") => self.if_none_match.note(value),
             13 if is("content-range") => self.has_content_range = true,
             14 if is("content-length") => self.content_length.note(value),
+            14 if is("sec-fetch-site") => self.fetch_site.note(value),
             16 if is("content-encoding") => {
                 self.has_content_coding |=
                     list(value).any(|token| !token.eq_ignore_ascii_case(b"identity"));
@@ -521,10 +553,10 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn check_host(&self, is_http_1_0: bool) -> Result<(), Refusal> {
+    fn host(&self, is_http_1_0: bool) -> Result<Option<&'a [u8]>, Refusal> {
         match self.host {
-            Field::Once(host) if is_host(host) => Ok(()),
-            Field::Absent if is_http_1_0 => Ok(()),
+            Field::Once(host) if is_host(host) => Ok(Some(host)),
+            Field::Absent if is_http_1_0 => Ok(None),
             Field::Once(_) => Err(Refusal::syntax("Host is not a host and port")),
             Field::Absent => Err(Refusal::syntax("HTTP/1.1 requires a Host header")),
             Field::Repeated => Err(Refusal::syntax("there is more than one Host header")),

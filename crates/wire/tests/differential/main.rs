@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A request that we accept has the same method, path, query and body for hyper.
+//! 1. A request that we accept has the same method, host, path, query and body for hyper.
 //! 2. A request that hyper accepts and we refuse falls under a rule that is listed with its reason,
 //!    and every rule is met by some stream.
 //!

@@ -101,6 +101,8 @@ const BOUNDS: [&str; 6] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) method: String,
+    /// Whom the request is for; the check of hosts rests on it.
+    pub(crate) authority: Option<String>,
     pub(crate) path: String,
     pub(crate) query: Option<String>,
     pub(crate) body: Vec<u8>,
@@ -162,6 +164,7 @@ pub(crate) fn by_ours(stream: &[u8]) -> (Vec<Seen>, Option<Refusal>) {
         };
         seen.push(Seen {
             method: method_name(rest, head.method),
+            authority: head.authority.map(text),
             path: text(head.path),
             query: head.query.map(text),
             body,
@@ -218,6 +221,13 @@ fn method_name(head: &[u8], method: Method) -> String {
     name
 }
 
+/// Of an absolute target, else of `Host` (RFC 9112, 3.2.2).
+fn authority(head: &hyper::http::request::Parts) -> Option<String> {
+    let of_target = head.uri.authority().map(ToString::to_string);
+    let host = head.headers.get(hyper::header::HOST);
+    of_target.or_else(|| host.map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned()))
+}
+
 /// What hyper makes of `stream`: the requests whose bodies arrived whole.
 pub(crate) async fn by_hyper(stream: &[u8]) -> Vec<Seen> {
     let (mut client, server) = tokio::io::duplex(PIPE_BYTES);
@@ -234,6 +244,7 @@ pub(crate) async fn by_hyper(stream: &[u8]) -> Vec<Seen> {
             if let Ok(body) = body.collect().await {
                 seen.borrow_mut().push(Seen {
                     method: head.method.to_string(),
+                    authority: authority(&head),
                     path: head.uri.path().to_string(),
                     query: head.uri.query().map(str::to_string),
                     body: body.to_bytes().to_vec(),
