@@ -182,7 +182,8 @@ struct Turn(Measure);
 impl Turn {
     fn take(measure: Measure) -> Option<Turn> {
         let was_busy = IS_BUSY[measure as usize].swap(true, Ordering::AcqRel);
-        (!was_busy).then_some(Turn(measure))
+        // Only now: a turn that is made and not taken would end the one that is under way.
+        (!was_busy).then(|| Turn(measure))
     }
 }
 

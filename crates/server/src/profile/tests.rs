@@ -177,6 +177,10 @@ fn a_second_capture_at_once_is_refused_with_a_sentence() {
         .expect_err("the turn is taken");
     assert!(matches!(refused, Refused::Busy));
     assert!(refused.to_string().contains("ask again when it has ended"));
+    assert!(
+        Turn::take(Measure::Cpu).is_none(),
+        "a capture that was refused does not end the one that runs"
+    );
     capture(Measure::Wall, Unit::Samples, Duration::from_millis(10))
         .expect("the other measure is free");
     drop(first);
