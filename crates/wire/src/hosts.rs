@@ -23,8 +23,8 @@
 
 use crate::http::{Field, Head};
 use crate::refusal::{Refusal, echo};
+use core::net::{Ipv4Addr, Ipv6Addr};
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// Longest name that DNS has.
