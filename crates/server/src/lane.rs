@@ -335,10 +335,8 @@ impl Lane {
                     let guest = Guest { lane, number };
                     let link = connection::serve(Rc::clone(&guest.lane), seat, stream).await;
                     if let Some((link, stream, rest)) = link {
-                        // A link is no client: its place in the gate is given back first.
                         let lane = Rc::clone(&guest.lane);
-                        drop(guest);
-                        peers::serve(lane, link, stream, rest).await;
+                        peers::serve(lane, link, stream, rest, guest).await;
                     }
                 });
             }

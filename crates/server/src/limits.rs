@@ -113,6 +113,9 @@ pub const LINK_OUT_BYTES_MAX: usize = 32 << 20;
 pub const LINK_OUT_BYTES_PAUSE: usize = 1 << 20;
 /// From the first packet of a link to the end of its handshake.
 pub const LINK_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Links whose asker has not proven yet that it knows the secret, all loops together. A member proves within a round
+/// trip: ten thousand strangers a second that hold on leave it fifty milliseconds.
+pub const LINKS_UNPROVEN_MAX: usize = 512;
 /// The first pause before a lost link is opened again, and the longest one; each is stretched or cut by
 /// up to a half. A member that comes back is asked again within 400 ms, and one that stays away costs
 /// each loop of the others four packets a second.

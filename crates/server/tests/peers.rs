@@ -17,62 +17,18 @@ mod support;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Refused, Stamp};
 use dendra_base::{CellRef, Key, Version};
-use dendra_server::settings::{ClusterSettings, Member, PeerTransport, Secret, Topology};
+use dendra_server::settings::PeerTransport;
 use dendra_wire::limits::PEER_FRAME_BYTES_MAX;
 use dendra_wire::peer::{
-    Hello, Message, Nonce, Proof, Question, Role, decode, encode_alive, encode_answer, encode_ask,
+    Hello, Message, Proof, Question, Role, decode, encode_alive, encode_answer, encode_ask,
     encode_probe,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
+use support::guest::{GUEST, SECRET, hello, node, topology};
 use support::{Client, Node};
-
-/// How the node is known to the others; nobody looks it up here.
-const NODE: &str = "http://10.0.0.1:8080";
-/// Where nobody listens.
-const GUEST: &str = "http://127.0.0.1:1";
-const SECRET: &[u8] = b"hush";
-
-fn topology(guest: &str) -> Topology {
-    let members = [NODE, guest].map(|url| Member::new(url).expect("an address"));
-    Topology::new("dendra", members.to_vec(), 2).expect("two members")
-}
-
-fn node(guest: &str, transport: PeerTransport) -> Node {
-    let mut cluster = ClusterSettings::new(topology(guest), NODE).expect("a member");
-    cluster.secret = Secret::new(SECRET);
-    cluster.transport = transport;
-    Node::with(|settings| {
-        settings.cluster = Some(cluster);
-        settings.loops = Some(1);
-    })
-}
-
-/// What the member that the test plays says about itself.
-fn hello(guest: &str, nonce: u8) -> Hello {
-    let topology = topology(guest);
-    Hello {
-        version_min: 1,
-        version_max: 1,
-        cluster: topology.id(),
-        cluster_name: topology.name().to_owned(),
-        epoch: topology.epoch(),
-        topology: topology.digest(),
-        description: topology.describe(),
-        node: 0xb0b,
-        origin: 0xb0b << 8,
-        boot: 1,
-        life: 0x11fe,
-        clock: 1,
-        url: guest.to_owned(),
-        lane: 0,
-        loops: 1,
-        has_secret: true,
-        nonce: Nonce([nonce; 16]),
-    }
-}
 
 fn question(id: u64, ask: Ask) -> Question {
     let topology = topology(GUEST);

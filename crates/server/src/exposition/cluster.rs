@@ -69,6 +69,17 @@ pub(super) fn page(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
         "Hints that their members confirmed.",
         hints.delivered(),
     )?;
+    let unproven = &cluster.unproven;
+    page.gauge(
+        "peer_links_unproven",
+        "Links to this node whose asker has not proven yet that it is a member.",
+        unproven.now.load(std::sync::atomic::Ordering::Relaxed),
+    )?;
+    page.counter(
+        "peer_links_unproven_ended",
+        "Links that ended before their asker had proven that it is a member.",
+        unproven.ended.load(std::sync::atomic::Ordering::Relaxed),
+    )?;
     rounds(page, shared)?;
     estimates(page, shared, cluster)?;
     let rows = cluster.others().map(|(url, gauges)| {

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! request ─► hello read, judged ─► 101, own hello, proof ─► Proof frame, checked ─► questions … ─► agent
+//!                                                            (`unproven.rs`)
 //!              └ 4xx with a sentence                          └ farewell
 //! ```
 //!
 //! Invariants
 //! 1. No question is looked at before the secret is proven.
 //! 2. A peer's loop has one link to a loop of ours: a newer one replaces it, as after a restart.
-//! 3. Links are none of the clients' connections: they hold no permit and no place in their gate.
+//! 3. Links are none of the clients' connections: from the proof on they hold no permit and no place in their gate.
 //! 4. The age of a question is taken off the time it has left; one without time left is late.
 //!
 //! Not here: links that this node opens (`link.rs`), questions over plain HTTP (`hop.rs`).
@@ -21,6 +22,7 @@ use super::link::learn;
 use crate::connection::Connection;
 use crate::lane::Lane;
 use crate::limits;
+use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
 use dendra_node::identity::Peer;
@@ -121,17 +123,27 @@ impl Drop for Listed<'_> {
     }
 }
 
-/// Serves a peer's link to its end. `rest` was read behind the request.
-pub(crate) async fn serve(lane: Rc<Lane>, link: PendingLink, stream: TcpStream, rest: Vec<u8>) {
+/// Serves a peer's link to its end. `rest` was read behind the request; `guest` is its place among the clients'
+/// connections, which it gives back when it has proven itself.
+pub(crate) async fn serve<Guest>(
+    lane: Rc<Lane>,
+    link: PendingLink,
+    mut stream: TcpStream,
+    rest: Vec<u8>,
+    guest: Guest,
+) {
     let Some(agent) = lane.agent() else {
         return;
     };
     let PendingLink(link) = link;
-    let conduit = Rc::new(Conduit::new(stream, &rest, End::Answers));
+    let place = agent.unproven.enter();
+    // A proof covers what is in the answer: bytes that were sent ahead of it are none.
+    if !rest.is_empty() {
+        return;
+    }
     let peer = agent.cluster.url(link.member).to_owned();
-    let first = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, conduit.next_frame()).await;
-    let is_proven = match first {
-        Ok(Ok(frame)) => match peer::decode(&frame) {
+    let is_proven = match place.first_frame(&mut stream).await {
+        Ok(frame) => match peer::decode(&Bytes::copy_from_slice(&frame)) {
             Ok(Message::Proof(proof)) => {
                 agent
                     .cluster
@@ -139,9 +151,10 @@ pub(crate) async fn serve(lane: Rc<Lane>, link: PendingLink, stream: TcpStream, 
             }
             _ => false,
         },
-        // It changed its mind, or checked our proof and did not like it.
-        Ok(Err(_)) | Err(_) => return,
+        // It changed its mind, checked our proof and did not like it, or has to make room.
+        Err(_) => return,
     };
+    let conduit = Rc::new(Conduit::new(stream, &[], End::Answers));
     if !is_proven {
         tracing::warn!(peer, "a peer does not know the secret of the cluster");
         let us = agent.cluster.url(agent.cluster.me);
@@ -152,6 +165,8 @@ pub(crate) async fn serve(lane: Rc<Lane>, link: PendingLink, stream: TcpStream, 
         conduit.flush();
         return;
     }
+    place.prove();
+    drop(guest);
     let learning = learn(&lane, &agent, link.member, link.claim);
     let learnt = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, learning).await;
     if let Ok(Err(sentence)) | Err(sentence) = learnt.map_err(|_| "the log is too slow".to_owned())

@@ -23,6 +23,7 @@ use super::cluster::{Cluster, count};
 use super::conduit::Conduit;
 use super::operation::Finished;
 use super::pool::Pool;
+use super::unproven::Unproven;
 use crate::lane::{Lane, RoomPermit};
 use crate::limits;
 use crate::metrics::LaneMetrics;
@@ -142,6 +143,8 @@ pub(crate) struct Agent {
     probes_so_far: Cell<u64>,
     /// By member: see `take_confirmed`.
     confirmed: Vec<Cell<u64>>,
+    /// Links that peers, or strangers, are opening.
+    pub(super) unproven: Unproven,
 }
 
 impl Agent {
@@ -173,6 +176,7 @@ impl Agent {
             dirty: RefCell::default(),
             probes_so_far: Cell::new(0),
             confirmed: vec![Cell::new(0); members],
+            unproven: Unproven::new(cluster.loops(), &cluster.unproven),
         };
         for member in agent.others() {
             agent.post(Event::Link {

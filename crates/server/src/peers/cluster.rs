@@ -19,6 +19,7 @@
 use super::disowned::Disowned;
 use super::session::Sessions;
 use super::tries::Tries;
+use super::unproven::UnprovenGauges;
 use crate::settings::{ClusterSettings, PeerTransport};
 use dendra_base::{Key, Space, Version};
 use dendra_engine::vfs::Wait;
@@ -30,7 +31,6 @@ use dendra_node::{Hlc, MemberIndex, Ring, Topology};
 use dendra_wire::Refusal;
 use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
 use dendra_wire::peer::{Hello, Nonce, Proof, Role};
-use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -111,6 +111,8 @@ pub(crate) struct Cluster {
     pub(crate) transport: PeerTransport,
     /// Of peers whose questions come over plain HTTP.
     pub(crate) sessions: Sessions,
+    /// Links whose asker has not proven itself.
+    pub(crate) unproven: Arc<UnprovenGauges>,
     /// To open the own links.
     pub(super) tries: Arc<Tries>,
     /// By member.
@@ -129,10 +131,15 @@ pub(super) const STILL_THERE: &str = "still-there";
 /// Bits of an origin that name the loop.
 const LANE_BITS: u32 = 8;
 
-/// Bytes from the operating system that nobody can guess.
+/// Bytes from the operating system that nobody can guess. They take no descriptor: strangers can ask for many.
 pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    let mut filled = 0;
+    while filled < N {
+        let flags = rustix::rand::GetRandomFlags::empty();
+        filled +=
+            rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes[filled..], flags))?;
+    }
     Ok(bytes)
 }
 
@@ -216,6 +223,7 @@ impl Cluster {
             hints: Arc::new(HintRoom::new(HINT_BYTES_MAX_DEFAULT)),
             transport: settings.transport,
             sessions: Sessions::default(),
+            unproven: Arc::default(),
             tries: Tries::new(topology.members().len(), loops),
             lives: known
                 .iter()
@@ -232,6 +240,11 @@ impl Cluster {
     pub(crate) fn origin(&self, lane: usize) -> u32 {
         let lane = u32::try_from(lane).expect("loops are counted in eight bits");
         (self.origin << LANE_BITS) | lane
+    }
+
+    /// Event loops of this member.
+    pub(crate) fn loops(&self) -> u16 {
+        self.loops
     }
 
     /// The url of a member.

@@ -37,6 +37,7 @@ mod scan;
 mod session;
 mod store;
 mod tries;
+mod unproven;
 
 pub(crate) use accept::{PendingLink, serve};
 pub(crate) use agent::{Agent, run};

@@ -13,6 +13,7 @@
     reason = "each test binary uses its own part of this module"
 )]
 
+pub(crate) mod guest;
 pub(crate) mod valve;
 
 use dendra_engine::vfs::Vfs;
@@ -173,6 +174,12 @@ impl Client {
         }
     }
 
+    /// The socket. Requires: everything that came was looked at.
+    pub(crate) fn into_stream(self) -> TcpStream {
+        assert!(self.buffer.is_empty(), "bytes came that were not looked at");
+        self.stream
+    }
+
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("the node reads");
     }
@@ -229,7 +236,7 @@ impl Client {
             chunks: Vec::new(),
             trailer: None,
         };
-        if status == 100 || status == 304 || method == "HEAD" {
+        if status <= 101 || status == 304 || method == "HEAD" {
             return answer;
         }
         if answer.header("Transfer-Encoding") == Some("chunked") {

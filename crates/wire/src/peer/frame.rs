@@ -30,6 +30,9 @@ const CHECKSUM_BYTES: usize = 8;
 /// The shortest frame.
 pub const FRAME_BYTES_MIN: usize = HEADER_BYTES + CHECKSUM_BYTES;
 
+/// The first frame of a link is a proof and as long as this.
+pub const PROOF_FRAME_BYTES: usize = FRAME_BYTES_MIN + Proof::BYTES;
+
 pub(super) mod kind {
     pub const CLOCK: u8 = 0x01;
     pub const READ: u8 = 0x02;

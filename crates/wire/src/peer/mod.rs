@@ -32,8 +32,8 @@ mod tests;
 
 pub use age::Age;
 pub use frame::{
-    Malformed, Message, Question, decode, encode_alive, encode_answer, encode_ask, encode_farewell,
-    encode_probe, encode_proof, frame_len,
+    Malformed, Message, PROOF_FRAME_BYTES, Question, decode, encode_alive, encode_answer,
+    encode_ask, encode_farewell, encode_probe, encode_proof, frame_len,
 };
 pub use hello::{Hello, judge};
 pub use proof::{Nonce, Proof, Role};

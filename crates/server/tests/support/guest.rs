@@ -1,0 +1,55 @@
+//! A node of a cluster of two, and what the other member, which the test plays, says about itself.
+//!
+//! Not here: what a guest asks (the tests).
+
+use super::Node;
+use dendra_server::settings::{ClusterSettings, Member, PeerTransport, Secret, Topology};
+use dendra_wire::peer::{Hello, Nonce};
+
+/// How the node is known to the others; nobody looks it up here.
+pub(crate) const NODE: &str = "http://10.0.0.1:8080";
+/// Where nobody listens.
+pub(crate) const GUEST: &str = "http://127.0.0.1:1";
+/// Of the cluster.
+pub(crate) const SECRET: &[u8] = b"hush, sixteen bytes at least";
+
+/// The node and the member at `guest`.
+pub(crate) fn topology(guest: &str) -> Topology {
+    let members = [NODE, guest].map(|url| Member::new(url).expect("an address"));
+    Topology::new("dendra", members.to_vec(), 2).expect("two members")
+}
+
+/// A node with one loop that asks by `transport`.
+pub(crate) fn node(guest: &str, transport: PeerTransport) -> Node {
+    let mut cluster = ClusterSettings::new(topology(guest), NODE).expect("a member");
+    cluster.secret = Secret::new(SECRET);
+    cluster.transport = transport;
+    Node::with(|settings| {
+        settings.cluster = Some(cluster);
+        settings.loops = Some(1);
+    })
+}
+
+/// What the member that the test plays says about itself.
+pub(crate) fn hello(guest: &str, nonce: u8) -> Hello {
+    let topology = topology(guest);
+    Hello {
+        version_min: 1,
+        version_max: 1,
+        cluster: topology.id(),
+        cluster_name: topology.name().to_owned(),
+        epoch: topology.epoch(),
+        topology: topology.digest(),
+        description: topology.describe(),
+        node: 0xb0b,
+        origin: 0xb0b << 8,
+        boot: 1,
+        life: 0x11fe,
+        clock: 1,
+        url: guest.to_owned(),
+        lane: 0,
+        loops: 1,
+        has_secret: true,
+        nonce: Nonce([nonce; 16]),
+    }
+}
