@@ -207,6 +207,8 @@ pub enum Refused {
     ClockAhead,
     /// The member stops, or its log failed.
     Stopping,
+    /// The cell's value is longer than this member takes, or the cell fails its checksum.
+    Unfit,
 }
 
 /// The answer to a question. The shape follows the question, or it is `Refused`.

@@ -19,7 +19,9 @@
 //!    member that shows a lower one than a peer has seen was rolled back.
 //! 2. A folder has one home for its life: one cluster, one url. Another topology takes another
 //!    epoch, and epochs only rise.
-//! 3. A member whose log is synced never comes back with a clock that ends before what it confirmed: its
+//! 3. A number of starts that cannot be is not believed, so that one lie does not shut the member out: one process has
+//!    one number, and the number grows by one at a start. Such a claim ends no process and is not noted.
+//! 4. A member whose log is synced never comes back with a clock that ends before what it confirmed: its
 //!    disk was rolled back, or has lost what it had said to have.
 //!
 //! What is not noticed, if the member was not started behind the image: one that is only moments older than what it
@@ -30,6 +32,7 @@
 //! See: docs/format/notes.md, docs/consistency.md.
 
 use crate::hlc::COUNTER_BITS;
+use crate::limits::STARTS_AHEAD_MAX;
 use crate::member::MemberIndex;
 use crate::topology::Topology;
 use std::fmt;
@@ -124,6 +127,15 @@ pub enum NotTheSame {
         /// By how much.
         ms: u64,
     },
+    /// A number of starts that the member cannot have.
+    Implausible {
+        /// Of the member.
+        url: String,
+        /// Starts that were seen.
+        seen: u64,
+        /// Starts as claimed.
+        is: u64,
+    },
     /// Another process with this number of starts was met.
     Twin {
         /// Of the member.
@@ -146,6 +158,7 @@ impl NotTheSame {
         match self {
             NotTheSame::OtherNode { .. } => OTHER_NODE,
             NotTheSame::RolledBack { .. } | NotTheSame::Behind { .. } => ROLLED_BACK,
+            NotTheSame::Implausible { .. } => "implausible",
             NotTheSame::Twin { .. } => TWIN,
         }
     }
@@ -172,6 +185,11 @@ impl fmt::Display for NotTheSame {
                  end of the clock that the folder has): an image of its disk was restored, or the disk lost what it had said to \
                  have; give the member its newest folder back; when it is lost, docs/consistency.md says what to do"
             ),
+            NotTheSame::Implausible { url, seen, is } => write!(
+                f,
+                "{url} cannot have started {is} times: start {seen} is the last one that was seen, one process has one number, and \
+                 none gets {STARTS_AHEAD_MAX} starts ahead unseen; nothing of this claim was noted; find out which program made it"
+            ),
             NotTheSame::Twin { url, boot } => write!(
                 f,
                 "another process was {url} at start {boot} already, on a copy or an image of this folder, or this one is a copy \
@@ -184,10 +202,20 @@ impl fmt::Display for NotTheSame {
 
 /// Is the member that claims to be at `url` the one that is remembered?
 pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> Verdict {
+    let url = url.to_owned();
+    let seen = remembered.map_or(0, |known| known.boot);
+    let is_same_process =
+        remembered.is_some_and(|known| known.life != 0 && claim.life == known.life);
+    let is_implausible = claim.boot.saturating_sub(seen) > STARTS_AHEAD_MAX
+        || (is_same_process && claim.boot != seen);
+    let is_of_folder = remembered.is_none_or(|known| known.node == claim.node);
+    if is_implausible && is_of_folder {
+        let is = claim.boot;
+        return Verdict::Refuse(NotTheSame::Implausible { url, seen, is });
+    }
     let Some(known) = remembered else {
         return Verdict::Learn(Peer { clock: 0, ..claim });
     };
-    let url = url.to_owned();
     if claim.node != known.node {
         return Verdict::Refuse(NotTheSame::OtherNode {
             url,

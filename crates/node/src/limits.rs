@@ -25,6 +25,10 @@ pub const START_AHEAD_MS_MAX: u64 = 15_000;
 /// The longest wait at a start: more than a restart takes of the clock, so that the lead shrinks however short the lives are.
 pub const START_WAIT_MS_MAX: u64 = 2 * CEILING_STEP_MS;
 
+/// Starts of a member that another one may have missed: a member that starts once a second, and is never met, takes
+/// twelve days for them. A claim further ahead is a lie or damage.
+pub const STARTS_AHEAD_MAX: u64 = 1 << 20;
+
 /// Pressure below this delays nobody: the engine's buffers are there to be used.
 pub const DELAY_LEVEL_MIN: f64 = 0.5;
 

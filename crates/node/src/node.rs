@@ -60,6 +60,8 @@ pub struct NodeConfig {
     pub seed: u64,
     /// Operations of clients under way at once.
     pub operations_max: usize,
+    /// Longest value that this member keeps.
+    pub value_bytes_max: usize,
 }
 
 /// One member, as one event loop sees it.

@@ -12,7 +12,8 @@
 //! 1. Nothing is said that is not durable, and a refusal says nothing about the key.
 //! 2. A question of another cluster, of an older topology, for a key that this member does not own,
 //!    or past its time is refused before anything is done.
-//! 3. The clock is not below any version that is stored here: it observes a version before the
+//! 3. A cell of a peer that is longer than this member keeps, or that fails its checksum, is refused.
+//! 4. The clock is not below any version that is stored here: it observes a version before the
 //!    store gets it. A version too far ahead to be believed is refused.
 //!
 //! Not here: which answers are enough (`coordinator/`), what the store does (the world).
@@ -68,11 +69,20 @@ fn check(desk: &Desk, stamp: Stamp, ask: &Ask) -> Result<(), Refused> {
         Ask::Write { key, cell } => owns(key, copies.max(cell.copies)),
         Ask::Prepare { key, .. } | Ask::Accept { key, .. } => owns(key, copies),
     };
-    if is_owner {
-        Ok(())
-    } else {
-        Err(Refused::NotOwner)
+    if !is_owner {
+        return Err(Refused::NotOwner);
     }
+    match ask {
+        Ask::Write { key, cell } if !is_fit(desk, key, cell) => Err(Refused::Unfit),
+        Ask::Accept { key, proposal } if !is_fit(desk, key, &proposal.cell) => Err(Refused::Unfit),
+        _ => Ok(()),
+    }
+}
+
+/// May this cell be stored? Its maker has looked, but this is another process, with a bound of its own.
+fn is_fit(desk: &Desk, key: &[u8], cell: &Cell) -> bool {
+    let stored_key = Key::user(key);
+    cell.value.len() <= desk.value_bytes_max && cell.as_ref().is_intact(stored_key.as_stored())
 }
 
 /// Begins to answer a question that may be answered.

@@ -34,6 +34,7 @@ impl One {
             is_keeper: false,
             seed: 1,
             operations_max,
+            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
         });
         let mut one = One {
             node,
@@ -207,4 +208,52 @@ fn scans_beyond_the_bound_stop_where_they_begin() {
     let scanned = |effect: &&Effect| matches!(effect, Effect::Scanned { .. });
     let count = ended.iter().filter(scanned).count();
     assert_eq!(count, SCANS_MAX - 1, "all but the one that left");
+}
+
+#[test]
+fn a_cell_that_is_too_long_or_fails_its_checksum_is_not_stored() {
+    use dendra_base::limits::VALUE_BYTES_MAX_DEFAULT;
+    use dendra_base::{CellRef, Key, Version};
+    let mut one = One::new(1);
+    let key = Bytes::from_static(b"k");
+    let version = Version {
+        hlc: 1,
+        origin: 7,
+        rmw: 0,
+    };
+    let cell =
+        |len: usize| CellRef::value(Key::user(&key).as_stored(), version, &vec![7; len]).to_owned();
+    let mut flipped = cell(9);
+    flipped.checksum ^= 1;
+    for (cell, is_taken) in [
+        (cell(VALUE_BYTES_MAX_DEFAULT), true),
+        (cell(VALUE_BYTES_MAX_DEFAULT + 1), false),
+        (flipped, false),
+    ] {
+        let asker = Asker {
+            member: MemberIndex(1),
+            link: 1,
+            id: 1,
+        };
+        let stamp = Stamp {
+            cluster: one.topology.id(),
+            epoch: 1,
+            left_ms: 1_000,
+        };
+        let ask = Ask::Write {
+            key: key.clone(),
+            cell,
+        };
+        let effects = one.step(Event::Asked { asker, stamp, ask });
+        let writes = |effect: &Effect| matches!(effect, Effect::Write { .. });
+        assert_eq!(effects.iter().any(writes), is_taken);
+        let refused = Effect::Reply {
+            asker,
+            answer: Answer::Refused(Refused::Unfit),
+        };
+        let is_refused = effects
+            .iter()
+            .any(|effect| format!("{effect:?}") == format!("{refused:?}"));
+        assert_eq!(is_refused, !is_taken, "{effects:?}");
+    }
 }

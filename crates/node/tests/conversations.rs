@@ -128,6 +128,7 @@ impl Stage {
             is_keeper: true,
             seed: here.lives * 100 + at as u64,
             operations_max: 100,
+            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
         }));
         self.step(at, Event::Tick);
     }

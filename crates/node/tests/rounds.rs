@@ -33,6 +33,7 @@ impl World {
             is_keeper: false,
             seed: 7,
             operations_max: 16,
+            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
         });
         World {
             node,

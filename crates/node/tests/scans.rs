@@ -84,6 +84,7 @@ impl Cluster {
             is_keeper: false,
             seed: 1,
             operations_max: 8,
+            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
         });
         Cluster { node, stores, away }
     }

@@ -215,10 +215,10 @@ impl Lane {
             requests: Rc::new(LocalGate::new(Arc::clone(&shared.requests), loops)),
             orders: Rc::new(LocalGate::new(Arc::clone(&shared.orders), loops)),
             bytes: Rc::new(LocalGate::new(Arc::clone(&shared.bytes), loops)),
-            agent: shared
-                .cluster
-                .as_ref()
-                .map(|cluster| Rc::new(Agent::new(cluster, index, clock::monotonic_us()))),
+            agent: shared.cluster.as_ref().map(|cluster| {
+                let longest = shared.settings.value_bytes_max;
+                Rc::new(Agent::new(cluster, index, longest, clock::monotonic_us()))
+            }),
             uncovered: Cell::new(None),
             routes: dendra_wire::Settings {
                 nodes: topology.map_or(1, Topology::len),

@@ -96,6 +96,9 @@ pub const ADMIN_LAST_ANSWER_TIME: Duration = Duration::from_secs(PROFILE_SECONDS
 /// The longest profile: a minute of samples says what the first ten seconds did not.
 pub const PROFILE_SECONDS_MAX: u64 = 60;
 
+/// Shortest secret of a cluster. One listener on one handshake tries some millions a second: eight letters fall in
+/// hours, sixteen random bytes never.
+pub const SECRET_BYTES_MIN: usize = 16;
 /// Largest secret of a cluster: a longer file is something else.
 pub const SECRET_BYTES_MAX: usize = 4 << 10;
 

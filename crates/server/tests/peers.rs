@@ -248,6 +248,7 @@ fn a_later_life_of_a_member_ends_the_tokens_of_the_one_before() {
     answer_to(&mut client, &first, &question(1, Ask::Clock));
     let later = Hello {
         boot: 2,
+        life: 0x12fe,
         lane: 1,
         ..hello(GUEST, 2)
     };

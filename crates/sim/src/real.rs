@@ -49,6 +49,7 @@ pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
             hlc: Arc::clone(&birth.hlc),
             seed: birth.seed.wrapping_add(lane as u64),
             operations_max: OPERATIONS_MAX,
+            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
             hints: Arc::clone(&hints),
             is_keeper: lane == 0,
         })

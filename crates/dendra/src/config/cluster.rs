@@ -11,7 +11,8 @@
 //! Invariants
 //! 1. A sentence begins with the option and says who set it.
 //! 2. The file of the secret is opened only to serve: `config print` shows its name.
-//! 3. What may be meant and may be a mistake is a doubt: `serve` logs it and goes on.
+//! 3. A cluster beyond loopback has a secret, or the operator has said that it needs none.
+//! 4. What may be meant and may be a mistake is a doubt: `serve` logs it and goes on.
 //!
 //! Not here: what a list of members may be (crate `node`), what is in the file (crate `server`).
 //! See: docs/cli.md, "A cluster".
@@ -22,7 +23,7 @@ use dendra_server::Settings;
 use dendra_server::settings::{
     BadTopology, ClusterSettings, Member, PeerTransport, Secret, Topology,
 };
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The topology of a static list.
 ///
@@ -98,7 +99,46 @@ impl Effective {
         found
             .into_iter()
             .chain(self.fewer_copies(cluster))
+            .chain(self.open_to_strangers(settings).map(|address| {
+                format!(
+                    "insecure-peers ({}) is on, and there is no cluster-secret-file: whoever reaches {address} can say that it is \
+                     a member, shut members out for good and change every record",
+                    self.setting("insecure-peers").source
+                )
+            }))
             .collect()
+    }
+
+    /// A cluster that others than this machine can reach needs a secret.
+    ///
+    /// # Errors
+    /// When it has none, and the operator did not say that it needs none.
+    pub(crate) fn check_border(&self, settings: &Settings) -> Result<(), String> {
+        let is_waived = self.setting("insecure-peers").value == Value::Choice("on");
+        match self.open_to_strangers(settings) {
+            Some(address) if !is_waived => Err(format!(
+                "cluster-secret-file ({}) is off, and this cluster is reached at {address}: whoever reaches it could say that it is \
+                 a member, shut members out for good and change every record; make a secret (head -c 32 /dev/urandom | base64 > \
+                 FILE; chmod 600 FILE), the same file for every member, or say --insecure-peers on",
+                self.setting("cluster-secret-file").source
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where a program that is not on this machine reaches a cluster without a secret.
+    fn open_to_strangers(&self, settings: &Settings) -> Option<String> {
+        let cluster = settings.cluster.as_ref()?;
+        let has_secret = self.setting("cluster-secret-file").value != Value::File(None);
+        if has_secret || cluster.topology.len() == 1 {
+            return None;
+        }
+        let is_open = |address: &&SocketAddr| !address.ip().is_loopback();
+        let listen = settings.listen.iter().find(is_open);
+        let members = cluster.topology.members().iter();
+        let mut urls = members.map(|member| member.url.as_str());
+        let listen = listen.map(SocketAddr::to_string);
+        listen.or_else(|| urls.find(|url| !is_on_loopback(url)).map(str::to_owned))
     }
 
     /// The others look for the node at a port where it does not listen: right behind a proxy only.
@@ -162,6 +202,17 @@ impl Effective {
     }
 }
 
+/// Does the url of a member lead to the machine it is used on?
+fn is_on_loopback(url: &str) -> bool {
+    let address = url.strip_prefix("http://").unwrap_or(url);
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let ip = host
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .parse::<IpAddr>();
+    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Said;
@@ -185,14 +236,17 @@ mod tests {
             let effective = effective(flags).expect("fine");
             effective.doubts(&effective.node_settings().expect("fine"))
         };
-        let (two, three) = (("cluster", "h1:1,h2:2"), ("cluster", "h1:1,h2:2,h3:3"));
-        let me = ("self", "h2:2");
+        let (two, three) = (
+            ("cluster", "127.0.0.1:1,localhost:2"),
+            ("cluster", "127.0.0.1:1,localhost:2,[::1]:3"),
+        );
+        let me = ("self", "localhost:2");
         let elsewhere = ("listen", "127.0.0.1:1,127.0.0.1:3");
         let here = ("listen", "127.0.0.1:1,127.0.0.1:2");
         assert_eq!(doubts(&[]), [""; 0], "no cluster");
         assert_eq!(doubts(&[three, me, here]), [""; 0]);
         let found = doubts(&[three, me, elsewhere]);
-        let sentence = "self is http://h2:2, and listen (flag) is 127.0.0.1:1,127.0.0.1:3: the other members look";
+        let sentence = "self is http://localhost:2, and listen (flag) is 127.0.0.1:1,127.0.0.1:3: the other members look";
         assert!(
             found.len() == 1 && found[0].starts_with(sentence),
             "{found:?}"
@@ -213,6 +267,42 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_that_strangers_reach_needs_a_secret_or_the_operators_word() {
+        let three = ("cluster", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3");
+        let (me, everywhere) = (("self", "127.0.0.1:1"), ("listen", "0.0.0.0:1"));
+        let far = ("cluster", "10.0.0.1:1,10.0.0.2:1,10.0.0.3:1");
+        let far_me = ("self", "10.0.0.1:1");
+        let own = ("listen", "127.0.0.1:1");
+        assert!(effective(&[three, me, own]).is_ok(), "loopback alone");
+        assert!(
+            effective(&[("self", "10.0.0.1:1"), everywhere]).is_ok(),
+            "no peers"
+        );
+        for (flags, address) in [
+            (&[three, me, everywhere][..], "at 0.0.0.0:1:"),
+            (&[far, far_me, own], "at http://10.0.0.1:1:"),
+        ] {
+            let sentence = effective(flags).expect_err("open");
+            assert!(
+                sentence.starts_with("cluster-secret-file (default) is off"),
+                "{sentence}"
+            );
+            assert!(sentence.contains(address), "{sentence}");
+            let with = |more| {
+                let effective = effective(&[flags, &[more]].concat()).expect("said");
+                effective.doubts(&effective.node_settings().expect("fine"))
+            };
+            assert_eq!(with(("cluster-secret-file", "/a/secret")), [""; 0]);
+            let doubts = with(("insecure-peers", "on"));
+            let words = "insecure-peers (flag) is on, and there is no cluster-secret-file";
+            assert!(
+                doubts.len() == 1 && doubts[0].starts_with(words),
+                "{doubts:?}"
+            );
+        }
+    }
+
+    #[test]
     fn nothing_one_and_many() {
         assert_eq!(cluster(&[]), Ok(None));
         let one = |flags| {
@@ -223,7 +313,11 @@ mod tests {
         assert_eq!(one(&[("self", "h1:1")]), (1, url()));
         assert_eq!(one(&[("cluster", "http://h1:1")]), (1, url()));
         assert_eq!(
-            one(&[("cluster", "h2:1,h1:1,h3:1"), ("self", "H1:1/")]),
+            one(&[
+                ("cluster", "h2:1,h1:1,h3:1"),
+                ("self", "H1:1/"),
+                ("insecure-peers", "on")
+            ]),
             (3, url())
         );
     }

@@ -43,6 +43,7 @@ impl Effective {
         settings.value_bytes_max = self.size("value-bytes-max");
         settings.drain_ms = self.number("drain-ms");
         settings.cluster = self.cluster()?;
+        self.check_border(&settings)?;
         Ok(settings)
     }
 
@@ -120,6 +121,7 @@ mod tests {
             ("partitions", "1024"),
             ("cluster-name", "prod"),
             ("peer-transport", "http"),
+            ("insecure-peers", "on"),
         ];
         let said = Said {
             flags: flags.map(|(key, text)| (key, text.into())).to_vec(),
@@ -152,13 +154,13 @@ mod tests {
     #[test]
     fn the_secret_is_what_the_file_holds() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
-        file.write_all(b"hush\n").expect("written");
+        file.write_all(b"hush, hush, hush\n").expect("written");
         let said = Said {
             flags: vec![("cluster-secret-file", file.path().into())],
             ..Said::default()
         };
         let effective = said.resolve().expect("all are fine");
-        assert_eq!(effective.secret(), Ok(Secret::new(b"hush")));
+        assert_eq!(effective.secret(), Ok(Secret::new(b"hush, hush, hush")));
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 19] = [
+pub(crate) static OPTIONS: [Spec; 20] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -263,7 +263,14 @@ pub(crate) static OPTIONS: [Spec; 19] = [
         shape: "FILE",
         kind: Kind::FileOrOff,
         fallback: Fallback::Fixed("off"),
-        help: "File with a secret that members prove to each other to know; not open to other users",
+        help: "File with a secret of at least 16 bytes that members prove to each other to know; not open to other users",
+    },
+    Spec {
+        key: "insecure-peers",
+        shape: "off|on",
+        kind: Kind::Choice(&["off", "on"]),
+        fallback: Fallback::Fixed("off"),
+        help: "on = a cluster beyond loopback without a secret: whoever reaches the port can be a member and destroy it",
     },
     Spec {
         key: "peer-transport",
@@ -466,6 +473,7 @@ mod tests {
             ("replication-factor", "101"),
             ("cluster-name", "a b"),
             ("cluster-secret-file", ""),
+            ("insecure-peers", "yes"),
             ("peer-transport", "smoke"),
         ] {
             let spec = find(key).expect("it is in the table");

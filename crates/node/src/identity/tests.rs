@@ -136,7 +136,7 @@ fn a_peer_is_known_new_or_not_the_same() {
     let peer = |node, boot| Peer {
         node,
         boot,
-        life: 1,
+        life: boot,
         clock: 0,
     };
     let life = |life| Peer { life, ..peer(7, 3) };
@@ -145,7 +145,7 @@ fn a_peer_is_known_new_or_not_the_same() {
         (peer(7, 3), None, Verdict::Learn(peer(7, 3))),
         (peer(7, 3), Some(peer(7, 3)), Verdict::Known),
         (peer(7, 4), Some(peer(7, 3)), Verdict::Learn(peer(7, 4))),
-        (life(2), Some(life(0)), Verdict::Learn(life(2))),
+        (life(9), Some(life(0)), Verdict::Learn(life(9))),
     ] {
         assert_eq!(judge(url, claim, remembered), verdict);
     }
@@ -172,7 +172,7 @@ fn a_peer_is_known_new_or_not_the_same() {
             ["start 2 after start 3", "was restored"],
         ),
         (
-            life(2),
+            life(9),
             "twin",
             [
                 "another process was http://h2:1 at start 3",
@@ -292,4 +292,76 @@ proptest! {
             prop_assert_eq!(&peer.encode()[1..bytes.len()], &bytes[1..]);
         }
     }
+}
+
+#[test]
+fn a_number_of_starts_that_cannot_be_shuts_nobody_out() {
+    let url = "http://h2:1";
+    let known = Peer {
+        node: 7,
+        boot: 3,
+        life: 1,
+        clock: 0,
+    };
+    let refused = |claim, remembered| match judge(url, claim, remembered) {
+        Verdict::Refuse(reason) => reason,
+        other => panic!("{other:?}"),
+    };
+    let most = 3 + STARTS_AHEAD_MAX;
+    for (claim, remembered) in [
+        // The process that is known has another number.
+        (Peer { boot: 4, ..known }, Some(known)),
+        (Peer { boot: 2, ..known }, Some(known)),
+        (
+            Peer {
+                boot: 1 << 63,
+                life: 2,
+                ..known
+            },
+            Some(known),
+        ),
+        (
+            Peer {
+                boot: u64::MAX,
+                life: 2,
+                ..known
+            },
+            Some(known),
+        ),
+        (
+            Peer {
+                boot: most + 1,
+                life: 2,
+                ..known
+            },
+            Some(known),
+        ),
+        (
+            Peer {
+                boot: 1 << 63,
+                ..known
+            },
+            None,
+        ),
+    ] {
+        let reason = refused(claim, remembered);
+        assert_eq!(reason.code(), "implausible", "{claim:?}");
+        assert!(!DISOWNING.contains(&reason.code()));
+        let starts = format!("cannot have started {} times", claim.boot);
+        assert!(reason.to_string().contains(&starts), "{reason}");
+    }
+    let far = Peer {
+        boot: most,
+        life: 2,
+        ..known
+    };
+    assert_eq!(judge(url, far, Some(known)), Verdict::Learn(far));
+    // A note of before lives were noted says nothing about them.
+    let unnamed = Peer { life: 0, ..known };
+    let later = Peer {
+        boot: 4,
+        life: 0,
+        ..known
+    };
+    assert_eq!(judge(url, later, Some(unnamed)), Verdict::Learn(later));
 }

@@ -327,6 +327,7 @@ impl World {
             is_keeper: true,
             seed,
             operations_max: 64,
+            value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
         }));
         self.wake(site, self.now);
     }

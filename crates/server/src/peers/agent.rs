@@ -149,7 +149,12 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// The agent of loop `lane`.
-    pub(crate) fn new(cluster: &Arc<Cluster>, lane: usize, now_us: u64) -> Agent {
+    pub(crate) fn new(
+        cluster: &Arc<Cluster>,
+        lane: usize,
+        value_bytes_max: usize,
+        now_us: u64,
+    ) -> Agent {
         let members = cluster.topology.members().len();
         let node = Node::new(NodeConfig {
             topology: Arc::clone(&cluster.topology),
@@ -161,6 +166,7 @@ impl Agent {
             is_keeper: lane == 0,
             seed: now_us ^ (u64::from(cluster.origin(lane)) << 32),
             operations_max: limits::NODE_OPERATIONS_MAX,
+            value_bytes_max,
         });
         let agent = Agent {
             cluster: Arc::clone(cluster),

@@ -242,5 +242,6 @@ fn words(why: RefusedBy) -> &'static str {
         RefusedBy::Late => "did not answer in time",
         RefusedBy::ClockAhead => "and this member have clocks more than a minute apart",
         RefusedBy::Stopping => "stops",
+        RefusedBy::Unfit => "takes no value of this length, or received it damaged",
     }
 }

@@ -10,11 +10,12 @@
 //! Invariants
 //! 1. `me` is a member of `topology`.
 //! 2. A secret is never shown: not by `Debug`, not in a sentence, not in `config print`.
+//! 3. A secret has at least `SECRET_BYTES_MIN` bytes.
 //!
 //! Not here: the text of the options (crate `dendra`), what members tell each other (crate `wire`).
 //! See: docs/cli.md, "A cluster".
 
-use crate::limits::SECRET_BYTES_MAX;
+use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 use dendra_node::{Member, MemberIndex, Topology};
 use std::fmt;
 use std::fs::File;
@@ -82,7 +83,8 @@ impl Secret {
     /// The content of a file, without the line feed that editors leave at its end.
     ///
     /// # Errors
-    /// When it cannot be read, is empty, too long to be one, or open to every user of the machine.
+    /// When it cannot be read, is shorter than `SECRET_BYTES_MIN`, too long to be one, or open to every user of the
+    /// machine.
     pub fn read(path: &Path) -> Result<Secret, String> {
         let name = path.display();
         let unreadable = |e| {
@@ -111,15 +113,16 @@ impl Secret {
         }
         Secret::new(&bytes).ok_or_else(|| {
             format!(
-                "the secret of the cluster, {name}, is empty: head -c 32 /dev/urandom | base64 > {name}, and the same file for every member"
+                "the secret of the cluster, {name}, has fewer than {SECRET_BYTES_MIN} bytes and could be guessed: \
+                 head -c 32 /dev/urandom | base64 > {name}, and the same file for every member"
             )
         })
     }
 
-    /// The bytes without white space at their end; `None` when nothing is left.
+    /// The bytes without white space at their end; `None` when fewer than `SECRET_BYTES_MIN` are left.
     pub fn new(bytes: &[u8]) -> Option<Secret> {
         let bytes = bytes.trim_ascii_end();
-        (!bytes.is_empty()).then(|| Secret(bytes.into()))
+        (bytes.len() >= SECRET_BYTES_MIN).then(|| Secret(bytes.into()))
     }
 
     /// The bytes, for the proof that a handshake carries.
@@ -166,14 +169,18 @@ mod tests {
 
     #[test]
     fn a_secret_is_a_file_that_not_everybody_reads() {
-        let fine = secret(b"hush\n", 0o600).expect("a secret");
-        assert_eq!(fine.expose(), b"hush");
-        assert!(secret(b"hush", 0o440).is_ok());
+        let fine = secret(b"hush, hush, hush\n", 0o600).expect("a secret");
+        assert_eq!(fine.expose(), b"hush, hush, hush");
+        assert!(secret(b"hush, hush, hush", 0o440).is_ok());
         for (content, mode, part) in [
             (&b"hush"[..], 0o644, "(mode 0644): chmod 600"),
             (b"hush", 0o602, "open to every user"),
-            (b"", 0o600, "is empty"),
-            (b" \n\n", 0o600, "is empty"),
+            (b"", 0o600, "fewer than 16 bytes"),
+            (
+                b"hush, hush,hush\n\n",
+                0o600,
+                "could be guessed: head -c 32",
+            ),
             (&[b'x'; SECRET_BYTES_MAX + 1], 0o600, "not a secret"),
         ] {
             let reason = secret(content, mode).expect_err("no secret");
@@ -187,9 +194,10 @@ mod tests {
     #[test]
     fn a_secret_is_never_shown() {
         let mut settings = ClusterSettings::new(topology(), "h1:1").expect("a member");
-        settings.secret = Secret::new(b"hush");
+        settings.secret = Secret::new(b"hush, hush, hush");
+        assert!(settings.secret.is_some());
         assert!(!format!("{settings:?}").contains("hush"));
-        let bytes = format!("{:?}", b"hush");
+        let bytes = format!("{:?}", b"hush, hush, hush");
         assert!(!format!("{settings:?}").contains(&bytes[1..bytes.len() - 1]));
     }
 }

@@ -331,6 +331,7 @@ pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             Refused::Late => out.push(6),
             Refused::ClockAhead => out.push(7),
             Refused::Stopping => out.push(8),
+            Refused::Unfit => out.push(9),
         },
     }
 }
@@ -375,6 +376,7 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
             6 => Refused::Late,
             7 => Refused::ClockAhead,
             8 => Refused::Stopping,
+            9 => Refused::Unfit,
             _ => return Err(Malformed::Body("refused")),
         }),
         other => return Err(Malformed::Kind(other)),

@@ -114,6 +114,7 @@ fn any_answer() -> impl Strategy<Value = Answer> {
             Refused::Late,
             Refused::ClockAhead,
             Refused::Stopping,
+            Refused::Unfit,
         ])
         .prop_map(Answer::Refused),
     ]
