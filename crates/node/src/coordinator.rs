@@ -327,7 +327,7 @@ impl Op {
         let needed = match self.stage {
             Stage::Clock => self.clocks_needed(),
             Stage::Prepare | Stage::Accept | Stage::BackOff => self.majority(),
-            Stage::WriteBack | Stage::Finish if !self.is_held(desk) => return self.held(),
+            Stage::WriteBack | Stage::Finish if !self.is_held(desk) => return self.held(desk),
             _ => self.quorum.ack(),
         };
         (self.good.len(), needed)

@@ -8,7 +8,7 @@
 //! ConditionFailed    412       not applied    the same: a majority said so
 //! Overloaded         503, 507  not applied    outcome=not-applied
 //! DeadlinePassed     503       not applied    outcome=not-applied
-//! Unreachable        503      not applied    outcome=not-applied
+//! Unreachable        504      not applied    outcome=not-applied
 //! NotEnough          504       either         acks=1/3; outcome=unknown
 //! Overtaken          504       unknown        acks=2/3; outcome=unknown
 //! ```

@@ -69,11 +69,13 @@ pub enum Bug {
     ScanPastRest,
     /// A proposal that is finished for its author gets a version of its own.
     FinishUnderNewVersion,
+    /// A record that was written to fewer copies is shown at the default level when those have it.
+    ReadOfFewerCopies,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 27] = [
+    pub const ALL: [Bug; 28] = [
         Bug::SkipWriteBack,
         Bug::AckBeforeDurable,
         Bug::HintCountsAsAck,
@@ -101,6 +103,7 @@ impl Bug {
         Bug::ScanFromMinority,
         Bug::ScanPastRest,
         Bug::FinishUnderNewVersion,
+        Bug::ReadOfFewerCopies,
     ];
 }
 

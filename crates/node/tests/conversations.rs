@@ -806,6 +806,7 @@ fn planted_bugs_that_the_twin_cannot_show_change_a_conversation() {
         Bug::ProbeServesLaterOperations,
         Bug::ScanFromMinority,
         Bug::ScanPastRest,
+        Bug::ReadOfFewerCopies,
     ];
     for bug in bugs {
         plant(Some(bug));

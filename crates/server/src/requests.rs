@@ -655,7 +655,7 @@ fn answer_condition(
         (Condition::Absent | Condition::Differs(_), Some(version)) => {
             Outcome::Unchanged { version }
         }
-        (Condition::Present, None) => Outcome::Missing,
+        (Condition::Present | Condition::Matches(_), None) => Outcome::Missing,
         _ => Outcome::ConditionFailed { current },
     };
     status::write(out, terms, &outcome, cell.map_or(b"", |cell| cell.value))

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! Found 200   Unchanged 304   Missing 404   Stored 201   Deleted 202   ConditionFailed 412
-//! Overloaded 503, disk full 507   DeadlinePassed 503   NotEnough, Overtaken 504
-//! Refused (own queues), Unreachable 503   damaged, failed 500
+//! Overloaded 503, disk full 507   DeadlinePassed 503   Unreachable, NotEnough, Overtaken 504
+//! Refused (own queues) 503   damaged, failed 500
 //! ```
 //!
 //! Invariants
@@ -104,10 +104,7 @@ pub(crate) fn write(out: &mut Vec<u8>, terms: &Terms, outcome: &Outcome, value: 
         Outcome::DeadlinePassed => write_refusal(out, style, &refused(Refused::Deadline)),
         Outcome::Unreachable {
             up, needed, from, ..
-        } => {
-            let refusal = Refusal::unreachable(up, needed, from, None, limits::RETRY_AFTER_S);
-            write_refusal(out, style, &refusal)
-        }
+        } => write_refusal(out, style, &Refusal::unreachable(up, needed, from, None)),
         Outcome::NotEnough {
             got,
             needed,
@@ -237,7 +234,7 @@ mod tests {
                     from: 3,
                     missing: dendra_node::MemberIndex(1),
                 },
-                503,
+                504,
             ),
             (Outcome::Overtaken { got: 2, from: 3 }, 504),
         ];

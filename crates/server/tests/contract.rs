@@ -77,6 +77,18 @@ fn each_request_gets_the_status_that_the_contract_names() {
         ("GET", "/v0/entity?id=there", "If-None-Match: *\r\n", 304),
         ("GET", "/v0/entity?id=there", "If-Match: *\r\n", 200),
         ("GET", "/v0/entity?id=never", "If-Match: *\r\n", 404),
+        (
+            "GET",
+            "/v0/entity?id=never",
+            "If-Match: \"0000000000000001-1-0\"\r\n",
+            404,
+        ),
+        (
+            "HEAD",
+            "/v0/entity?id=never",
+            "If-Match: \"0000000000000001-1-0\"\r\n",
+            404,
+        ),
         ("PUT", "/v0/entity?id=there", "If-None-Match: *\r\n", 412),
         ("PUT", "/v0/entity?id=never", "If-Match: *\r\n", 412),
         ("DELETE", "/v0/entity?id=never", "If-Match: *\r\n", 412),

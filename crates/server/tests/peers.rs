@@ -642,7 +642,7 @@ fn waits_for_who_was_heard_of() -> bool {
     // Nobody is expected any more when the first one was refused.
     for _ in 0..2 {
         let refused = node.client().ask("GET", target, line, b"");
-        assert_eq!(refused.status, 503, "{}", refused.text());
+        assert_eq!(refused.status, 504, "{}", refused.text());
         assert!(refused.text().starts_with("unreachable"));
     }
     let mut guest = node.client();

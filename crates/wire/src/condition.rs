@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! field                       PUT, DELETE          GET, HEAD
-//! If-Match: "v"               Matches(v)   412     Matches(v)   412
+//! If-Match: "v"               Matches(v)   412     Matches(v)   412 (absent is 404 anyway)
 //! If-Match: *                 Present      412     Present      (absent is 404 anyway)
 //! If-None-Match: *            Absent       412     Absent       304
 //! If-None-Match: "v"          Differs(v)   412     Differs(v)   304, also for W/"v"

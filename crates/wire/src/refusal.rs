@@ -227,23 +227,16 @@ impl Refusal {
         }
     }
 
-    /// 503: there are links to fewer replicas than the `needed`. Nothing was started. `missing` is one without.
-    pub fn unreachable(
-        up: u8,
-        needed: u8,
-        from: u8,
-        missing: Option<&str>,
-        retry_after_s: u32,
-    ) -> Refusal {
+    /// 504: there are links to fewer replicas than the `needed`. Nothing was started. `missing` is one without.
+    pub fn unreachable(up: u8, needed: u8, from: u8, missing: Option<&str>) -> Refusal {
         let verb = if needed == 1 { "is" } else { "are" };
         let missing = missing.unwrap_or("the others");
         let message = format!(
             "{up} of {from} replicas can be reached from here, {needed} {verb} needed: there is no link to {missing}"
         );
         Refusal {
-            retry_after_s: Some(retry_after_s),
             known: Some(Known::NotApplied),
-            ..Refusal::new(503, "unreachable", message)
+            ..Refusal::new(504, "unreachable", message)
         }
     }
 

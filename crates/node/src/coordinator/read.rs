@@ -14,7 +14,8 @@
 //! 2. A damaged copy is no answer. It is written over only with what so many others came to that one of
 //!    them has whatever a majority once confirmed: with less, the copy would forget a version.
 //! 3. What is written back is what was read, its version included. It goes to the copies that the
-//!    record should have, and to those that are older; it makes no further ones.
+//!    record should have, and to those that are older. A read at the default level brings a record with fewer copies to a
+//!    majority of all before it shows it; others make no further ones.
 //! 4. Whether a value is expired is judged once, here, by the own wall clock.
 //!
 //! Not here: conditions of reads (whoever speaks to the client judges the returned cell).
@@ -163,16 +164,22 @@ impl Op {
         }
     }
 
-    /// How many of the first owners should hold the newest cell.
-    fn span(&self) -> u8 {
+    /// How many of the first owners should hold the newest cell: as many as it was written for, but all of them where
+    /// the answer is told as linearizable. Otherwise the next such read, of others, would not show it.
+    fn span(&self, desk: &Desk) -> u8 {
+        let from = self.quorum.from();
+        let is_default = self.is_strict() && from == desk.topology.copies();
+        if is_default && !is_planted(Bug::ReadOfFewerCopies) {
+            return from;
+        }
         let copies = self.cell.as_ref().map_or(0, |cell| cell.copies);
-        copies.clamp(1, self.quorum.from())
+        copies.clamp(1, from)
     }
 
     /// Do enough owners hold the newest cell? A majority of those who should, or of the owners of all copies: the one of
     /// a record with fewer copies may be down while others were brought up to it.
     pub(crate) fn is_held(&self, desk: &Desk) -> bool {
-        let (hold, must) = self.held();
+        let (hold, must) = self.held(desk);
         hold >= must || self.is_majority(desk, self.holders)
     }
 
@@ -183,8 +190,8 @@ impl Op {
     }
 
     /// How many of those who should hold the newest cell do, and how many must.
-    pub(crate) fn held(&self) -> (u8, u8) {
-        let span = self.span();
+    pub(crate) fn held(&self, desk: &Desk) -> (u8, u8) {
+        let span = self.span(desk);
         (self.holders.and(Places::first(span)).len(), span / 2 + 1)
     }
 
@@ -200,15 +207,15 @@ impl Op {
         // Below the default level nobody waits, and at it only until a majority holds the cell; but
         // whoever was seen to be behind is brought up.
         if !self.is_strict() || self.is_held(desk) {
-            self.bring_up(desk, turn, self.behind());
+            self.bring_up(desk, turn, self.behind(desk));
             return self.show(desk, turn);
         }
         self.write_back(desk, turn, Stage::WriteBack)
     }
 
     /// Owners that showed an older cell, or nothing where they should hold the newest.
-    fn behind(&self) -> Places {
-        let empty = self.good.and(Places::first(self.span()));
+    fn behind(&self, desk: &Desk) -> Places {
+        let empty = self.good.and(Places::first(self.span(desk)));
         empty.without(self.holders).or(self.older)
     }
 
@@ -279,7 +286,7 @@ impl Op {
         }
         let cell = self.cell.clone().expect("something was read");
         let mended = self.mendable(desk);
-        let wanted = Places::first(self.span()).or(self.older);
+        let wanted = Places::first(self.span(desk)).or(self.older);
         let wanted = wanted.without(self.damaged).or(mended);
         for place in wanted.without(self.holders).iter() {
             self.ask(desk, turn, place, write(&self.key, &cell));
@@ -302,7 +309,7 @@ impl Op {
             return self.settle_held(desk, turn);
         }
         let open = self.holders.or(self.pending);
-        let can_be_held = open.and(Places::first(self.span())).len() > self.span() / 2
+        let can_be_held = open.and(Places::first(self.span(desk))).len() > self.span(desk) / 2
             || self.is_majority(desk, open);
         if can_be_held && self.has_answers(open) {
             return Fate::Goes;

@@ -214,7 +214,7 @@ pub(super) fn refuse(lane: &Lane, out: &mut Vec<u8>, terms: &Terms, failure: &Ou
             needed,
             from,
             missing,
-        } => Refusal::unreachable(*up, *needed, *from, url(missing), limits::RETRY_AFTER_S),
+        } => Refusal::unreachable(*up, *needed, *from, url(missing)),
         Outcome::NotEnough {
             got,
             needed,

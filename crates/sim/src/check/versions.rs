@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Order is demanded of keys of the default level only; the rest of every operation.
+//! 1. Order is demanded of operations at the default level, among each other, whatever else is done to their keys; the
+//!    rest of every operation.
 //! 2. One pass over the history sorted by time; O(n log n), so that every run can afford it.
 //!
 //! Not here: histories without trust in versions (`linear.rs`).
@@ -27,9 +28,10 @@ pub fn check(history: &[Op], disks: Disks) -> Vec<Violation> {
     let keys: BTreeSet<usize> = history.iter().map(|op| op.key).collect();
     for key in keys {
         let ops: Vec<&Op> = history.iter().filter(|op| op.key == key).collect();
-        if ops.iter().all(|op| op.promise == Promise::Linearizable) {
-            order(&ops, &mut violations);
-        }
+        let at_default = |op: &&&Op| op.promise == Promise::Linearizable;
+        let default: Vec<&Op> = ops.iter().filter(at_default).copied().collect();
+        order(&default, &mut violations);
+        vanished(&ops, &default, &mut violations);
         successors(&ops, &mut violations);
         quorums(&ops, disks, &mut violations);
         ends(&ops, &mut violations);
@@ -140,6 +142,25 @@ fn order(ops: &[&Op], violations: &mut Vec<Violation>) {
     }
 }
 
+/// What a read at the default level has shown is there for the next one, unless it was deleted or has ended.
+fn vanished(ops: &[&Op], default: &[&Op], violations: &mut Vec<Violation>) {
+    let shown = default.iter().filter(|op| matches!(op.end, End::Found(_)));
+    let Some(first) = shown.min_by_key(|op| op.ended_us) else {
+        return;
+    };
+    let may_go = |until_us: u64| {
+        ops.iter()
+            .any(|op| matches!(op.wish, Wish::Delete { .. }) && op.begun_us <= until_us)
+    };
+    for op in default {
+        let is_gone = matches!(op.end, End::Missing(None)) && op.wish == Wish::Get;
+        if is_gone && op.begun_us > first.ended_us && !op.is_fleeting && !may_go(op.ended_us) {
+            let what = format!("{first:?} ended before {op:?} began");
+            violations.push(Violation::new(Rule::VersionOrder, what));
+        }
+    }
+}
+
 fn successors(ops: &[&Op], violations: &mut Vec<Violation>) {
     for op in ops {
         let (End::Written(version), Base::Matches(seen)) = (op.end, op.wish.base()) else {
@@ -157,8 +178,11 @@ fn successors(ops: &[&Op], violations: &mut Vec<Violation>) {
 }
 
 fn quorums(ops: &[&Op], disks: Disks, violations: &mut Vec<Violation>) {
+    // A damaged copy is mended with what the owners know whom a read addresses: further ones may know more.
+    let narrowest = ops.iter().map(|op| op.from).min().unwrap_or(0);
+    let may_be_lost = |op: &Op| disks == Disks::Damaged && (op.ack == 1 || op.from > narrowest);
     let writes = ops.iter().filter_map(|op| match op.end {
-        End::Written(_) if disks == Disks::Damaged && op.ack == 1 => None,
+        End::Written(_) if may_be_lost(op) => None,
         End::Written(version) if op.wish.is_write() => Some((op, version)),
         _ => None,
     });
