@@ -13,21 +13,21 @@
 #![no_main]
 
 use dendra_wire::peer::{
-    Hello, Message, decode, encode_answer, encode_ask, frame_len,
+    Hello, Message, Seal, decode, encode_answer, encode_ask, frame_len,
 };
 use libfuzzer_sys::fuzz_target;
 
 fn look(frame: Vec<u8>) {
     let mut again = Vec::new();
-    let Ok(message) = decode(&frame.into()) else {
+    let Ok(message) = decode(&frame.into(), &mut Seal::plain()) else {
         return;
     };
     match &message {
-        Message::Ask(question) => encode_ask(&mut again, question),
-        Message::Answer { id, answer } => encode_answer(&mut again, *id, answer),
+        Message::Ask(question) => encode_ask(&mut again, &mut Seal::plain(), question),
+        Message::Answer { id, answer } => encode_answer(&mut again, &mut Seal::plain(), *id, answer),
         _ => return,
     }
-    assert_eq!(decode(&again.into()), Ok(message));
+    assert_eq!(decode(&again.into(), &mut Seal::plain()), Ok(message));
 }
 
 fuzz_target!(|data: &[u8]| {

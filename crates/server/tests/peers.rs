@@ -19,9 +19,11 @@ use dendra_base::peer::{Answer, Ask, Refused, Stamp};
 use dendra_base::{CellRef, Key, Version};
 use dendra_server::settings::PeerTransport;
 use dendra_wire::limits::PEER_FRAME_BYTES_MAX;
+use dendra_wire::peer::hello::accept;
 use dendra_wire::peer::{
-    Hello, Message, Proof, Question, Role, decode, encode_alive, encode_answer, encode_ask,
-    encode_probe,
+    Hello, Malformed, Message, PROOF_FRAME_BYTES, Proof, Question, Role, Seal, SessionKeys, decode,
+    encode_alive, encode_answer, encode_ask, encode_farewell, encode_hail, encode_probe,
+    encode_welcome,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -44,21 +46,49 @@ fn question(id: u64, ask: Ask) -> Question {
     }
 }
 
-fn encoded(question: &Question) -> Vec<u8> {
-    let mut frame = Vec::new();
-    encode_ask(&mut frame, question);
-    frame
+/// What the two sides of a handshake over plain HTTP agreed on.
+#[derive(Clone)]
+struct Session {
+    token: Proof,
+    keys: SessionKeys,
 }
 
-fn greet(client: &mut Client, hello: &Hello, secret: &[u8]) -> Proof {
+impl Session {
+    fn new(secret: &[u8], asker: &str, acceptor: &str) -> Session {
+        Session {
+            token: Proof::new(secret, Role::Asker, asker, acceptor),
+            keys: SessionKeys::new(Some(secret), asker, acceptor),
+        }
+    }
+
+    fn encoded(&self, question: &Question) -> Vec<u8> {
+        let mut frame = Vec::new();
+        encode_ask(
+            &mut frame,
+            &mut self.keys.of_requests(Role::Asker),
+            question,
+        );
+        frame
+    }
+
+    fn decoded(&self, body: Vec<u8>) -> Result<Message, Malformed> {
+        decode(&body.into(), &mut self.keys.of_requests(Role::Acceptor))
+    }
+
+    fn hail(&self, client: &mut Client) -> support::Answer {
+        let mut frame = Vec::new();
+        encode_hail(&mut frame, &mut self.keys.of_requests(Role::Asker));
+        ask(client, &self.token, &frame)
+    }
+}
+
+fn greet(client: &mut Client, hello: &Hello, secret: &[u8]) -> Session {
     let line = format!("Dendra-Peer: {hello}\r\nContent-Length: 0\r\n");
     let answer = client.ask("POST", "/v0/peer/hello", &line, b"");
     assert_eq!(answer.status, 200, "{}", answer.text());
     let theirs = answer.header("Dendra-Peer").expect("a hello");
-    let proof = answer.header("Dendra-Peer-Proof").expect("a proof");
-    let proof = Proof::from_hex(proof.as_bytes()).expect("a proof");
-    assert!(proof.holds(SECRET, Role::Acceptor, &hello.to_string(), theirs));
-    Proof::new(secret, Role::Asker, &hello.to_string(), theirs)
+    assert_eq!(answer.header("Dendra-Peer-Proof"), None, "to a stranger");
+    Session::new(secret, &hello.to_string(), theirs)
 }
 
 fn ask(client: &mut Client, token: &Proof, frame: &[u8]) -> support::Answer {
@@ -66,10 +96,10 @@ fn ask(client: &mut Client, token: &Proof, frame: &[u8]) -> support::Answer {
     client.ask("POST", "/v0/peer/ask", &line, frame)
 }
 
-fn answer_to(client: &mut Client, token: &Proof, question: &Question) -> Answer {
-    let answer = ask(client, token, &encoded(question));
+fn answer_to(client: &mut Client, session: &Session, question: &Question) -> Answer {
+    let answer = ask(client, &session.token, &session.encoded(question));
     assert_eq!(answer.status, 200, "{}", answer.text());
-    match decode(&answer.body.into()) {
+    match session.decoded(answer.body) {
         Ok(Message::Answer { id, answer }) if id == question.id => answer,
         other => panic!("no answer to {}: {other:?}", question.id),
     }
@@ -100,6 +130,8 @@ fn a_member_shakes_hands_and_asks_by_plain_requests() {
     let node = node(GUEST, PeerTransport::Frames);
     let mut client = node.client();
     let token = greet(&mut client, &hello(GUEST, 1), SECRET);
+    let welcome = token.hail(&mut client);
+    assert_eq!(token.decoded(welcome.body), Ok(Message::Welcome));
     let clock = answer_to(&mut client, &token, &question(1, Ask::Clock));
     assert!(matches!(clock, Answer::Clock { hlc } if hlc > 0));
     // Whichever connection, however framed, however large.
@@ -107,22 +139,23 @@ fn a_member_shakes_hands_and_asks_by_plain_requests() {
     let value = vec![7; 100_000];
     let written = answer_to(&mut other, &token, &question(2, write(b"k", &value)));
     assert!(matches!(written, Answer::Written(version) if version.hlc == 1 << 20));
-    let frame = encoded(&question(3, read(b"k")));
+    let frame = token.encoded(&question(3, read(b"k")));
     let head = format!(
-        "POST /v0/peer/ask HTTP/1.1\r\nHost: localhost\r\nDendra-Peer-Proof: {token}\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n",
+        "POST /v0/peer/ask HTTP/1.1\r\nHost: localhost\r\nDendra-Peer-Proof: {}\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n",
+        token.token,
         frame.len()
     );
     client.send(&[head.as_bytes(), &frame[..], &b"\r\n0\r\n\r\n"[..]].concat());
     let chunked = client.read("POST");
-    let Ok(Message::Answer { id: 3, answer }) = decode(&chunked.body.into()) else {
+    let Ok(Message::Answer { id: 3, answer }) = token.decoded(chunked.body) else {
         panic!("no answer to the chunked question");
     };
     assert!(matches!(answer, Answer::Cell(Some(cell)) if cell.value == value));
     let mut probe = Vec::new();
-    encode_probe(&mut probe, 4);
-    let alive = ask(&mut client, &token, &probe);
+    encode_probe(&mut probe, &mut token.keys.of_requests(Role::Asker), 4);
+    let alive = ask(&mut client, &token.token, &probe);
     assert_eq!(
-        decode(&alive.body.into()),
+        token.decoded(alive.body),
         Ok(Message::Alive { id: 4 }),
         "a probe is answered"
     );
@@ -184,22 +217,36 @@ fn what_is_no_question_of_a_member_is_refused_and_changes_nothing() {
     let node = node(GUEST, PeerTransport::Frames);
     let token = greet(&mut node.client(), &hello(GUEST, 1), SECRET);
     let wrong = greet(&mut node.client(), &hello(GUEST, 2), b"guess");
-    let good = encoded(&question(1, write(b"k", b"v")));
+    let good = token.encoded(&question(1, write(b"k", b"v")));
+    let mut plain = Vec::new();
+    encode_ask(
+        &mut plain,
+        &mut Seal::plain(),
+        &question(1, write(b"k", b"v")),
+    );
     let mut flipped = good.clone();
     flipped[20] ^= 1;
     let mut answer = Vec::new();
-    encode_answer(&mut answer, 1, &Answer::Same);
+    encode_answer(
+        &mut answer,
+        &mut token.keys.of_requests(Role::Asker),
+        1,
+        &Answer::Same,
+    );
     let twice = [&good[..], &good[..]].concat();
     let cut = &good[..good.len() - 1];
-    let table: [(&str, Option<&Proof>, &[u8], u16, &str); 9] = [
+    let (session, token) = (&token, &token.token);
+    let wrong = &wrong.token;
+    let table: [(&str, Option<&Proof>, &[u8], u16, &str); 10] = [
         ("no token", None, &good, 403, "peer-token"),
-        ("of another secret", Some(&wrong), &good, 403, "peer-token"),
-        ("nothing", Some(&token), b"", 400, "peer-frame"),
-        ("garbage", Some(&token), &[7; 100], 400, "peer-frame"),
-        ("a bit", Some(&token), &flipped, 400, "peer-frame"),
-        ("cut", Some(&token), cut, 400, "peer-frame"),
-        ("twice", Some(&token), &twice, 400, "peer-frame"),
-        ("an answer", Some(&token), &answer, 400, "peer-frame"),
+        ("without a key", Some(token), &plain, 400, "peer-frame"),
+        ("of another secret", Some(wrong), &good, 403, "peer-token"),
+        ("nothing", Some(token), b"", 400, "peer-frame"),
+        ("garbage", Some(token), &[7; 100], 400, "peer-frame"),
+        ("a bit", Some(token), &flipped, 400, "peer-frame"),
+        ("cut", Some(token), cut, 400, "peer-frame"),
+        ("twice", Some(token), &twice, 400, "peer-frame"),
+        ("an answer", Some(token), &answer, 400, "peer-frame"),
         ("a word", None, b"hello", 403, "peer-token"),
     ];
     for (what, token, body, status, code) in table {
@@ -233,10 +280,10 @@ fn what_is_no_question_of_a_member_is_refused_and_changes_nothing() {
     client.send(&good[..good.len() / 2]);
     drop(client);
     let mut client = node.client();
-    let found = answer_to(&mut client, &token, &question(2, read(b"k")));
+    let found = answer_to(&mut client, session, &question(2, read(b"k")));
     assert_eq!(found, Answer::Cell(None));
     // The same bytes with the right token are a question.
-    let written = answer_to(&mut client, &token, &question(3, write(b"k", b"v")));
+    let written = answer_to(&mut client, session, &question(3, write(b"k", b"v")));
     assert!(matches!(written, Answer::Written(_)));
 }
 
@@ -256,17 +303,16 @@ fn a_later_life_of_a_member_ends_the_tokens_of_the_one_before() {
     // Not before the new life has proven that it knows the secret.
     answer_to(&mut client, &first, &question(2, Ask::Clock));
     answer_to(&mut client, &second, &question(3, Ask::Clock));
-    let frame = encoded(&question(4, Ask::Clock));
-    assert_eq!(ask(&mut client, &first, &frame).status, 403);
+    let frame = first.encoded(&question(4, Ask::Clock));
+    assert_eq!(ask(&mut client, &first.token, &frame).status, 403);
     // And an older life is not let in again.
-    let line = format!("Dendra-Peer: {}\r\n", hello(GUEST, 3));
-    let refused = client.ask("POST", "/v0/peer/hello", &line, b"");
-    assert_eq!(refused.status, 409);
-    assert!(
-        refused.text().starts_with("rolled-back"),
-        "{}",
-        refused.text()
-    );
+    let older = greet(&mut client, &hello(GUEST, 3), SECRET);
+    let Ok(Message::Farewell(said)) = older.decoded(older.hail(&mut client).body) else {
+        panic!("an older life is let in");
+    };
+    assert!(said.starts_with("rolled-back"), "{said}");
+    // Nor does it end what the later one has.
+    answer_to(&mut client, &second, &question(5, Ask::Clock));
 }
 
 #[test]
@@ -296,14 +342,28 @@ enum Deed {
 #[derive(Clone, Debug)]
 struct Refusing {
     code: &'static str,
-    /// The secret that its proof is made with; without one it says nothing about itself.
+    /// The secret that its farewell is made with; without one it refuses the hello itself.
     secret: Option<&'static [u8]>,
     /// In place of its url.
     url: Option<&'static str>,
 }
 
+impl Refusing {
+    fn sentence(&self) -> String {
+        format!("{}: it says so", self.code)
+    }
+}
+
+/// A handshake over plain HTTP, by its token as text, and how it ends if it is refused.
+struct Greeted {
+    token: String,
+    keys: SessionKeys,
+    farewell: Option<String>,
+}
+
 #[derive(Default)]
 struct Seen {
+    greeted: Vec<Greeted>,
     refusals: Vec<Refusing>,
     deeds: Vec<Deed>,
     hellos: usize,
@@ -368,19 +428,92 @@ impl Host {
         assert!(!waited.timed_out(), "{what}");
     }
 
+    /// Answers a hello.
+    fn meet(&self, mut stream: &TcpStream, theirs: &str, is_upgrade: bool) -> Option<()> {
+        let (seen, changed) = &*self.seen;
+        let mut seen = seen.lock().expect("no holder panics");
+        seen.hellos += 1;
+        changed.notify_all();
+        let refusing = match seen.refusals.is_empty() {
+            true => None,
+            false => Some(seen.refusals.remove(0)),
+        };
+        let said = refusing.as_ref().map(Refusing::sentence);
+        let secret = refusing.as_ref().map_or(Some(SECRET), |by| by.secret);
+        let (Some(secret), Some(said)) = (secret, &said) else {
+            let Some(said) = said else {
+                if is_upgrade {
+                    return None;
+                }
+                let own = hello(&self.url, seen.hellos as u8).to_string();
+                let Session { token, keys } = Session::new(SECRET, theirs, &own);
+                seen.greeted.push(Greeted {
+                    token: token.to_string(),
+                    keys,
+                    farewell: None,
+                });
+                drop(seen);
+                return write!(
+                    stream,
+                    "HTTP/1.1 200 OK\r\nDendra-Peer: {own}\r\nContent-Length: 0\r\n\r\n"
+                )
+                .ok();
+            };
+            drop(seen);
+            let length = said.len() + 1;
+            return write!(
+                stream,
+                "HTTP/1.1 409 Conflict\r\nContent-Length: {length}\r\n\r\n{said}\n"
+            )
+            .ok();
+        };
+        let url = refusing.as_ref().and_then(|refusing| refusing.url);
+        let own = Hello {
+            url: url.unwrap_or(&self.url).to_owned(),
+            ..hello(&self.url, seen.hellos as u8)
+        };
+        let own = own.to_string();
+        let keys = SessionKeys::new(Some(secret), theirs, &own);
+        let token = Proof::new(SECRET, Role::Asker, theirs, &own).to_string();
+        if !is_upgrade {
+            seen.greeted.push(Greeted {
+                token,
+                keys,
+                farewell: Some(said.clone()),
+            });
+            drop(seen);
+            return write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nDendra-Peer: {own}\r\nContent-Length: 0\r\n\r\n"
+            )
+            .ok();
+        }
+        drop(seen);
+        let mut answer = Vec::new();
+        accept(&mut answer, &own);
+        stream.write_all(&answer).ok()?;
+        // A proof, and a hail with a key.
+        stream.read_exact(&mut [0; PROOF_FRAME_BYTES + 32]).ok()?;
+        let mut frame = Vec::new();
+        encode_farewell(&mut frame, &mut keys.of_link(Role::Acceptor), said);
+        stream.write_all(&frame).ok()?;
+        None
+    }
+
     fn serve(&self, stream: &TcpStream, number: usize) -> Option<()> {
         let mut reader = BufReader::new(stream);
         let (seen, changed) = &*self.seen;
         for exchanges in 0.. {
             let is_old = exchanges > 0;
-            let (mut line, mut target, mut theirs, mut length) =
-                (String::new(), String::new(), String::new(), 0);
+            let (mut line, mut target, mut theirs) = (String::new(), String::new(), String::new());
+            let (mut token, mut length) = (String::new(), 0);
             reader.read_line(&mut target).ok().filter(|n| *n > 0)?;
             loop {
                 line.clear();
                 reader.read_line(&mut line).ok()?;
                 match line.trim_end().split_once(": ") {
                     Some(("Dendra-Peer", hello)) => hello.clone_into(&mut theirs),
+                    Some(("Dendra-Peer-Proof", proof)) => proof.clone_into(&mut token),
                     Some(("Content-Length", n)) => length = n.parse().ok()?,
                     Some(_) => {}
                     None => break,
@@ -391,25 +524,25 @@ impl Host {
             let mut frame = Vec::new();
             let is_upgrade = target.starts_with("GET /v0/peer ");
             if is_upgrade || target.starts_with("POST /v0/peer/hello ") {
-                let mut seen = seen.lock().expect("no holder panics");
-                seen.hellos += 1;
-                changed.notify_all();
-                if !seen.refusals.is_empty() {
-                    let refusing = seen.refusals.remove(0);
-                    let nonce = seen.hellos as u8;
-                    refuse_hello(stream, &refusing, &theirs, hello(&self.url, nonce)).ok()?;
-                    continue;
-                }
-                if is_upgrade {
-                    return None;
-                }
-                let own = hello(&self.url, seen.hellos as u8).to_string();
-                let proof = Proof::new(SECRET, Role::Acceptor, &theirs, &own);
-                write!(&*stream, "HTTP/1.1 200 OK\r\nDendra-Peer: {own}\r\nDendra-Peer-Proof: {proof}\r\nContent-Length: 0\r\n\r\n").ok()?;
+                self.meet(stream, &theirs, is_upgrade)?;
                 continue;
             }
-            match decode(&body.into()) {
-                Ok(Message::Probe { id }) => encode_alive(&mut frame, id),
+            let (keys, farewell) = {
+                let seen = seen.lock().expect("no holder panics");
+                let mut greeted = seen.greeted.iter();
+                let greeted = greeted.find(|greeted| greeted.token == token)?;
+                (greeted.keys.clone(), greeted.farewell.clone())
+            };
+            let mut seal = keys.of_requests(Role::Acceptor);
+            let message = decode(&body.into(), &mut keys.of_requests(Role::Asker));
+            match message {
+                // It may have another secret than the node, and cannot read it then.
+                _ if farewell.is_some() => {
+                    let said = farewell.as_deref().unwrap_or_default();
+                    encode_farewell(&mut frame, &mut seal, said);
+                }
+                Ok(Message::Hail) => encode_welcome(&mut frame, &mut seal),
+                Ok(Message::Probe { id }) => encode_alive(&mut frame, &mut seal, id),
                 Ok(Message::Ask(question)) => {
                     let mut seen = seen.lock().expect("no holder panics");
                     let deed = match seen.deeds.is_empty() {
@@ -429,11 +562,11 @@ impl Host {
                                 Ask::Clock => Answer::Clock { hlc: now_hlc() },
                                 _ => Answer::Refused(Refused::Busy),
                             };
-                            encode_answer(&mut frame, question.id, &answer);
+                            encode_answer(&mut frame, &mut seal, question.id, &answer);
                         }
                         Deed::Full => {
                             let full = Answer::Refused(Refused::DiskFull);
-                            encode_answer(&mut frame, question.id, &full);
+                            encode_answer(&mut frame, &mut seal, question.id, &full);
                         }
                         Deed::Close => return None,
                         Deed::Forget => {
@@ -467,26 +600,6 @@ impl Host {
 fn now_hlc() -> u64 {
     let now = std::time::UNIX_EPOCH.elapsed();
     (now.expect("it is later than 1970").as_millis() as u64) << 16
-}
-
-fn refuse_hello(
-    mut stream: &TcpStream,
-    refusing: &Refusing,
-    theirs: &str,
-    own: Hello,
-) -> std::io::Result<()> {
-    let body = format!("{}: it says so\n", refusing.code);
-    write!(stream, "HTTP/1.1 409 Conflict\r\n")?;
-    if let Some(secret) = refusing.secret {
-        let url = refusing.url.map_or(own.url.clone(), str::to_owned);
-        let own = Hello { url, ..own }.to_string();
-        let proof = Proof::new(secret, Role::Acceptor, theirs, &own);
-        write!(
-            stream,
-            "Dendra-Peer: {own}\r\nDendra-Peer-Proof: {proof}\r\n"
-        )?;
-    }
-    write!(stream, "Content-Length: {}\r\n\r\n{body}", body.len())
 }
 
 fn a_refusal_is_believed_from_a_member_only(transport: PeerTransport) {

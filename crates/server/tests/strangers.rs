@@ -12,51 +12,70 @@
 
 mod support;
 
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Ask, Stamp};
 use dendra_server::limits::LINKS_UNPROVEN_MAX;
 use dendra_server::settings::PeerTransport;
 use dendra_wire::peer::{
-    Message, PROOF_FRAME_BYTES, Proof, Role, decode, encode_probe, encode_proof, frame_len,
+    Hello, Message, PROOF_FRAME_BYTES, Proof, Question, Role, Seal, SessionKeys, decode,
+    encode_ask, encode_hail, encode_probe, encode_proof, frame_len,
 };
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
-use support::guest::{GUEST, SECRET, hello, node};
+use support::guest::{GUEST, SECRET, hello, node, topology};
 use support::{Node, PATIENCE};
 
 /// A link whose asker has heard the answer to its hello and has said nothing more.
 struct Opened {
     stream: TcpStream,
     proof: Proof,
+    sealing: Seal,
+    checking: Seal,
 }
 
 impl Opened {
     fn new(node: &Node, nonce: u8) -> Opened {
+        Opened::of(node, &hello(GUEST, nonce))
+    }
+
+    fn of(node: &Node, own: &Hello) -> Opened {
         let mut client = node.client();
-        let own = hello(GUEST, nonce).to_string();
+        let own = own.to_string();
         let lines =
             format!("Connection: Upgrade\r\nUpgrade: dendra-peer/1\r\nDendra-Peer: {own}\r\n");
         let answer = client.ask("GET", "/v0/peer", &lines, b"");
         assert_eq!(answer.status, 101, "{}", answer.text());
         let theirs = answer.header("Dendra-Peer").expect("a hello");
+        assert_eq!(answer.header("Dendra-Peer-Proof"), None, "to a stranger");
+        let keys = SessionKeys::new(Some(SECRET), &own, theirs);
         Opened {
             proof: Proof::new(SECRET, Role::Asker, &own, theirs),
+            sealing: keys.of_link(Role::Asker),
+            checking: keys.of_link(Role::Acceptor),
             stream: client.into_stream(),
         }
     }
 
     /// The next frame that the node sends; `None` when it ended the link without a word.
-    fn message(&mut self) -> Option<Message> {
+    fn frame(&mut self) -> Option<Bytes> {
         let mut frame = vec![0; 4];
         self.stream.read_exact(&mut frame).ok()?;
         let length = frame_len(&frame).expect("a length of a frame")?;
         frame.resize(length, 0);
         self.stream.read_exact(&mut frame[4..]).ok()?;
-        Some(decode(&frame.into()).expect("a frame"))
+        Some(frame.into())
     }
 
-    fn say(&mut self, encode: impl FnOnce(&mut Vec<u8>, &Proof)) {
+    /// What it says with the key of the handshake.
+    fn message(&mut self) -> Option<Message> {
+        let frame = self.frame()?;
+        Some(decode(&frame, &mut self.checking).expect("a frame of a member"))
+    }
+
+    fn say(&mut self, encode: impl FnOnce(&mut Vec<u8>, &mut Seal, &Proof)) {
         let mut frames = Vec::new();
-        encode(&mut frames, &self.proof);
+        encode(&mut frames, &mut self.sealing, &self.proof);
         self.stream.write_all(&frames).expect("the node reads");
     }
 }
@@ -67,9 +86,11 @@ fn a_first_frame_that_says_it_is_longer_than_a_proof_is_not_waited_for() {
     let mut link = Opened::new(&node, 1);
     let mut frame = (16_u32 << 20).to_le_bytes().to_vec();
     frame.resize(PROOF_FRAME_BYTES, 0x81);
-    link.say(|out, _| out.extend_from_slice(&frame));
-    let Some(Message::Farewell(sentence)) = link.message() else {
-        panic!("the node waits for the rest of sixteen megabytes");
+    link.say(|out, _, _| out.extend_from_slice(&frame));
+    let farewell = link.frame();
+    let farewell = farewell.expect("the node waits for the rest of sixteen megabytes");
+    let Ok(Message::Farewell(sentence)) = decode(&farewell, &mut Seal::plain()) else {
+        panic!("a stranger gets nothing that was made with the secret");
     };
     assert!(sentence.starts_with("cluster-secret"), "{sentence}");
     node.wait_for_metric("dendra_peer_links_unproven_ended_total", 1.0);
@@ -95,9 +116,9 @@ fn a_link_without_a_proof_keeps_its_place_among_the_connections() {
     }
     // With its proof it gives the place back.
     let mut link = Opened::new(&node, 4);
-    link.say(encode_proof);
+    link.say(|out, _, proof| encode_proof(out, proof));
     node.wait_for_metric("dendra_connections ", 0.0);
-    link.say(|out, _| encode_probe(out, 7));
+    link.say(|out, seal, _| encode_probe(out, seal, 7));
     assert_eq!(link.message(), Some(Message::Alive { id: 7 }));
 }
 
@@ -110,12 +131,118 @@ fn a_member_gets_past_any_number_of_links_without_a_proof() {
     let unproven = node.metric("dendra_peer_links_unproven ");
     assert!(unproven <= LINKS_UNPROVEN_MAX as f64, "{unproven}");
     let mut member = Opened::new(&node, 0xff);
-    member.say(|out, proof| {
+    member.say(|out, seal, proof| {
         encode_proof(out, proof);
-        encode_probe(out, 7);
+        encode_hail(out, seal);
+        encode_probe(out, seal, 7);
     });
+    assert_eq!(member.message(), Some(Message::Welcome));
     assert_eq!(member.message(), Some(Message::Alive { id: 7 }));
     // The oldest ones made room, without a word.
-    assert_eq!(links[0].message(), None);
+    assert_eq!(links[0].frame(), None);
     assert!(node.metric("dendra_peer_links_unproven_ended_total") >= 8.0);
+}
+
+#[test]
+fn a_frame_that_was_changed_or_repeated_on_its_way_ends_the_link() {
+    let node = node(GUEST, PeerTransport::Frames);
+    let topology = topology(GUEST);
+    let clock = |id| Question {
+        id,
+        sent_ms: 1,
+        stamp: Stamp {
+            cluster: topology.id(),
+            epoch: topology.epoch(),
+            left_ms: 20_000,
+        },
+        ask: Ask::Clock,
+    };
+    for deed in ["nothing", "changed", "repeated", "without a key"] {
+        let mut link = Opened::new(&node, 1);
+        link.say(|out, seal, proof| {
+            encode_proof(out, proof);
+            encode_probe(out, seal, 7);
+        });
+        assert_eq!(link.message(), Some(Message::Alive { id: 7 }));
+        link.say(|out, seal, _| {
+            match deed {
+                "without a key" => encode_ask(out, &mut Seal::plain(), &clock(1)),
+                _ => encode_ask(out, seal, &clock(1)),
+            }
+            match deed {
+                "changed" => out[20] ^= 1,
+                "repeated" => out.extend_from_within(..),
+                _ => {}
+            }
+        });
+        let is_answered = |message| {
+            matches!(
+                message,
+                Some(Message::Answer {
+                    answer: Answer::Clock { .. },
+                    ..
+                })
+            )
+        };
+        match deed {
+            "nothing" => assert!(is_answered(link.message())),
+            // The first of the two may have been answered before the second ended the link.
+            "repeated" => assert!(std::iter::from_fn(|| link.frame()).count() <= 1),
+            _ => assert_eq!(link.frame(), None, "{deed}"),
+        }
+    }
+}
+
+#[test]
+fn what_a_hello_says_is_not_noted_before_its_proof() {
+    let node = node(GUEST, PeerTransport::Frames);
+    let later = Hello {
+        boot: 9,
+        life: 0x9fe,
+        ..hello(GUEST, 1)
+    };
+    let mut stranger = Opened::of(&node, &later);
+    stranger.proof = Proof::from([7; 32]);
+    stranger.say(|out, seal, proof| {
+        encode_proof(out, proof);
+        encode_probe(out, seal, 7);
+    });
+    let farewell = stranger.frame().expect("a farewell");
+    assert!(matches!(
+        decode(&farewell, &mut Seal::plain()),
+        Ok(Message::Farewell(_))
+    ));
+    // A hail is no note either: the member with fewer starts is let in.
+    let mut hailing = Opened::of(&node, &later);
+    hailing.say(|out, seal, proof| {
+        encode_proof(out, proof);
+        encode_hail(out, seal);
+    });
+    assert_eq!(hailing.message(), Some(Message::Welcome));
+    drop(hailing);
+    let mut member = Opened::new(&node, 2);
+    member.say(|out, seal, proof| {
+        encode_proof(out, proof);
+        encode_hail(out, seal);
+        encode_probe(out, seal, 7);
+    });
+    assert_eq!(member.message(), Some(Message::Welcome));
+    assert_eq!(member.message(), Some(Message::Alive { id: 7 }));
+    // And from here on it is known.
+    let mut older = Opened::of(
+        &node,
+        &Hello {
+            boot: 0,
+            life: 5,
+            ..hello(GUEST, 3)
+        },
+    );
+    older.say(|out, seal, proof| {
+        encode_proof(out, proof);
+        encode_hail(out, seal);
+    });
+    let Some(Message::Farewell(said)) = older.message() else {
+        panic!("an older life is let in");
+    };
+    assert!(said.starts_with("rolled-back: "), "{said}");
 }

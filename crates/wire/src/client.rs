@@ -52,8 +52,6 @@ pub struct Answer<'a> {
     pub etag: Option<&'a [u8]>,
     /// `Dendra-Peer`: the hello of a member that accepts a link.
     pub peer_hello: Option<&'a [u8]>,
-    /// `Dendra-Peer-Proof`
-    pub peer_proof: Option<&'a [u8]>,
 }
 
 /// What the front of a buffer of answers is.
@@ -109,7 +107,6 @@ fn read_answer<'a>(
         content_type: None,
         etag: None,
         peer_hello: None,
-        peer_proof: None,
     };
     let mut is_chunked = false;
     for line in response.headers.iter() {
@@ -122,7 +119,6 @@ fn read_answer<'a>(
                 answer.keep_alive = (answer.keep_alive || says(b"keep-alive")) && !says(b"close");
             }
             11 if is("dendra-peer") => answer.peer_hello = Some(value),
-            17 if is("dendra-peer-proof") => answer.peer_proof = Some(value),
             12 if is("content-type") => answer.content_type = Some(value),
             14 if is("content-length") => {
                 let length = digits(value).ok_or("the answer's length is no number")?;

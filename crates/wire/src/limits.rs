@@ -61,7 +61,7 @@ pub const PEER_FRAME_BYTES_MAX: usize = 2 * VALUE_BYTES_MAX_LIMIT + 64 * 1024;
 pub const PEER_HELLO_BYTES_MAX: usize = 14 * 1024;
 
 /// The sentence with which a member ends a link.
-pub const PEER_SENTENCE_BYTES_MAX: usize = 512;
+pub const PEER_SENTENCE_BYTES_MAX: usize = 1024;
 
 const _: () = assert!(PEER_HELLO_BYTES_MAX + 1024 < HEAD_BYTES_MAX);
 const _: () = assert!(TARGET_BYTES_MAX < HEAD_BYTES_MAX);

@@ -16,7 +16,6 @@
 //! See: docs/api.md, section "Errors".
 
 use crate::limits::ECHO_BYTES_MAX;
-use crate::peer::Proof;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -58,17 +57,6 @@ pub struct Refusal {
     pub known: Option<Known>,
     /// How many replicas answered of how many asked, in front of the outcome (504).
     pub acks: Option<(u8, u8)>,
-    /// Who refuses a handshake, so that the asker can tell a member from anybody else.
-    pub voucher: Option<Box<Voucher>>,
-}
-
-/// A member's hello and the proof that it made it for this handshake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Voucher {
-    /// For `Dendra-Peer`.
-    pub hello: String,
-    /// For `Dendra-Peer-Proof`.
-    pub proof: Proof,
 }
 
 impl Refusal {
@@ -83,7 +71,6 @@ impl Refusal {
             retry_after_s: None,
             known: None,
             acks: None,
-            voucher: None,
         }
     }
 
@@ -110,15 +97,6 @@ impl Refusal {
     pub fn because(self, why: &str) -> Refusal {
         Refusal {
             message: format!("{}: {why}", self.message).into(),
-            ..self
-        }
-    }
-
-    /// The same, with who says so.
-    #[must_use]
-    pub fn vouched(self, voucher: Voucher) -> Refusal {
-        Refusal {
-            voucher: Some(Box::new(voucher)),
             ..self
         }
     }

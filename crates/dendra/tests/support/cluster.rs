@@ -14,7 +14,10 @@
 use super::dendra;
 use super::http::{Client, PATIENCE};
 use super::proxy::{Faults, Proxy};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
@@ -66,8 +69,25 @@ impl Cluster {
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             admin: "off",
         };
+        cluster.write_secret();
         cluster.start_all();
         cluster
+    }
+
+    /// All members have one, so that every test is one of frames with keys; `dendra dev` goes without.
+    fn write_secret(&self) {
+        let mut file = std::fs::File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(self.secret())
+            .expect("a new folder");
+        file.write_all(b"known to the members alone")
+            .expect("written");
+    }
+
+    fn secret(&self) -> PathBuf {
+        self.folder.path().join("secret")
     }
 
     pub(crate) fn start_all(&mut self) {
@@ -103,6 +123,8 @@ impl Cluster {
             .args(["--listen", &listen.to_string()])
             .args(["--cluster", &self.urls.join(",")])
             .args(["--self", &self.urls[index]])
+            .arg("--cluster-secret-file")
+            .arg(self.secret())
             .arg("--data")
             .arg(self.folder.path().join(name))
             .args(&self.flags)

@@ -1,13 +1,14 @@
 //! A link that a peer opened: from its upgrade to its last question.
 //!
 //! ```text
-//! request ─► hello read, judged ─► 101, own hello, proof ─► Proof frame, checked ─► questions … ─► agent
-//!                                                            (`unproven.rs`)
-//!              └ 4xx with a sentence                          └ farewell
+//! request ─► hello read, judged ─► 101, own hello ─► Proof, checked ─► Hail, claim judged ─► Welcome ─► Probe, claim noted ─► Alive ─► questions …
+//!              └ 4xx with a sentence                  └ farewell        └ farewell                                             └ agent
+//!                                  (`unproven.rs`)
 //! ```
 //!
 //! Invariants
-//! 1. No question is looked at before the secret is proven.
+//! 1. No question is looked at before the secret is proven. Nothing that was made with the secret leaves before that,
+//!    and nothing of a hello is judged against what is known of the member, or noted.
 //! 2. A peer's loop has one link to a loop of ours: a newer one replaces it, as after a restart.
 //! 3. Links are none of the clients' connections: from the proof on they hold no permit and no place in their gate.
 //! 4. The age of a question is taken off the time it has left; one without time left is late.
@@ -17,7 +18,7 @@
 
 use super::agent::Agent;
 use super::cluster::{count, random};
-use super::conduit::{Broken, Conduit, End};
+use super::conduit::{Broken, Conduit, End, Seals};
 use super::link::learn;
 use crate::connection::Connection;
 use crate::lane::Lane;
@@ -29,8 +30,7 @@ use dendra_node::identity::Peer;
 use dendra_node::step::{Asker, Event};
 use dendra_wire::Refusal;
 use dendra_wire::http::{Field, Head};
-use dendra_wire::peer::{self, Age, Hello, Malformed, Message, Question, Role};
-use dendra_wire::refusal::Voucher;
+use dendra_wire::peer::{self, Age, Hello, Malformed, Message, Question, Role, Seal};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -77,14 +77,8 @@ pub(super) fn read_hello(agent: &Agent, head: &Head<'_>) -> Result<Met, Refusal>
         Refusal::not_serving("no randomness from the system", limits::RETRY_AFTER_S)
     })?;
     let own = agent.cluster.hello(agent.lane, nonce);
+    let (member, claim) = agent.cluster.judge_hello(&own, &theirs)?;
     let acceptor = own.to_string();
-    let (member, claim) = agent.cluster.welcome(&own, &theirs).map_err(|refusal| {
-        let proof = agent.cluster.prove(Role::Acceptor, asker, &acceptor);
-        refusal.vouched(Voucher {
-            hello: acceptor.clone(),
-            proof,
-        })
-    })?;
     Ok(Met {
         member,
         claim,
@@ -103,10 +97,7 @@ impl Connection {
     pub(crate) fn meet(&mut self, head: &Head<'_>) -> Result<PendingLink, Refusal> {
         let agent = self.lane.agent().ok_or_else(no_peers)?;
         let met = read_hello(&agent, head)?;
-        let proof = agent
-            .cluster
-            .prove(Role::Acceptor, &met.asker, &met.acceptor);
-        peer::hello::accept(&mut self.out, &met.acceptor, &proof);
+        peer::hello::accept(&mut self.out, &met.acceptor);
         Ok(PendingLink(met))
     }
 }
@@ -143,7 +134,7 @@ pub(crate) async fn serve<Guest>(
     }
     let peer = agent.cluster.url(link.member).to_owned();
     let is_proven = match place.first_frame(&mut stream).await {
-        Ok(frame) => match peer::decode(&Bytes::copy_from_slice(&frame)) {
+        Ok(frame) => match peer::decode(&Bytes::copy_from_slice(&frame), &mut Seal::plain()) {
             Ok(Message::Proof(proof)) => {
                 agent
                     .cluster
@@ -151,39 +142,91 @@ pub(crate) async fn serve<Guest>(
             }
             _ => false,
         },
-        // It changed its mind, checked our proof and did not like it, or has to make room.
+        // It changed its mind, or has to make room.
         Err(_) => return,
     };
-    let conduit = Rc::new(Conduit::new(stream, &[], End::Answers));
     if !is_proven {
         tracing::warn!(peer, "a peer does not know the secret of the cluster");
         let us = agent.cluster.url(agent.cluster.me);
         let sentence = format!(
             "cluster-secret: {peer} does not know the secret that {us} knows: start both with the same --cluster-secret-file"
         );
-        conduit.put(|out| peer::encode_farewell(out, &sentence));
-        conduit.flush();
+        let mut farewell = Vec::new();
+        peer::encode_farewell(&mut farewell, &mut Seal::plain(), &sentence);
+        // What stays unread makes the system throw away what was written. A new socket takes a few hundred bytes at once.
+        let unread = stream.try_read(&mut [0; 1024]);
+        tracing::debug!(peer, ?unread, "behind a wrong proof");
+        let sent = stream.try_write(&farewell);
+        tracing::debug!(peer, ?sent, "a farewell");
         return;
     }
     place.prove();
     drop(guest);
-    let learning = learn(&lane, &agent, link.member, link.claim);
-    let learnt = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, learning).await;
-    if let Ok(Err(sentence)) | Err(sentence) = learnt.map_err(|_| "the log is too slow".to_owned())
-    {
-        tracing::warn!(peer, sentence, "a peer is not let in");
-        conduit.put(|out| peer::encode_farewell(out, &sentence));
-        conduit.flush();
-        return;
-    }
+    let keys = agent.cluster.keys(&link.asker, &link.acceptor);
+    let seals = Seals::new(&keys, End::Answers);
+    let conduit = Rc::new(Conduit::new(stream, &[], End::Answers, seals));
+    let probe = match introduce(&lane, &agent, &link, &conduit).await {
+        Ok(probe) => probe,
+        Err(NotLinked::Gone) => return,
+        Err(NotLinked::Refused(sentence)) => {
+            tracing::warn!(peer, sentence, "a peer is not let in");
+            conduit.put(|out, seal| peer::encode_farewell(out, seal, &sentence));
+            conduit.flush();
+            return;
+        }
+    };
     let number = agent.put_asker(link.member, link.lane, &conduit);
     agent.cluster.tries.hear(link.member, link.lane);
     let _listed = Listed {
         agent: &agent,
         number,
     };
+    agent.send(&conduit, |out, seal| peer::encode_alive(out, seal, probe));
     let broken = questions(&lane, &agent, &link, number, &conduit).await;
     tracing::debug!(peer, %broken, "a peer's link ended");
+}
+
+/// Why a proven asker has no link.
+enum NotLinked {
+    /// It wanted to know no more, or went away.
+    Gone,
+    /// It is told why.
+    Refused(String),
+}
+
+/// The asker's hail, and the probe behind which what it says about itself is durable: the probe's id.
+async fn introduce(
+    lane: &Lane,
+    agent: &Agent,
+    link: &Met,
+    conduit: &Conduit,
+) -> Result<u64, NotLinked> {
+    let refused = |sentence| Err(NotLinked::Refused(sentence));
+    loop {
+        let next = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, conduit.next_message()).await;
+        let Ok(Ok(message)) = next else {
+            return Err(NotLinked::Gone);
+        };
+        match message {
+            Message::Hail => match agent.cluster.admit(link.member, link.claim) {
+                Ok(()) => {
+                    conduit.put(peer::encode_welcome);
+                    conduit.flush();
+                }
+                Err(refusal) => return refused(refusal.to_string()),
+            },
+            Message::Probe { id } => {
+                let learning = learn(lane, agent, link.member, link.claim);
+                let learnt = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, learning).await;
+                return match learnt {
+                    Ok(Ok(())) => Ok(id),
+                    Ok(Err(sentence)) => refused(sentence),
+                    Err(_) => refused("the log is too slow".to_owned()),
+                };
+            }
+            _ => return refused("a question came before a probe".to_owned()),
+        }
+    }
 }
 
 async fn questions(
@@ -198,7 +241,7 @@ async fn questions(
     let age = RefCell::new(Age::default());
     poll_fn(|cx| {
         lane.refresh();
-        conduit.poll(cx, |frame| match peer::decode(&frame)? {
+        conduit.poll(cx, |message| match message {
             // A later process is this member now.
             _ if !agent.cluster.is_current(member, life) => {
                 conduit.close();
@@ -214,8 +257,8 @@ async fn questions(
                 stamp.left_ms = stamp.left_ms.saturating_sub(age_ms);
                 if stamp.left_ms == 0 {
                     count(&gauges.late);
-                    agent.send(conduit, |out| {
-                        peer::encode_answer(out, id, &Answer::Refused(Refused::Late));
+                    agent.send(conduit, |out, seal| {
+                        peer::encode_answer(out, seal, id, &Answer::Refused(Refused::Late));
                     });
                     return Ok(());
                 }
@@ -224,16 +267,20 @@ async fn questions(
                 Ok(())
             }
             Message::Probe { id } => {
-                agent.send(conduit, |out| peer::encode_alive(out, id));
+                agent.send(conduit, |out, seal| peer::encode_alive(out, seal, id));
                 Ok(())
             }
             Message::Farewell(_) => {
                 conduit.close();
                 Ok(())
             }
-            Message::Answer { .. } | Message::Proof(_) | Message::Alive { .. } => Err(
-                Malformed::Body("an answer on a link that carries questions"),
-            ),
+            Message::Answer { .. }
+            | Message::Proof(_)
+            | Message::Alive { .. }
+            | Message::Hail
+            | Message::Welcome => Err(Malformed::Body(
+                "an answer on a link that carries questions",
+            )),
         })
     })
     .await

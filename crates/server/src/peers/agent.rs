@@ -31,7 +31,7 @@ use crate::seat::{LocalBell, Seat};
 use dendra_base::peer::{Answer, Ask, Refused, Stamp};
 use dendra_node::step::{Asker, ClientTicket, Effect, Event, Now};
 use dendra_node::{MemberIndex, Node, NodeConfig};
-use dendra_wire::peer::{self, Question};
+use dendra_wire::peer::{self, Question, Seal};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -223,7 +223,7 @@ impl Agent {
     }
 
     /// Puts frames into a link that is flushed when the round ends.
-    pub(crate) fn send(&self, conduit: &Rc<Conduit>, encode: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn send(&self, conduit: &Rc<Conduit>, encode: impl FnOnce(&mut Vec<u8>, &mut Seal)) {
         if conduit.put(encode) {
             self.dirty.borrow_mut().push(Rc::clone(conduit));
             self.bell.ring();
@@ -308,7 +308,7 @@ impl Agent {
                 self.probes_so_far.set(id + 1);
                 match &link {
                     Link::Frames(conduit) => {
-                        self.send(conduit, |out| peer::encode_probe(out, id));
+                        self.send(conduit, |out, seal| peer::encode_probe(out, seal, id));
                     }
                     Link::Http(pool) => pool.probe(id, now_us),
                 }
@@ -438,8 +438,8 @@ impl Agent {
         let askers = self.askers.borrow();
         // A link or a request that is gone has nobody behind it who waits.
         if let Some(accepted) = askers.get(&asker.link) {
-            self.send(&accepted.conduit, |out| {
-                peer::encode_answer(out, asker.id, &answer);
+            self.send(&accepted.conduit, |out, seal| {
+                peer::encode_answer(out, seal, asker.id, &answer);
             });
             return;
         }
@@ -479,7 +479,9 @@ impl Agent {
             ask,
         };
         match link {
-            Link::Frames(conduit) => self.send(conduit, |out| peer::encode_ask(out, &question)),
+            Link::Frames(conduit) => {
+                self.send(conduit, |out, seal| peer::encode_ask(out, seal, &question));
+            }
             Link::Http(pool) => pool.ask(&question, now.mono_us),
         }
     }

@@ -17,7 +17,6 @@ use bytes::{Buf, Bytes, BytesMut};
 use dendra_wire::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
 use dendra_wire::http::{ChunkDecoder, Step};
 use dendra_wire::limits::{HEAD_BYTES_MAX, PEER_FRAME_BYTES_MAX};
-use dendra_wire::peer::Proof;
 use dendra_wire::peer::hop::AskHead;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -28,7 +27,6 @@ pub(super) struct Response {
     /// Is the connection of further use?
     pub(super) keeps_alive: bool,
     pub(super) hello: Option<String>,
-    pub(super) proof: Option<Proof>,
     pub(super) body: Bytes,
 }
 
@@ -118,7 +116,6 @@ impl Carrier {
                         status: answer.status,
                         keeps_alive: answer.keep_alive,
                         hello: answer.peer_hello.map(text),
-                        proof: answer.peer_proof.and_then(Proof::from_hex),
                         body: Bytes::new(),
                     };
                     (answer.consumed, Some((response, answer.body)))

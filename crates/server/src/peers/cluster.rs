@@ -1,7 +1,7 @@
 //! What all event loops of a member share: the topology, the clock, the identity, and counters.
 //!
 //! ```text
-//! ClusterSettings + engine identity ─► Cluster ─► hello(lane), welcome(hello) ─► which member, or why not
+//! ClusterSettings + engine identity ─► Cluster ─► hello(lane), judge_hello ─► which member ─ proof ─► admit ─► or why not
 //! ```
 //!
 //! Invariants
@@ -30,7 +30,7 @@ use dendra_node::limits::HINT_BYTES_MAX_DEFAULT;
 use dendra_node::{Hlc, MemberIndex, Ring, Topology};
 use dendra_wire::Refusal;
 use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
-use dendra_wire::peer::{Hello, Nonce, Proof, Role};
+use dendra_wire::peer::{Hello, Nonce, Proof, Role, SessionKeys};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -318,8 +318,9 @@ impl Cluster {
         }
     }
 
-    /// Which member says `theirs`, and may it talk to us?
-    pub(crate) fn welcome(
+    /// Which member says `theirs`, and is it of this cluster as this node knows it? Nothing is asked about the member
+    /// itself: the hello is not proven yet.
+    pub(crate) fn judge_hello(
         &self,
         own: &Hello,
         theirs: &Hello,
@@ -340,6 +341,12 @@ impl Cluster {
             life: theirs.life,
             clock: theirs.clock,
         };
+        Ok((member, claim))
+    }
+
+    /// May the program that makes this claim be the member?
+    pub(crate) fn admit(&self, member: MemberIndex, claim: Peer) -> Result<(), Refusal> {
+        let (us, them) = (self.url(self.me), self.url(member));
         if self.is_another(member, claim) {
             count(&self.peers[member.at()].strangers);
             let sentence = format!(
@@ -348,7 +355,7 @@ impl Cluster {
             return Err(Refusal::new(409, STILL_THERE, sentence));
         }
         match self.judge(member, claim) {
-            Verdict::Known | Verdict::Learn(_) => Ok((member, claim)),
+            Verdict::Known | Verdict::Learn(_) => Ok(()),
             Verdict::Refuse(reason) => {
                 count(&self.peers[member.at()].strangers);
                 Err(Refusal::new(409, reason.code(), reason.to_string()))
@@ -455,6 +462,11 @@ impl Cluster {
     /// Does `proof` show that the other side knows it, too?
     pub(crate) fn check(&self, proof: &Proof, role: Role, asker: &str, acceptor: &str) -> bool {
         proof.holds(self.secret(), role, asker, acceptor)
+    }
+
+    /// What the frames of a handshake are authenticated with.
+    pub(crate) fn keys(&self, asker: &str, acceptor: &str) -> SessionKeys {
+        SessionKeys::new(self.secret.as_deref(), asker, acceptor)
     }
 
     fn secret(&self) -> &[u8] {

@@ -3,13 +3,14 @@
 //! ```text
 //! round: put, put, put ─► flush, at the round's end: one write ─► all taken? done
 //!                                                              └► else: the link's task waits until it can go on
-//! task: poll ─► frames as slices of the receive buffer ─► the loop's agent
+//! task: poll ─► messages, whose values are slices of the receive buffer ─► the loop's agent
 //! ```
 //!
 //! Invariants
 //! 1. What waits to leave is at most `LINK_OUT_BYTES_MAX`, and one frame more.
 //! 2. Room for a frame that arrives grows with its bytes, not with its announced length.
-//! 3. Once closed nothing more is sent or read.
+//! 3. Once closed nothing more is sent or read. What fails its checksum ends the link: with a secret that is every frame that
+//!    was changed, left out, repeated or moved on its way.
 //! 4. Of the two ends of a link at most one stops reading: the one that answers. If the asking end did, too, then
 //!    two ends with much to say would wait for each other.
 //!
@@ -18,7 +19,7 @@
 
 use crate::limits;
 use bytes::{Bytes, BytesMut};
-use dendra_wire::peer::{self, Malformed};
+use dendra_wire::peer::{self, Malformed, Message, Role, Seal, SessionKeys};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::task::{Context, Poll, Waker};
@@ -32,6 +33,26 @@ pub(crate) enum End {
     Asks,
     /// It answers, and reads no more questions while answers pile up.
     Answers,
+}
+
+/// What one end of a link makes and checks its frames' checksums with.
+pub(crate) struct Seals {
+    pub(crate) sealing: Seal,
+    pub(crate) checking: Seal,
+}
+
+impl Seals {
+    /// Of the end `end` of a link, from the first frame on.
+    pub(crate) fn new(keys: &SessionKeys, end: End) -> Seals {
+        let (us, them) = match end {
+            End::Asks => (Role::Asker, Role::Acceptor),
+            End::Answers => (Role::Acceptor, Role::Asker),
+        };
+        Seals {
+            sealing: keys.of_link(us),
+            checking: keys.of_link(them),
+        }
+    }
 }
 
 /// Why a link ends, for the log.
@@ -63,6 +84,9 @@ impl std::fmt::Display for Broken {
 pub(crate) struct Conduit {
     stream: TcpStream,
     end: End,
+    /// Of what is sent, and of what comes.
+    sealing: RefCell<Seal>,
+    checking: RefCell<Seal>,
     out: RefCell<Vec<u8>>,
     /// How much of `out` the socket has taken.
     sent: Cell<usize>,
@@ -77,10 +101,12 @@ pub(crate) struct Conduit {
 
 impl Conduit {
     /// Over a connected socket of which `rest` was read already.
-    pub(crate) fn new(stream: TcpStream, rest: &[u8], end: End) -> Conduit {
+    pub(crate) fn new(stream: TcpStream, rest: &[u8], end: End, seals: Seals) -> Conduit {
         Conduit {
             stream,
             end,
+            sealing: RefCell::new(seals.sealing),
+            checking: RefCell::new(seals.checking),
             out: RefCell::default(),
             sent: Cell::new(0),
             input: RefCell::new(BytesMut::from(rest)),
@@ -98,11 +124,11 @@ impl Conduit {
     }
 
     /// Adds frames; true when the link was not in the round's list of links to flush yet.
-    pub(crate) fn put(&self, encode: impl FnOnce(&mut Vec<u8>)) -> bool {
+    pub(crate) fn put(&self, encode: impl FnOnce(&mut Vec<u8>, &mut Seal)) -> bool {
         if self.is_closed.get() {
             return false;
         }
-        encode(&mut self.out.borrow_mut());
+        encode(&mut self.out.borrow_mut(), &mut self.sealing.borrow_mut());
         !self.is_dirty.replace(true)
     }
 
@@ -168,12 +194,12 @@ impl Conduit {
         sweeps
     }
 
-    /// Goes on writing if it must, and reads: gives every whole frame to `on_frame`. Ready only at
+    /// Goes on writing if it must, and reads: gives every message to `on_message`. Ready only at
     /// the end of the link. While answers pile up no questions are read.
     pub(crate) fn poll(
         &self,
         cx: &mut Context<'_>,
-        mut on_frame: impl FnMut(Bytes) -> Result<(), Malformed>,
+        mut on_message: impl FnMut(Message) -> Result<(), Malformed>,
     ) -> Poll<Broken> {
         let mut waker = self.waker.borrow_mut();
         if !waker
@@ -183,7 +209,7 @@ impl Conduit {
             *waker = Some(cx.waker().clone());
         }
         drop(waker);
-        if let Err(malformed) = self.frames(&mut on_frame) {
+        if let Err(malformed) = self.frames(&mut on_message) {
             return Poll::Ready(Broken::Malformed(malformed));
         }
         loop {
@@ -214,7 +240,7 @@ impl Conduit {
                 Ok(0) => return Poll::Ready(Broken::Ended),
                 Ok(_) => {
                     self.silent_sweeps.set(0);
-                    if let Err(malformed) = self.frames(&mut on_frame) {
+                    if let Err(malformed) = self.frames(&mut on_message) {
                         return Poll::Ready(Broken::Malformed(malformed));
                     }
                 }
@@ -247,7 +273,7 @@ impl Conduit {
 
     fn frames(
         &self,
-        on_frame: &mut impl FnMut(Bytes) -> Result<(), Malformed>,
+        on_message: &mut impl FnMut(Message) -> Result<(), Malformed>,
     ) -> Result<(), Malformed> {
         loop {
             let frame = {
@@ -257,12 +283,23 @@ impl Conduit {
                     _ => return Ok(()),
                 }
             };
-            on_frame(frame)?;
+            on_message(self.open(&frame)?)?;
         }
     }
 
+    /// Reads a frame: the next that came.
+    fn open(&self, frame: &Bytes) -> Result<Message, Malformed> {
+        peer::decode(frame, &mut self.checking.borrow_mut())
+    }
+
+    /// Waits for one message, as in a handshake.
+    pub(crate) async fn next_message(&self) -> Result<Message, Broken> {
+        let frame = self.next_frame().await?;
+        self.open(&frame).map_err(Broken::Malformed)
+    }
+
     /// Waits for one frame, as in a handshake.
-    pub(crate) async fn next_frame(&self) -> Result<Bytes, Broken> {
+    async fn next_frame(&self) -> Result<Bytes, Broken> {
         loop {
             {
                 let mut input = self.input.borrow_mut();
@@ -300,13 +337,14 @@ mod tests {
         let address = listener.local_addr().expect("it is bound");
         let asks = TcpStream::connect(address).await.expect("it listens");
         let (answers, _) = listener.accept().await.expect("somebody connects");
-        let asks = Conduit::new(asks, &[], End::Asks);
-        let answers = Conduit::new(answers, &[], End::Answers);
+        let keys = SessionKeys::new(Some(b"secret"), "asker", "acceptor");
+        let asks = Conduit::new(asks, &[], End::Asks, Seals::new(&keys, End::Asks));
+        let answers = Conduit::new(answers, &[], End::Answers, Seals::new(&keys, End::Answers));
         for end in [&asks, &answers] {
             let cell = CellRef::value(b"key", Version::MAX, &vec![7; VALUE_BYTES]).to_owned();
             let answer = Answer::Cell(Some(cell));
             for id in 0..FRAMES {
-                end.put(|out| peer::encode_answer(out, id, &answer));
+                end.put(|out, seal| peer::encode_answer(out, seal, id, &answer));
             }
             end.flush();
         }

@@ -1,7 +1,7 @@
 //! A folder that another member does not let in: how the node hears of it, and what its next start finds.
 //!
 //! ```text
-//! handshake: 409, hello, proof, "other-node: …" ─ from a member, for this handshake ─► Disowned ─► the node stops, exit 3
+//! handshake: farewell, "other-node: …" ─ under the keys of this handshake ─► Disowned ─► the node stops, exit 3
 //!                                                                                        └► REFUSED ─► no start, exit 3
 //! ```
 //!
@@ -18,10 +18,11 @@
 //! See: docs/consistency.md, section "When a member's folder is lost".
 
 use super::cluster::{Cluster, STILL_THERE};
+use bytes::Bytes;
 use dendra_engine::vfs::{Vfs, Wait, read_exact_at};
 use dendra_node::MemberIndex;
 use dendra_node::identity;
-use dendra_wire::peer::{Hello, Proof, Role};
+use dendra_wire::peer::{self, Malformed, Message, Seal};
 use std::io;
 
 /// The file that keeps a folder from being started.
@@ -65,61 +66,44 @@ impl From<&str> for NoLink {
     }
 }
 
-/// The own side of a handshake.
-#[derive(Clone, Copy)]
-pub(super) struct Asking<'a> {
-    pub(super) cluster: &'a Cluster,
-    /// Who is meant.
-    pub(super) member: MemberIndex,
-    pub(super) own: &'a Hello,
-    /// As it was sent.
-    pub(super) own_line: &'a str,
-}
-
-/// How a handshake was refused, in the words of the other side.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RefusedBy<'a> {
-    pub(super) status: u16,
-    pub(super) hello: Option<&'a str>,
-    pub(super) proof: Option<&'a Proof>,
-    /// Code word and sentence.
-    pub(super) body: &'a str,
-}
-
-impl Asking<'_> {
-    /// What a refused handshake means for this node.
-    pub(super) fn refused(self, by: RefusedBy<'_>) -> NoLink {
-        let said = by.body.trim();
-        let code = said.split(':').next().unwrap_or_default();
-        let is_for_ever = identity::DISOWNING.contains(&code);
-        if by.status == 409 && (is_for_ever || code == STILL_THERE) && self.is_member(by) {
-            let url = self.cluster.url(self.member);
-            return match is_for_ever {
-                true => NoLink::Disowned(format!("{url} does not let this folder in: {said}")),
-                false => NoLink::Elsewhere(format!("{url} does not let this process in: {said}")),
-            };
-        }
-        let reason = format!("it answered {}: {said}", by.status);
-        match by.status {
-            400 | 403 | 404 | 409 | 421 => NoLink::NotLetIn(reason),
-            // It starts or stops, has too much to do, or somebody in between has nobody behind it.
-            _ => NoLink::ForNow(reason),
-        }
+/// What a member says for certain about this node, in the words of a refusal: code word and sentence.
+pub(super) fn told(cluster: &Cluster, member: MemberIndex, said: &str) -> NoLink {
+    let code = said.split(':').next().unwrap_or_default();
+    let url = cluster.url(member);
+    if identity::DISOWNING.contains(&code) {
+        NoLink::Disowned(format!("{url} does not let this folder in: {said}"))
+    } else if code == STILL_THERE {
+        NoLink::Elsewhere(format!("{url} does not let this process in: {said}"))
+    } else {
+        NoLink::NotLetIn(said.to_owned())
     }
+}
 
-    /// Is it the member that is meant who refuses, in answer to this handshake?
-    fn is_member(self, by: RefusedBy<'_>) -> bool {
-        let (Some(line), Some(proof)) = (by.hello, by.proof) else {
-            return false;
-        };
-        let Ok(theirs) = Hello::parse(line.as_bytes()) else {
-            return false;
-        };
-        let welcome = self.cluster.welcome(self.own, &theirs);
-        welcome.is_ok_and(|(met, _)| met == self.member)
-            && self
-                .cluster
-                .check(proof, Role::Acceptor, self.own_line, line)
+/// What a frame means that does not fit the keys of the handshake.
+pub(super) fn unproven(
+    cluster: &Cluster,
+    member: MemberIndex,
+    frame: &Bytes,
+    malformed: Malformed,
+) -> NoLink {
+    match peer::decode(frame, &mut Seal::plain()) {
+        Ok(Message::Farewell(said)) => NoLink::NotLetIn(said),
+        _ => NoLink::NotLetIn(format!(
+            "cluster-secret: {} does not know the secret that {} knows ({malformed}): start both with the same \
+             --cluster-secret-file",
+            cluster.url(member),
+            cluster.url(cluster.me)
+        )),
+    }
+}
+
+/// What the refusal of a hello means: nothing shows that a member made it.
+pub(super) fn refused(status: u16, body: &str) -> NoLink {
+    let reason = format!("it answered {status}: {}", body.trim());
+    match status {
+        400 | 403 | 404 | 409 | 421 => NoLink::NotLetIn(reason),
+        // It starts or stops, has too much to do, or somebody in between has nobody behind it.
+        _ => NoLink::ForNow(reason),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Questions of peers that come as plain HTTP requests, one each.
 //!
 //! ```text
-//! POST /v0/peer/hello ─► judged ─► 200, own hello, own proof; the session waits for its token
-//! POST /v0/peer/ask   ─► token ─► body ─► one frame ─► agent … ─► 200, one frame
-//!                          │ unknown: 403, shake hands again      │ no frame: 400
+//! POST /v0/peer/hello ─► judged ─► 200, own hello; the session waits for its token
+//! POST /v0/peer/ask   ─► token ─► body ─► one frame, checked ─┬─► Hail ─► claim judged ─► 200, Welcome or Farewell
+//!                          │ unknown: 403, shake hands again    └─► claim noted ─► agent … ─► 200, one frame      no frame: 400
 //! ```
 //!
 //! Invariants
@@ -40,6 +40,7 @@ use std::sync::Arc;
 
 /// A question of a peer whose token is known.
 pub(crate) struct PendingAsk {
+    token: Proof,
     session: Arc<Session>,
     style: Style,
     frame: Frame,
@@ -59,12 +60,10 @@ impl Connection {
         let agent = self.lane.agent().ok_or_else(accept::no_peers)?;
         let met = accept::read_hello(&agent, head)?;
         let token = agent.cluster.prove(Role::Asker, &met.asker, &met.acceptor);
-        let proof = agent
-            .cluster
-            .prove(Role::Acceptor, &met.asker, &met.acceptor);
-        let session = Session::new(met.member, met.claim, met.lane);
+        let keys = agent.cluster.keys(&met.asker, &met.acceptor);
+        let session = Session::new(met.member, met.claim, met.lane, keys);
         agent.cluster.sessions.greet(&token, session);
-        hop::hello_answer(&mut self.out, style, &met.acceptor, &proof);
+        hop::hello_answer(&mut self.out, style, &met.acceptor);
         self.lane.finish(Op::Other, 200);
         Ok(())
     }
@@ -82,8 +81,11 @@ impl Connection {
             Field::Once(text) => Proof::from_hex(text),
             Field::Absent | Field::Repeated => None,
         };
-        let session = token.and_then(|token| agent.cluster.sessions.find(&token));
-        let session = session.ok_or_else(|| {
+        let found = token.and_then(|token| {
+            let session = agent.cluster.sessions.find(&token)?;
+            Some((token, session))
+        });
+        let (token, session) = found.ok_or_else(|| {
             let us = agent.cluster.url(agent.cluster.me);
             let sentence =
                 format!("{us} knows no peer with this Dendra-Peer-Proof: shake hands again");
@@ -119,6 +121,7 @@ impl Connection {
             }
         };
         let pending = PendingAsk {
+            token,
             session,
             style,
             frame,
@@ -129,6 +132,7 @@ impl Connection {
     /// Answers a question of a peer.
     pub(crate) async fn answer_peer(&mut self, pending: PendingAsk) -> Result<(), End> {
         let PendingAsk {
+            token,
             session,
             style,
             frame,
@@ -164,10 +168,7 @@ impl Connection {
         let _held = self.hold_input();
         let _room = room;
         let agent = self.lane.agent().expect("it was looked for in `hear`");
-        let answered = match self.learn_about(&agent, &session).await {
-            Ok(()) => self.answer_frame(&agent, &session, &frame).await,
-            Err(refusal) => Err(refusal),
-        };
+        let answered = self.answer_frame(&agent, &token, &session, &frame).await;
         self.lane.refresh();
         match answered {
             Ok(frame) => hop::answer(&mut self.out, style, &frame),
@@ -181,7 +182,12 @@ impl Connection {
     }
 
     /// What the peer says about itself is durable behind this.
-    async fn learn_about(&self, agent: &Agent, session: &Session) -> Result<(), Refusal> {
+    async fn learn_about(
+        &self,
+        agent: &Agent,
+        token: &Proof,
+        session: &Session,
+    ) -> Result<(), Refusal> {
         let is_current = || agent.cluster.is_current(session.member, session.claim.life);
         if session.is_learnt() && is_current() {
             return Ok(());
@@ -191,6 +197,7 @@ impl Connection {
         match learnt {
             Ok(Ok(())) => {
                 session.set_learnt();
+                agent.cluster.sessions.settle(token);
                 agent.cluster.tries.hear(session.member, session.lane);
                 Ok(())
             }
@@ -209,22 +216,39 @@ impl Connection {
     async fn answer_frame(
         &self,
         agent: &Rc<Agent>,
+        token: &Proof,
         session: &Session,
         frame: &Bytes,
     ) -> Result<Vec<u8>, Refusal> {
         let mut out = Vec::new();
-        let question = match peer::decode(frame).map_err(malformed)? {
-            Message::Ask(question) => question,
+        let mut seal = session.keys.of_requests(Role::Acceptor);
+        let mut checking = session.keys.of_requests(Role::Asker);
+        let question = match peer::decode(frame, &mut checking).map_err(malformed)? {
+            Message::Ask(question) => Some(question),
             Message::Probe { id } => {
-                peer::encode_alive(&mut out, id);
+                peer::encode_alive(&mut out, &mut seal, id);
+                None
+            }
+            Message::Hail => {
+                match agent.cluster.admit(session.member, session.claim) {
+                    Ok(()) => peer::encode_welcome(&mut out, &mut seal),
+                    Err(refusal) => {
+                        peer::encode_farewell(&mut out, &mut seal, &refusal.to_string());
+                    }
+                }
                 return Ok(out);
             }
             Message::Answer { .. }
             | Message::Proof(_)
             | Message::Alive { .. }
+            | Message::Welcome
             | Message::Farewell(_) => {
                 return Err(malformed(Malformed::Body("no question")));
             }
+        };
+        self.learn_about(agent, token, session).await?;
+        let Some(question) = question else {
+            return Ok(out);
         };
         let Question {
             id,
@@ -236,7 +260,7 @@ impl Connection {
         stamp.left_ms = stamp.left_ms.saturating_sub(age_ms);
         if stamp.left_ms == 0 {
             count(&agent.cluster.peers[session.member.at()].late);
-            peer::encode_answer(&mut out, id, &Answer::Refused(RefusedBy::Late));
+            peer::encode_answer(&mut out, &mut seal, id, &Answer::Refused(RefusedBy::Late));
             return Ok(out);
         }
         let left_us = u64::from(stamp.left_ms) * 1_000 + limits::OUTCOME_GRACE.as_micros() as u64;
@@ -250,7 +274,7 @@ impl Connection {
         drop(visit);
         match (finished, waited) {
             (Some(Finished::Reply(answer)), _) => {
-                peer::encode_answer(&mut out, id, &answer);
+                peer::encode_answer(&mut out, &mut seal, id, &answer);
                 Ok(out)
             }
             (_, Err(Due::Poisoned)) => Err(Refusal::not_serving(

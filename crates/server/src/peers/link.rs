@@ -1,7 +1,7 @@
 //! The own link to one peer: kept up by a task of the loop for as long as the loop lives.
 //!
 //! ```text
-//! resolve, connect ─► request, hello ─► 101, hello, proof ─► Proof frame, probe ─► Alive ─► up ─► answers …
+//! resolve, connect ─► request, hello ─► 101, hello ─► Proof, Hail ─► Welcome ─► Probe ─► Alive ─► up ─► answers …
 //!      ▲                     │ refused: the sentence goes to the log, once per sentence     │
 //!      │                     │ disowned: the node stops                                     │ a note of what
 //!      │                                                                                    │ it had confirmed
@@ -20,27 +20,31 @@
 
 use super::agent::{Agent, Link};
 use super::cluster::{Cluster, count, note_key, random};
-use super::conduit::{Broken, Conduit, End};
-use super::disowned::{Asking, Disowned, NoLink, RefusedBy};
+use super::conduit::{Broken, Conduit, End, Seals};
+use super::disowned::{self, Disowned, NoLink};
 use super::pool;
 use crate::lane::Lane;
 use crate::limits;
 use crate::seat::Seat;
 use crate::settings::PeerTransport;
+use bytes::{Bytes, BytesMut};
 use dendra_base::{CellRef, Prng, Version};
 use dendra_engine::{Guard, Outcome};
 use dendra_node::MemberIndex;
 use dendra_node::identity::{Peer, Verdict};
 use dendra_node::step::Event;
 use dendra_wire::client::{Asked, ParsedAnswer, parse_answer};
-use dendra_wire::limits::HEAD_BYTES_MAX;
-use dendra_wire::peer::{self, Hello, Malformed, Message, Proof, Role};
+use dendra_wire::limits::{HEAD_BYTES_MAX, PEER_SENTENCE_BYTES_MAX};
+use dendra_wire::peer::{self, Hello, Malformed, Message, Proof, Role, SessionKeys};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+/// A welcome or a farewell, with what surrounds its sentence.
+const SHORT_FRAME_BYTES_MAX: usize = PEER_SENTENCE_BYTES_MAX + 64;
 
 /// Keeps the link of `lane` to `member` up.
 pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) {
@@ -188,51 +192,46 @@ pub(super) async fn connect(host: &str) -> Result<TcpStream, String> {
     Ok(stream)
 }
 
-/// What the hello of a member says, and our proof for it.
+/// What the hello of a member says, our proof for it, and what its frames are checked with.
 pub(super) struct Recognised {
     pub(super) claim: Peer,
     pub(super) loops: u16,
     pub(super) proof: Proof,
+    pub(super) keys: SessionKeys,
 }
 
-/// Is the hello `line`, with its proof, that of the member which is meant?
+/// Is the hello `line` that of the member which is meant, and is that one let in here?
 pub(super) fn recognise(
     cluster: &Cluster,
     member: MemberIndex,
     own: &Hello,
     own_line: &str,
     line: &str,
-    proof: Option<Proof>,
 ) -> Result<Recognised, String> {
     let url = cluster.url(member);
     let theirs = Hello::parse(line.as_bytes())
         .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
-    let (met, claim) = cluster
-        .welcome(own, &theirs)
-        .map_err(|refusal| refusal.to_string())?;
+    let judged = cluster.judge_hello(own, &theirs);
+    let (met, claim) = judged.map_err(|refusal| refusal.to_string())?;
     if met != member {
         return Err(format!("{} answers at {url}", theirs.url));
     }
-    let is_proven =
-        proof.is_some_and(|proof| cluster.check(&proof, Role::Acceptor, own_line, line));
-    if !is_proven {
-        return Err(format!(
-            "cluster-secret: {url} does not know the secret that {} knows: start both with the same --cluster-secret-file",
-            own.url
-        ));
-    }
+    let admitted = cluster.admit(member, claim);
+    admitted.map_err(|refusal| refusal.to_string())?;
     Ok(Recognised {
         claim,
         loops: theirs.loops,
         proof: cluster.prove(Role::Asker, own_line, line),
+        keys: cluster.keys(own_line, line),
     })
 }
 
-/// A member that let this one in, and is let in. It notes nothing of this one before it hears our proof.
+/// A member that would let this one in, and is let in. It notes nothing of this one before it is probed.
 pub(super) struct Greeted {
     stream: TcpStream,
-    /// What it sent behind its answer.
-    rest: Vec<u8>,
+    /// What it sent behind its welcome.
+    rest: BytesMut,
+    seals: Seals,
     pub(super) recognised: Recognised,
 }
 
@@ -274,30 +273,52 @@ pub(super) async fn greet(
             if body.len() < length {
                 continue;
             }
-            let asking = Asking {
-                cluster,
-                member,
-                own: &own,
-                own_line: &own_line,
-            };
-            return Err(asking.refused(RefusedBy {
-                status: answer.status,
-                hello: answer.peer_hello.and_then(|line| str::from_utf8(line).ok()),
-                proof: answer.peer_proof.and_then(Proof::from_hex).as_ref(),
-                body: &String::from_utf8_lossy(body),
-            }));
+            return Err(disowned::refused(
+                answer.status,
+                &String::from_utf8_lossy(body),
+            ));
         }
         let line = answer.peer_hello.ok_or("its answer has no hello")?;
         let line = std::str::from_utf8(line).map_err(|_| "its hello is not ASCII")?;
-        let proof = answer.peer_proof.and_then(Proof::from_hex);
-        let recognised = recognise(cluster, member, &own, &own_line, line, proof);
+        let recognised = recognise(cluster, member, &own, &own_line, line);
         let recognised = recognised.map_err(NoLink::NotLetIn)?;
-        let rest = head[answer.consumed..].to_vec();
-        return Ok(Greeted {
-            stream,
-            rest,
-            recognised,
-        });
+        let mut rest = BytesMut::from(&head[answer.consumed..]);
+        let mut seals = Seals::new(&recognised.keys, End::Asks);
+        let mut out = Vec::new();
+        peer::encode_proof(&mut out, &recognised.proof);
+        peer::encode_hail(&mut out, &mut seals.sealing);
+        let sent = stream.write_all(&out).await;
+        sent.map_err(|error| error.to_string())?;
+        let frame = short_frame(&mut stream, &mut rest).await?;
+        return match peer::decode(&frame, &mut seals.checking) {
+            Ok(Message::Welcome) => Ok(Greeted {
+                stream,
+                rest,
+                seals,
+                recognised,
+            }),
+            Ok(Message::Farewell(said)) => Err(disowned::told(cluster, member, &said)),
+            Ok(_) => Err("its answer to a hail is none".into()),
+            Err(malformed) => Err(disowned::unproven(cluster, member, &frame, malformed)),
+        };
+    }
+}
+
+/// The first frame of the other side, which has not proven itself yet: a welcome, or a farewell at most.
+async fn short_frame(stream: &mut TcpStream, rest: &mut BytesMut) -> Result<Bytes, String> {
+    loop {
+        match peer::frame_len(rest).map_err(|malformed| malformed.to_string())? {
+            Some(len) if len > SHORT_FRAME_BYTES_MAX => {
+                return Err(format!("its answer to a proof has {len} bytes"));
+            }
+            Some(len) if len <= rest.len() => return Ok(rest.split_to(len).freeze()),
+            _ => {}
+        }
+        rest.reserve(SHORT_FRAME_BYTES_MAX);
+        let read = stream.read_buf(rest).await;
+        if read.map_err(|error| error.to_string())? == 0 {
+            return Err("it closed the connection instead of an answer to a proof".to_owned());
+        }
     }
 }
 
@@ -307,20 +328,16 @@ async fn upgrade(
     member: MemberIndex,
 ) -> Result<(Conduit, Peer), NoLink> {
     let greeted = greet(&agent.cluster, agent.lane, member).await?;
-    let Recognised { claim, proof, .. } = greeted.recognised;
+    let claim = greeted.recognised.claim;
+    let conduit = Conduit::new(greeted.stream, &greeted.rest, End::Asks, greeted.seals);
     learn(lane, agent, member, claim).await?;
-    let conduit = Conduit::new(greeted.stream, &greeted.rest, End::Asks);
-    conduit.put(|out| {
-        peer::encode_proof(out, &proof);
-        peer::encode_probe(out, 0);
-    });
+    conduit.put(|out, seal| peer::encode_probe(out, seal, 0));
     conduit.flush();
     // Behind this it has let us in, and its loops know that we are there.
-    let frame = conduit.next_frame().await;
-    let frame = frame.map_err(|broken| broken.to_string())?;
-    match peer::decode(&frame).map_err(|malformed| malformed.to_string())? {
+    let message = conduit.next_message().await;
+    match message.map_err(|broken| broken.to_string())? {
         Message::Alive { id: 0 } => Ok((conduit, claim)),
-        Message::Farewell(sentence) => Err(sentence.into()),
+        Message::Farewell(said) => Err(disowned::told(&agent.cluster, member, &said)),
         _ => Err("its answer to a probe is none".into()),
     }
 }
@@ -336,7 +353,7 @@ pub(super) async fn learn(
     let news = match cluster.claim(member, claim) {
         Verdict::Known => return Ok(()),
         Verdict::Learn(news) => news,
-        Verdict::Refuse(reason) => return Err(reason.to_string()),
+        Verdict::Refuse(reason) => return Err(format!("{}: {reason}", reason.code())),
     };
     let version = cluster.note_version(agent.lane, lane.wall_ms());
     write_note(lane, cluster.url(member), news, version).await?;
@@ -412,7 +429,7 @@ async fn answers(
 ) -> Broken {
     poll_fn(|cx| {
         conduit
-            .poll(cx, |frame| match peer::decode(&frame)? {
+            .poll(cx, |message| match message {
                 _ if !agent.cluster.is_current(member, life) => {
                     conduit.close();
                     Ok(())
@@ -428,7 +445,11 @@ async fn answers(
                     conduit.close();
                     Ok(())
                 }
-                Message::Ask(_) | Message::Proof(_) | Message::Probe { .. } => {
+                Message::Ask(_)
+                | Message::Proof(_)
+                | Message::Probe { .. }
+                | Message::Hail
+                | Message::Welcome => {
                     Err(Malformed::Body("a question on a link that carries answers"))
                 }
             })

@@ -22,7 +22,7 @@
 use super::agent::Agent;
 use super::carrier::{Carrier, Response};
 use super::cluster::{Cluster, count, random};
-use super::disowned::{Asking, NoLink, RefusedBy};
+use super::disowned::{self, NoLink};
 use super::link::{Recognised, connect, host_of, learn, recognise};
 use crate::lane::Lane;
 use crate::limits;
@@ -31,7 +31,7 @@ use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
 use dendra_node::identity::Peer;
 use dendra_node::step::Event;
-use dendra_wire::peer::{self, Message, Question, hop};
+use dendra_wire::peer::{self, Message, Question, Role, SessionKeys, hop};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -83,6 +83,7 @@ struct Place {
 pub(crate) struct Pool {
     host: String,
     head: hop::AskHead,
+    keys: SessionKeys,
     queue: RefCell<VecDeque<Errand>>,
     /// Bytes of all errands.
     under_way: Rc<Cell<usize>>,
@@ -102,10 +103,11 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    fn new(host: &str, head: hop::AskHead) -> Pool {
+    fn new(host: &str, head: hop::AskHead, keys: SessionKeys) -> Pool {
         Pool {
             host: host.to_owned(),
             head,
+            keys,
             queue: RefCell::default(),
             under_way: Rc::default(),
             places: RefCell::default(),
@@ -127,7 +129,11 @@ impl Pool {
     /// Sends a question as soon as a connection is free.
     pub(crate) fn ask(&self, question: &Question, now_us: u64) {
         let mut frame = Vec::new();
-        peer::encode_ask(&mut frame, question);
+        peer::encode_ask(
+            &mut frame,
+            &mut self.keys.of_requests(Role::Asker),
+            question,
+        );
         let left_us = u64::from(question.stamp.left_ms) * 1_000;
         let due_us = now_us + left_us + limits::OUTCOME_GRACE.as_micros() as u64;
         self.send(Some(question.id), frame, due_us);
@@ -137,7 +143,7 @@ impl Pool {
     pub(crate) fn probe(&self, id: u64, now_us: u64) {
         if !self.is_probing.replace(true) {
             let mut frame = Vec::new();
-            peer::encode_probe(&mut frame, id);
+            peer::encode_probe(&mut frame, &mut self.keys.of_requests(Role::Asker), id);
             let left = limits::SWEEP * limits::LINK_SILENT_SWEEPS_MAX;
             self.send(None, frame, now_us + left.as_micros() as u64);
         }
@@ -259,11 +265,10 @@ impl Pool {
     }
 }
 
-/// A member that let this one in, and is let in. It notes nothing of this one before the token comes back to it.
+/// A member that would let this one in, and is let in. It notes nothing of this one before it is probed.
 pub(super) struct Greeted {
     carrier: Carrier,
-    keeps_alive: bool,
-    own_url: String,
+    head: hop::AskHead,
     pub(super) recognised: Recognised,
 }
 
@@ -281,26 +286,36 @@ pub(super) async fn greet(
     hop::hello_request(&mut carrier.out, host, &own.url, &own_line);
     let met = carrier.exchange().await?;
     if met.status != 200 {
-        let asking = Asking {
-            cluster,
-            member,
-            own: &own,
-            own_line: &own_line,
-        };
-        return Err(asking.refused(RefusedBy {
-            status: met.status,
-            hello: met.hello.as_deref(),
-            proof: met.proof.as_ref(),
-            body: &met.said(),
-        }));
+        return Err(disowned::refused(met.status, &met.said()));
     }
     let line = met.hello.as_deref().ok_or("its answer has no hello")?;
-    let recognised = recognise(cluster, member, &own, &own_line, line, met.proof);
+    let recognised = recognise(cluster, member, &own, &own_line, line);
     let recognised = recognised.map_err(NoLink::NotLetIn)?;
+    if !met.keeps_alive {
+        carrier = Carrier::new(connect(host).await?);
+    }
+    let head = hop::AskHead::new(host, &own.url, &recognised.proof);
+    let mut hail = Vec::new();
+    let keys = &recognised.keys;
+    peer::encode_hail(&mut hail, &mut keys.of_requests(Role::Asker));
+    let said = carrier.carry(&head, &hail).await?;
+    if said.status != 200 {
+        return Err(disowned::refused(said.status, &said.said()));
+    }
+    match peer::decode(&said.body, &mut keys.of_requests(Role::Acceptor)) {
+        Ok(Message::Welcome) => {}
+        Ok(Message::Farewell(said)) => return Err(disowned::told(cluster, member, &said)),
+        Ok(_) => return Err("its answer to a hail is none".into()),
+        Err(malformed) => {
+            return Err(disowned::unproven(cluster, member, &said.body, malformed));
+        }
+    }
+    if !said.keeps_alive {
+        carrier = Carrier::new(connect(host).await?);
+    }
     Ok(Greeted {
         carrier,
-        keeps_alive: met.keeps_alive,
-        own_url: own.url,
+        head,
         recognised,
     })
 }
@@ -312,29 +327,25 @@ pub(super) async fn open(
     member: MemberIndex,
 ) -> Result<(Pool, TcpStream, Peer), NoLink> {
     let greeted = greet(&agent.cluster, agent.lane, member).await?;
-    let mut carrier = greeted.carrier;
-    let Recognised { claim, proof, .. } = greeted.recognised;
+    let (mut carrier, head) = (greeted.carrier, greeted.head);
+    let Recognised { claim, keys, .. } = greeted.recognised;
     learn(lane, agent, member, claim).await?;
-    let host = host_of(agent.cluster.url(member));
-    if !greeted.keeps_alive {
-        carrier = Carrier::new(connect(host).await?);
-    }
-    let head = hop::AskHead::new(host, &greeted.own_url, &proof);
     let mut frame = Vec::new();
-    peer::encode_probe(&mut frame, 0);
+    peer::encode_probe(&mut frame, &mut keys.of_requests(Role::Asker), 0);
     let alive = carrier.carry(&head, &frame).await?;
     if alive.status != 200 {
         return Err(format!("it answered {}: {}", alive.status, alive.said()).into());
     }
-    match peer::decode(&alive.body) {
+    match peer::decode(&alive.body, &mut keys.of_requests(Role::Acceptor)) {
         Ok(Message::Alive { id: 0 }) => {}
         Ok(_) => return Err("its answer to a probe is none".into()),
         Err(malformed) => return Err(malformed.to_string().into()),
     }
+    let host = host_of(agent.cluster.url(member));
     if !alive.keeps_alive {
         carrier = Carrier::new(connect(host).await?);
     }
-    Ok((Pool::new(host, head), carrier.stream, claim))
+    Ok((Pool::new(host, head, keys), carrier.stream, claim))
 }
 
 /// Keeps the connections of a link that is up, to its end: why it ended.
@@ -508,7 +519,8 @@ impl Worker {
                 return;
             }
         }
-        match peer::decode(&response.body) {
+        let mut checking = pool.keys.of_requests(Role::Acceptor);
+        match peer::decode(&response.body, &mut checking) {
             Ok(Message::Answer { id, answer }) if errand.id == Some(id) => {
                 let answer = match answer {
                     // The first time it may have been stored: "there is no room" would say that it is not there.
@@ -535,7 +547,11 @@ mod tests {
 
     fn pool() -> Pool {
         let token = Proof::from_hex("00".repeat(32).as_bytes()).expect("a proof");
-        Pool::new("b", hop::AskHead::new("b", "http://a", &token))
+        Pool::new(
+            "b",
+            hop::AskHead::new("b", "http://a", &token),
+            SessionKeys::new(None, "a", "b"),
+        )
     }
 
     /// A clock question that has a second.

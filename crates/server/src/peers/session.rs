@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! hello ─► greeted: token ─► session      the oldest makes room, beyond `SESSIONS_GREETED_MAX`
-//!             │ the token comes back: its sender knows the secret
-//!             └► proven: token ─► session      one for each loop of each peer: a newer one replaces it
+//!             │ the token comes back: its sender knows the secret; and its member is let in, which is durable
+//!             └► settled: token ─► session     one for each loop of each peer: a newer one replaces it
 //! ```
 //!
 //! Invariants
 //! 1. A token is found only after a handshake in which it was not sent: who shows it has made it.
-//! 2. What strangers can fill, the hellos that nobody proved, replaces no session that was proven.
-//! 3. A session of an earlier life of a peer ends with the first that is proven in a later one.
+//! 2. What strangers can fill, the hellos that nobody proved, replaces no session that was settled; nor does a process that
+//!    knows the secret and is not let in.
+//! 3. A session of an earlier life of a peer ends with the first that is settled in a later one.
 //!
 //! Not here: what a question becomes (`hop.rs`), the bytes of a token (crate `wire`, `peer/proof.rs`).
 //! See: docs/peer.md, section "Over plain HTTP".
@@ -17,7 +18,7 @@
 use crate::limits;
 use dendra_node::MemberIndex;
 use dendra_node::identity::Peer;
-use dendra_wire::peer::{Age, Proof};
+use dendra_wire::peer::{Age, Proof, SessionKeys};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +32,8 @@ pub(crate) struct Session {
     pub(crate) claim: Peer,
     /// Its loop.
     pub(super) lane: u16,
+    /// What its frames are authenticated with.
+    pub(super) keys: SessionKeys,
     /// Is what it says about itself durable here?
     is_learnt: AtomicBool,
     /// How long its questions are on their way.
@@ -39,11 +42,12 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session of loop `lane` of a member.
-    pub(crate) fn new(member: MemberIndex, claim: Peer, lane: u16) -> Session {
+    pub(crate) fn new(member: MemberIndex, claim: Peer, lane: u16, keys: SessionKeys) -> Session {
         Session {
             member,
             claim,
             lane,
+            keys,
             is_learnt: AtomicBool::new(false),
             age: Mutex::default(),
         }
@@ -71,7 +75,7 @@ type Token = [u8; Proof::BYTES];
 #[derive(Default)]
 struct Table {
     greeted: VecDeque<(Token, Arc<Session>)>,
-    proven: HashMap<Token, Arc<Session>>,
+    settled: HashMap<Token, Arc<Session>>,
 }
 
 /// See the module.
@@ -96,25 +100,32 @@ impl Sessions {
         table.greeted.push_back((*token.as_bytes(), session));
     }
 
-    /// The session of a token. The first time this proves the secret.
+    /// The session of a token.
     pub(crate) fn find(&self, token: &Proof) -> Option<Arc<Session>> {
-        let mut table = self.0.lock().expect("no holder panics");
+        let table = self.0.lock().expect("no holder panics");
         let token = token.as_bytes();
-        if let Some(session) = table.proven.get(token) {
+        if let Some(session) = table.settled.get(token) {
             return Some(Arc::clone(session));
         }
         // Newest first: who has just said hello comes next.
-        let at = table
-            .greeted
-            .iter()
-            .rposition(|(known, _)| known == token)?;
-        let (token, session) = table.greeted.remove(at)?;
-        table.proven.retain(|_, other| {
+        let mut newest = table.greeted.iter().rev();
+        let found = newest.find(|(known, _)| known == token);
+        found.map(|(_, session)| Arc::clone(session))
+    }
+
+    /// The member of this session was let in, and what it says about itself is durable here.
+    pub(crate) fn settle(&self, token: &Proof) {
+        let mut table = self.0.lock().expect("no holder panics");
+        let token = token.as_bytes();
+        let at = table.greeted.iter().rposition(|(known, _)| known == token);
+        let Some((token, session)) = at.and_then(|at| table.greeted.remove(at)) else {
+            return;
+        };
+        table.settled.retain(|_, other| {
             other.member != session.member
                 || (other.lane != session.lane && other.claim.boot >= session.claim.boot)
         });
-        table.proven.insert(token, Arc::clone(&session));
-        Some(session)
+        table.settled.insert(token, session);
     }
 }
 
@@ -133,7 +144,12 @@ mod tests {
             life: boot,
             clock: 0,
         };
-        Session::new(MemberIndex(member), claim, lane)
+        Session::new(
+            MemberIndex(member),
+            claim,
+            lane,
+            SessionKeys::new(None, "a", "b"),
+        )
     }
 
     #[test]
@@ -144,7 +160,8 @@ mod tests {
         let found = sessions.find(&token(1)).expect("it was greeted");
         assert_eq!(found.member, MemberIndex(1));
         assert!(sessions.find(&token(2)).is_none());
-        let again = sessions.find(&token(1)).expect("it was proven");
+        sessions.settle(&token(1));
+        let again = sessions.find(&token(1)).expect("it was settled");
         assert!(Arc::ptr_eq(&found, &again));
     }
 
@@ -153,15 +170,16 @@ mod tests {
         let sessions = Sessions::default();
         for (n, lane, boot) in [(1, 0, 1), (2, 1, 1), (3, 0, 1)] {
             sessions.greet(&token(n), session(1, lane, boot));
-            assert!(sessions.find(&token(n)).is_some());
+            sessions.settle(&token(n));
         }
         assert!(sessions.find(&token(1)).is_none(), "it was replaced");
         assert!(sessions.find(&token(2)).is_some(), "another loop");
         sessions.greet(&token(4), session(2, 0, 7));
-        assert!(sessions.find(&token(4)).is_some());
+        sessions.settle(&token(4));
         sessions.greet(&token(5), session(1, 5, 2));
-        assert!(sessions.find(&token(3)).is_some(), "nothing was proven yet");
         assert!(sessions.find(&token(5)).is_some());
+        assert!(sessions.find(&token(3)).is_some(), "nobody was let in yet");
+        sessions.settle(&token(5));
         assert!(sessions.find(&token(2)).is_none() && sessions.find(&token(3)).is_none());
         assert!(sessions.find(&token(4)).is_some(), "another member");
     }
@@ -170,7 +188,7 @@ mod tests {
     fn hellos_of_strangers_are_bounded_and_replace_no_session() {
         let sessions = Sessions::default();
         sessions.greet(&token(1), session(1, 0, 1));
-        assert!(sessions.find(&token(1)).is_some());
+        sessions.settle(&token(1));
         sessions.greet(&token(2), session(1, 1, 1));
         for n in 0..limits::SESSIONS_GREETED_MAX {
             let mut bytes = [9; Proof::BYTES];
@@ -181,6 +199,6 @@ mod tests {
         assert_eq!(table.greeted.len(), limits::SESSIONS_GREETED_MAX);
         drop(table);
         assert!(sessions.find(&token(2)).is_none(), "the oldest made room");
-        assert!(sessions.find(&token(1)).is_some(), "it was proven");
+        assert!(sessions.find(&token(1)).is_some(), "it was settled");
     }
 }

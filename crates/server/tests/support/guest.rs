@@ -34,8 +34,8 @@ pub(crate) fn node(guest: &str, transport: PeerTransport) -> Node {
 pub(crate) fn hello(guest: &str, nonce: u8) -> Hello {
     let topology = topology(guest);
     Hello {
-        version_min: 1,
-        version_max: 1,
+        version_min: 2,
+        version_max: 2,
         cluster: topology.id(),
         cluster_name: topology.name().to_owned(),
         epoch: topology.epoch(),

@@ -21,7 +21,7 @@ use dendra_base::peer::{Answer, Ask, Stamp};
 use dendra_base::{CellRef, Key, Version};
 use dendra_node::MemberIndex;
 use dendra_node::step::{AskId, Asker, Event};
-use dendra_wire::peer::{self, Message, Question};
+use dendra_wire::peer::{self, Message, Question, Seal};
 use std::fmt;
 
 /// A message under way.
@@ -46,7 +46,11 @@ impl fmt::Debug for Envelope {
             frame,
             ..
         } = self;
-        write!(f, "m{from} -> m{to}.{lane}: {:?}", peer::decode(frame))
+        write!(
+            f,
+            "m{from} -> m{to}.{lane}: {:?}",
+            peer::decode(frame, &mut Seal::plain())
+        )
     }
 }
 
@@ -78,7 +82,7 @@ impl World<'_> {
         if !self.is_calm() && self.prng.chance(self.plan.shape.stranger_permille, 1_000) {
             self.send_strange(from, to, lane, incarnation, &question);
         }
-        peer::encode_ask(&mut frame, &question);
+        peer::encode_ask(&mut frame, &mut Seal::plain(), &question);
         self.send(Envelope {
             from,
             to,
@@ -118,7 +122,7 @@ impl World<'_> {
             false => question.stamp.cluster ^= 1,
         }
         let mut frame = Vec::new();
-        peer::encode_ask(&mut frame, &question);
+        peer::encode_ask(&mut frame, &mut Seal::plain(), &question);
         self.send(Envelope {
             from,
             to,
@@ -130,7 +134,7 @@ impl World<'_> {
 
     pub(super) fn reply(&mut self, from: usize, asker: Asker, answer: &Answer) {
         let mut frame = Vec::new();
-        peer::encode_answer(&mut frame, asker.id, answer);
+        peer::encode_answer(&mut frame, &mut Seal::plain(), asker.id, answer);
         self.send(Envelope {
             from,
             to: asker.member.at(),
@@ -174,7 +178,7 @@ impl World<'_> {
             frame,
         } = envelope;
         let member = MemberIndex(from as u8);
-        let message = match peer::decode(&frame) {
+        let message = match peer::decode(&frame, &mut Seal::plain()) {
             Ok(message) => message,
             Err(malformed) => {
                 self.violate(

@@ -165,11 +165,10 @@ pub(crate) fn frame(out: &mut Vec<u8>, style: Style, frame: &[u8]) {
     finish_with(out, style, frame);
 }
 
-/// 200 to a peer's hello: the own hello and the own proof.
-pub(crate) fn hello(out: &mut Vec<u8>, style: Style, hello: &str, proof: &str) {
+/// 200 to a peer's hello: the own hello.
+pub(crate) fn hello(out: &mut Vec<u8>, style: Style, hello: &str) {
     out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     text_line(out, b"Dendra-Peer: ", hello.as_bytes());
-    text_line(out, b"Dendra-Peer-Proof: ", proof.as_bytes());
     finish(out, style, 0);
 }
 
@@ -190,14 +189,6 @@ pub fn refusal(out: &mut Vec<u8>, style: Style, refusal: &Refusal) {
     }
     if let Some(known) = refusal.known {
         known_line(out, refusal.acks, known);
-    }
-    if let Some(voucher) = &refusal.voucher {
-        text_line(out, b"Dendra-Peer: ", voucher.hello.as_bytes());
-        text_line(
-            out,
-            b"Dendra-Peer-Proof: ",
-            voucher.proof.to_string().as_bytes(),
-        );
     }
     let body_len = refusal.code.len() + 2 + refusal.message.len() + 1;
     finish(out, style, body_len as u64);

@@ -1,10 +1,10 @@
 //! Frames: one message each, several in one write, each with its length, its id and its checksum.
 //!
 //! ```text
-//! | length u32 | kind u8 | flags u8 = 0 | zero u16 | id u64 | body … | checksum u64 |   little-endian
+//! | length u32 | kind u8 | flags u8 = 0 | zero u16 | id u64 | body … | checksum |   little-endian
 //!   length    of the whole frame, from its own first byte to the checksum's last
-//!   checksum  xxh3-64 of everything before it
-//! kind 01-06 questions   41-48 answers   4f refusal   81 proof   82 farewell   83 probe   84 alive
+//!   checksum  of everything before it: 8 bytes, or 16 that are keyed (`seal.rs`)
+//! kind 01-06 questions   41-48 answers   4f refusal   81 proof   82 farewell   83 probe   84 alive   85 hail   86 welcome
 //! ```
 //!
 //! Invariants
@@ -17,18 +17,16 @@
 
 use super::body::{self, Cursor};
 use super::proof::Proof;
+use super::seal::{PLAIN_BYTES, Seal};
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Stamp};
 use std::fmt;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes in front of the body.
 const HEADER_BYTES: usize = 4 + 1 + 1 + 2 + 8;
-/// Bytes behind the body.
-const CHECKSUM_BYTES: usize = 8;
 /// The shortest frame.
-pub const FRAME_BYTES_MIN: usize = HEADER_BYTES + CHECKSUM_BYTES;
+pub const FRAME_BYTES_MIN: usize = HEADER_BYTES + PLAIN_BYTES;
 
 /// The first frame of a link is a proof and as long as this.
 pub const PROOF_FRAME_BYTES: usize = FRAME_BYTES_MIN + Proof::BYTES;
@@ -53,6 +51,8 @@ pub(super) mod kind {
     pub const FAREWELL: u8 = 0x82;
     pub const PROBE: u8 = 0x83;
     pub const ALIVE: u8 = 0x84;
+    pub const HAIL: u8 = 0x85;
+    pub const WELCOME: u8 = 0x86;
 }
 
 /// A question with what stands beside it.
@@ -94,6 +94,10 @@ pub enum Message {
         /// Of the probe.
         id: u64,
     },
+    /// Would the acceptor let the asker in? Nothing of it is noted. Answered by `Welcome`, or by `Farewell`.
+    Hail,
+    /// To `Hail`: yes.
+    Welcome,
 }
 
 /// Bytes that are no frame of this protocol. The link is of no use behind them.
@@ -141,14 +145,14 @@ pub fn frame_len(buffer: &[u8]) -> Result<Option<usize>, Malformed> {
 }
 
 /// Appends a question.
-pub fn encode_ask(out: &mut Vec<u8>, question: &Question) {
+pub fn encode_ask(out: &mut Vec<u8>, seal: &mut Seal, question: &Question) {
     let Question {
         id,
         sent_ms,
         stamp,
         ask,
     } = question;
-    frame(out, body::kind_of_ask(ask), *id, |out| {
+    frame(out, seal, body::kind_of_ask(ask), *id, |out| {
         out.extend_from_slice(&stamp.cluster.to_le_bytes());
         out.extend_from_slice(&stamp.epoch.to_le_bytes());
         out.extend_from_slice(&stamp.left_ms.to_le_bytes());
@@ -158,69 +162,83 @@ pub fn encode_ask(out: &mut Vec<u8>, question: &Question) {
 }
 
 /// Appends the answer to question `id`.
-pub fn encode_answer(out: &mut Vec<u8>, id: u64, answer: &Answer) {
-    frame(out, body::kind_of_answer(answer), id, |out| {
+pub fn encode_answer(out: &mut Vec<u8>, seal: &mut Seal, id: u64, answer: &Answer) {
+    frame(out, seal, body::kind_of_answer(answer), id, |out| {
         body::put_answer(out, answer);
     });
 }
 
-/// Appends the proof of the secret.
+/// Appends the proof of the secret. Its frame has no key: whether the sides have the same one is what it shows.
 pub fn encode_proof(out: &mut Vec<u8>, proof: &Proof) {
-    frame(out, kind::PROOF, 0, |out| {
+    frame(out, &mut Seal::plain(), kind::PROOF, 0, |out| {
         out.extend_from_slice(proof.as_bytes());
     });
 }
 
 /// Appends the end of the link; a long sentence is cut.
-pub fn encode_farewell(out: &mut Vec<u8>, sentence: &str) {
+pub fn encode_farewell(out: &mut Vec<u8>, seal: &mut Seal, sentence: &str) {
     let mut end = sentence.len().min(PEER_SENTENCE_BYTES_MAX);
     while !sentence.is_char_boundary(end) {
         end -= 1;
     }
-    frame(out, kind::FAREWELL, 0, |out| {
+    frame(out, seal, kind::FAREWELL, 0, |out| {
         out.extend_from_slice(&sentence.as_bytes()[..end]);
     });
 }
 
 /// Appends a probe of the link.
-pub fn encode_probe(out: &mut Vec<u8>, id: u64) {
-    frame(out, kind::PROBE, id, |_| {});
+pub fn encode_probe(out: &mut Vec<u8>, seal: &mut Seal, id: u64) {
+    frame(out, seal, kind::PROBE, id, |_| {});
 }
 
 /// Appends the answer to a probe.
-pub fn encode_alive(out: &mut Vec<u8>, id: u64) {
-    frame(out, kind::ALIVE, id, |_| {});
+pub fn encode_alive(out: &mut Vec<u8>, seal: &mut Seal, id: u64) {
+    frame(out, seal, kind::ALIVE, id, |_| {});
 }
 
-fn frame(out: &mut Vec<u8>, kind: u8, id: u64, body: impl FnOnce(&mut Vec<u8>)) {
+/// Appends the question whether the asker would be let in.
+pub fn encode_hail(out: &mut Vec<u8>, seal: &mut Seal) {
+    frame(out, seal, kind::HAIL, 0, |_| {});
+}
+
+/// Appends the answer that it would.
+pub fn encode_welcome(out: &mut Vec<u8>, seal: &mut Seal) {
+    frame(out, seal, kind::WELCOME, 0, |_| {});
+}
+
+fn frame(out: &mut Vec<u8>, seal: &mut Seal, kind: u8, id: u64, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&[kind, 0, 0, 0]);
     out.extend_from_slice(&id.to_le_bytes());
     body(out);
-    let len = out.len() - start + CHECKSUM_BYTES;
+    let len = out.len() - start + seal.bytes();
     debug_assert!(len <= PEER_FRAME_BYTES_MAX, "the limits bound every body");
     let len = u32::try_from(len).expect("the limits bound every body");
     out[start..start + 4].copy_from_slice(&len.to_le_bytes());
-    let checksum = xxh3_64(&out[start..]);
-    out.extend_from_slice(&checksum.to_le_bytes());
+    seal.put(out, start);
 }
 
-/// Reads one whole frame, as long as [`frame_len`] says. Keys and values are slices of it.
+/// Reads one whole frame, as long as [`frame_len`] says, the next that came under `seal`. Keys and values are slices of
+/// it.
 ///
 /// # Errors
 /// When the bytes are not what some `encode_` function writes.
-pub fn decode(frame: &Bytes) -> Result<Message, Malformed> {
+pub fn decode(frame: &Bytes, seal: &mut Seal) -> Result<Message, Malformed> {
     let len = frame_len(frame)?.filter(|len| *len == frame.len());
     let len = len.ok_or(Malformed::Length(frame.len() as u32))?;
-    let (checked, checksum) = frame.split_at(len - CHECKSUM_BYTES);
-    if checksum != xxh3_64(checked).to_le_bytes() {
+    let end = len - seal.bytes();
+    if end < HEADER_BYTES {
+        return Err(Malformed::Checksum);
+    }
+    let (checked, checksum) = frame.split_at(end);
+    if !seal.fits(checked, checksum) {
         return Err(Malformed::Checksum);
     }
     if checked[5..8] != [0; 3] {
         return Err(Malformed::Body("flags"));
     }
-    let mut cursor = Cursor::new(frame, 8, len - CHECKSUM_BYTES);
+    let mut cursor = Cursor::new(frame, 8, end);
     let id = cursor.u64("id")?;
     let message = match checked[4] {
         kind::PROOF => Message::Proof(Proof::from(cursor.array("proof")?)),
@@ -233,6 +251,8 @@ pub fn decode(frame: &Bytes) -> Result<Message, Malformed> {
         }
         kind::PROBE => Message::Probe { id },
         kind::ALIVE => Message::Alive { id },
+        kind::HAIL => Message::Hail,
+        kind::WELCOME => Message::Welcome,
         kind if kind < kind::CLOCK_IS => Message::Ask(Question {
             id,
             stamp: Stamp {

@@ -1,7 +1,7 @@
 //! Hellos: who speaks, for which cluster, and whether the two may talk.
 //!
 //! ```text
-//! Dendra-Peer: versions=1-1; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
+//! Dendra-Peer: versions=2-2; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
 //!              node=<32 hex>; origin=<n>; boot=<n>; life=<16 hex>; clock=<n>; url=<pct>; lane=<n>; loops=<n>; secret=yes;
 //!              nonce=<32 hex>
 //! judge(own, theirs) ─► the version to speak, or a refusal that names both sides
@@ -17,16 +17,16 @@
 //! knows the topology); the proof of the secret (`proof.rs`).
 //! See: docs/peer.md, section "Handshake".
 
-use super::proof::{Nonce, Proof, unhex};
+use super::proof::{Nonce, unhex};
 use crate::limits::PEER_HELLO_BYTES_MAX;
 use crate::percent;
 use crate::refusal::Refusal;
 use std::fmt;
 
 /// The oldest version of the frames that this program speaks.
-pub const VERSION_MIN: u16 = 1;
+pub const VERSION_MIN: u16 = 2;
 /// The newest version of the frames that this program speaks.
-pub const VERSION_MAX: u16 = 1;
+pub const VERSION_MAX: u16 = 2;
 
 /// What a member says about itself when a link begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,11 +268,11 @@ pub fn request(out: &mut Vec<u8>, host: &str, hello: &str) {
 }
 
 /// Appends the answer that turns the connection into a link.
-pub fn accept(out: &mut Vec<u8>, hello: &str, proof: &Proof) {
+pub fn accept(out: &mut Vec<u8>, hello: &str) {
     out.extend_from_slice(
         format!(
             "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: dendra-peer/1\r\n\
-             Dendra-Peer: {hello}\r\nDendra-Peer-Proof: {proof}\r\n\r\n"
+             Dendra-Peer: {hello}\r\n\r\n"
         )
         .as_bytes(),
     );
@@ -463,9 +463,8 @@ mod tests {
         assert!(head.wants_peer_upgrade);
         assert_eq!(head.peer_hello, Field::Once(hello().to_string().as_bytes()));
 
-        let proof = Proof::new(b"s", super::super::Role::Acceptor, "a", "b");
         let mut bytes = Vec::new();
-        accept(&mut bytes, &other().to_string(), &proof);
+        accept(&mut bytes, &other().to_string());
         bytes.extend_from_slice(b"frames");
         let ParsedAnswer::Head(answer) = parse_answer(&bytes, Asked::WithBody) else {
             panic!("the answer is a whole head");
@@ -475,7 +474,6 @@ mod tests {
             (101, &b"frames"[..])
         );
         assert_eq!(answer.peer_hello.map(Hello::parse), Some(Ok(other())));
-        assert_eq!(answer.peer_proof.and_then(Proof::from_hex), Some(proof));
     }
 
     proptest! {

@@ -3,7 +3,9 @@
 //! ```text
 //! asker                                                               acceptor
 //!   POST /v0/peer/hello, Dendra-Peer: <hello> ────────────────────────────►
-//!   ◄──────────────────── 200, Dendra-Peer: <hello>, Dendra-Peer-Proof: <hex>
+//!   ◄──────────────────────────────────────────── 200, Dendra-Peer: <hello>
+//!   POST /v0/peer/ask, Dendra-Peer-Proof: <token>, body: | Hail | ─────────►
+//!   ◄───────────────────────────────────────────── 200, body: | Welcome |
 //!   POST /v0/peer/ask, Dendra-Peer-Proof: <token>, body: | Ask | ──────────►
 //!   ◄──────────────────────────────────────────────── 200, body: | Answer |
 //! token   the asker's proof of the secret, as its first frame would carry it
@@ -12,7 +14,7 @@
 //! Invariants
 //! 1. A body is exactly one frame, so that its checksum covers what an intermediary may have touched.
 //! 2. Nothing rests on the connection: requests of one asker may come over any of them, in any order.
-//! 3. The token names both nonces of one handshake: of use to nobody else, and to nobody after it.
+//! 3. The token names both nonces of one handshake and finds its keys; with a secret it is of no use without them.
 //!
 //! Not here: who may ask, which connections (crate `server`).
 //! See: docs/peer.md, section "Over plain HTTP".
@@ -32,8 +34,8 @@ pub fn hello_request(out: &mut Vec<u8>, host: &str, url: &str, hello: &str) {
 }
 
 /// Appends the answer to it.
-pub fn hello_answer(out: &mut Vec<u8>, style: Style, hello: &str, proof: &Proof) {
-    response::hello(out, style, hello, &proof.to_string());
+pub fn hello_answer(out: &mut Vec<u8>, style: Style, hello: &str) {
+    response::hello(out, style, hello);
 }
 
 /// The head of every question of one session, up to the length of its frame.
@@ -107,13 +109,12 @@ mod tests {
         assert_eq!(head.consumed, bytes.len());
 
         let mut bytes = Vec::new();
-        hello_answer(&mut bytes, STYLE, "e=f", &proof());
+        hello_answer(&mut bytes, STYLE, "e=f");
         let ParsedAnswer::Head(answer) = parse_answer(&bytes, Asked::WithBody) else {
             panic!("a whole head");
         };
         assert_eq!((answer.status, answer.body), (200, AnswerBody::None));
         assert_eq!(answer.peer_hello, Some(&b"e=f"[..]));
-        assert_eq!(answer.peer_proof.and_then(Proof::from_hex), Some(proof()));
     }
 
     #[test]

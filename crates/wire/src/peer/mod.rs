@@ -3,12 +3,15 @@
 //! ```text
 //! asker                                                             acceptor
 //!   GET /v0/peer, Upgrade: dendra-peer/1, Dendra-Peer: <hello> ─────────►
-//!   ◄───────────────── 101, Dendra-Peer: <hello>, Dendra-Peer-Proof: <hex>
-//!   | Proof | Ask | Ask | Ask | …  ─────────────────────────────────────►
-//!   ◄──────────────────────────────────────────── | Answer | Answer | …
+//!   ◄───────────────────────────────────────── 101, Dendra-Peer: <hello>
+//!   | Proof | Hail | ───────────────────────────────────────────────────►
+//!   ◄────────────────────────────────────────────────────── | Welcome |
+//!   | Probe | Ask | Ask | Ask | …  ─────────────────────────────────────►
+//!   ◄─────────────────────────────────── | Alive | Answer | Answer | …
 //! frame.rs   lengths, checksums, ids            hello.rs   who speaks, and may they
 //! body.rs    questions and answers              proof.rs   the secret of the cluster
-//! age.rs     how long a frame was on its way   hop.rs     the same as plain HTTP
+//! age.rs     how long a frame was on its way   seal.rs    the checksums of frames, keyed by the secret
+//! hop.rs     the same as plain HTTP
 //! ```
 //!
 //! Invariants
@@ -27,13 +30,16 @@ pub mod frame;
 pub mod hello;
 pub mod hop;
 pub mod proof;
+pub mod seal;
 #[cfg(test)]
 mod tests;
 
 pub use age::Age;
 pub use frame::{
     Malformed, Message, PROOF_FRAME_BYTES, Question, decode, encode_alive, encode_answer,
-    encode_ask, encode_farewell, encode_probe, encode_proof, frame_len,
+    encode_ask, encode_farewell, encode_hail, encode_probe, encode_proof, encode_welcome,
+    frame_len,
 };
 pub use hello::{Hello, judge};
 pub use proof::{Nonce, Proof, Role};
+pub use seal::{Seal, SessionKeys};

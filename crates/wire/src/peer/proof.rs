@@ -1,8 +1,8 @@
 //! Proof that a member knows the cluster's secret, without saying it.
 //!
 //! ```text
-//! proof = HMAC-SHA256(secret, "dendra-peer/1" | role | length | asker's hello | length | acceptor's hello)
-//!   the acceptor's goes with its 101, the asker's is the first frame behind it
+//! proof = HMAC-SHA256(secret, "dendra-peer/2 proof" | role | length | asker's hello | length | acceptor's hello)
+//!   the asker's is the first frame behind the 101; the acceptor's are the checksums of its frames (`seal.rs`)
 //! ```
 //!
 //! Invariants
@@ -10,7 +10,9 @@
 //! 2. The role is a part of what is proven: a proof sent back to its maker proves nothing.
 //! 3. Proofs are compared in constant time.
 //!
-//! Not here: secrecy of what follows: frames are in plain text, see SECURITY.md.
+//! 4. A stranger gets none: the asker proves first, and the acceptor makes nothing with the secret that it sends before.
+//!
+//! Not here: what authenticates the frames that follow (`seal.rs`); their secrecy: see SECURITY.md.
 //! See: docs/peer.md, section "Secret"; RFC 2104.
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -41,7 +43,7 @@ impl Proof {
     /// The proof of `role` over both hellos as they were sent.
     pub fn new(secret: &[u8], role: Role, asker: &str, acceptor: &str) -> Proof {
         Proof(
-            mac(secret, role, asker, acceptor)
+            keyed(secret, PROOF, role, asker, acceptor)
                 .finalize()
                 .into_bytes()
                 .into(),
@@ -50,7 +52,7 @@ impl Proof {
 
     /// Does this prove that the member in `role` knows `secret`? In constant time.
     pub fn holds(&self, secret: &[u8], role: Role, asker: &str, acceptor: &str) -> bool {
-        mac(secret, role, asker, acceptor)
+        keyed(secret, PROOF, role, asker, acceptor)
             .verify_slice(&self.0)
             .is_ok()
     }
@@ -66,9 +68,18 @@ impl Proof {
     }
 }
 
-fn mac(secret: &[u8], role: Role, asker: &str, acceptor: &str) -> Hmac<Sha256> {
+const PROOF: &[u8] = b"dendra-peer/2 proof";
+
+/// The keyed hash over a purpose, a role and both hellos.
+pub(super) fn keyed(
+    secret: &[u8],
+    purpose: &[u8],
+    role: Role,
+    asker: &str,
+    acceptor: &str,
+) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
-    mac.update(b"dendra-peer/1");
+    mac.update(purpose);
     mac.update(match role {
         Role::Asker => b"asker",
         Role::Acceptor => b"accpt",

@@ -139,17 +139,21 @@ fn any_message() -> impl Strategy<Value = Message> {
         1 => "\\PC{0,40}".prop_map(Message::Farewell),
         1 => any::<u64>().prop_map(|id| Message::Probe { id }),
         1 => any::<u64>().prop_map(|id| Message::Alive { id }),
+        1 => Just(Message::Hail),
+        1 => Just(Message::Welcome),
     ]
 }
 
 fn encode(out: &mut Vec<u8>, message: &Message) {
     match message {
-        Message::Ask(question) => encode_ask(out, question),
-        Message::Answer { id, answer } => encode_answer(out, *id, answer),
+        Message::Ask(question) => encode_ask(out, &mut Seal::plain(), question),
+        Message::Answer { id, answer } => encode_answer(out, &mut Seal::plain(), *id, answer),
         Message::Proof(proof) => encode_proof(out, proof),
-        Message::Farewell(sentence) => encode_farewell(out, sentence),
-        Message::Probe { id } => encode_probe(out, *id),
-        Message::Alive { id } => encode_alive(out, *id),
+        Message::Farewell(sentence) => encode_farewell(out, &mut Seal::plain(), sentence),
+        Message::Probe { id } => encode_probe(out, &mut Seal::plain(), *id),
+        Message::Alive { id } => encode_alive(out, &mut Seal::plain(), *id),
+        Message::Hail => encode_hail(out, &mut Seal::plain()),
+        Message::Welcome => encode_welcome(out, &mut Seal::plain()),
     }
 }
 
@@ -157,7 +161,7 @@ fn encode(out: &mut Vec<u8>, message: &Message) {
 fn frames(mut buffer: Bytes) -> Result<(Vec<Message>, usize), Malformed> {
     let mut messages = Vec::new();
     while let Some(len) = frame_len(&buffer)?.filter(|len| *len <= buffer.len()) {
-        messages.push(decode(&buffer.split_to(len))?);
+        messages.push(decode(&buffer.split_to(len), &mut Seal::plain())?);
     }
     Ok((messages, buffer.len()))
 }
@@ -180,7 +184,7 @@ proptest! {
         for len in 0..whole.len() {
             let cut = whole.slice(..len);
             prop_assert_eq!(frames(cut.clone()), Ok((Vec::new(), len)));
-            prop_assert!(decode(&cut).is_err());
+            prop_assert!(decode(&cut, &mut Seal::plain()).is_err());
         }
     }
 
@@ -190,7 +194,7 @@ proptest! {
         encode(&mut out, &message);
         let at = at.index(out.len());
         out[at] ^= 1 << bit;
-        prop_assert!(decode(&out.into()).is_err());
+        prop_assert!(decode(&out.into(), &mut Seal::plain()).is_err());
     }
 
     /// Damage that a checksum cannot see, as from a peer that is wrong itself.
@@ -208,7 +212,7 @@ proptest! {
         out[..4].copy_from_slice(&len.to_le_bytes());
         let checksum = xxhash_rust::xxh3::xxh3_64(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
-        if let Ok(other) = decode(&out.clone().into()) {
+        if let Ok(other) = decode(&out.clone().into(), &mut Seal::plain()) {
             // A farewell may hold bytes that are not UTF-8: their replacement is longer.
             if !matches!(other, Message::Farewell(_)) {
                 let mut again = Vec::new();
@@ -249,6 +253,7 @@ fn keys_and_values_are_slices_of_the_frame() {
     let mut out = Vec::new();
     encode_ask(
         &mut out,
+        &mut Seal::plain(),
         &Question {
             id: 1,
             sent_ms: 2,
@@ -267,7 +272,7 @@ fn keys_and_values_are_slices_of_the_frame() {
     let Ok(Message::Ask(Question {
         ask: Ask::Write { key, cell },
         ..
-    })) = decode(&frame)
+    })) = decode(&frame, &mut Seal::plain())
     else {
         panic!("it is a write");
     };
@@ -286,6 +291,7 @@ fn a_key_or_value_beyond_the_limits_is_refused() {
         };
         encode_ask(
             &mut out,
+            &mut Seal::plain(),
             &Question {
                 id: 1,
                 sent_ms: 2,
@@ -293,7 +299,7 @@ fn a_key_or_value_beyond_the_limits_is_refused() {
                 ask,
             },
         );
-        decode(&out.into())
+        decode(&out.into(), &mut Seal::plain())
     };
     let read = |len| {
         question(Ask::Read {
@@ -322,6 +328,7 @@ fn a_page_of_many_records_in_few_bytes_is_refused_before_room_is_made() {
     let mut out = Vec::new();
     encode_answer(
         &mut out,
+        &mut Seal::plain(),
         1,
         &Answer::Page {
             records: Vec::new(),
@@ -332,14 +339,21 @@ fn a_page_of_many_records_in_few_bytes_is_refused_before_room_is_made() {
     out[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
     let checksum = xxhash_rust::xxh3::xxh3_64(&out);
     out.extend_from_slice(&checksum.to_le_bytes());
-    assert_eq!(decode(&out.into()), Err(Malformed::Body("records")));
+    assert_eq!(
+        decode(&out.into(), &mut Seal::plain()),
+        Err(Malformed::Body("records"))
+    );
 }
 
 #[test]
 fn a_long_farewell_is_cut_between_characters() {
     let mut out = Vec::new();
-    encode_farewell(&mut out, &"ä".repeat(PEER_SENTENCE_BYTES_MAX));
-    let Ok(Message::Farewell(sentence)) = decode(&out.into()) else {
+    encode_farewell(
+        &mut out,
+        &mut Seal::plain(),
+        &"ä".repeat(PEER_SENTENCE_BYTES_MAX),
+    );
+    let Ok(Message::Farewell(sentence)) = decode(&out.into(), &mut Seal::plain()) else {
         panic!("it is a farewell");
     };
     assert_eq!(sentence, "ä".repeat(PEER_SENTENCE_BYTES_MAX / 2));
