@@ -203,8 +203,8 @@ pub enum Refused {
     Damaged,
     /// The time was over before the work was begun.
     Late,
-    /// The clocks of the two are too far from each other to be believed.
-    ClockAhead,
+    /// The wall clocks of the two are more than a minute apart, or a clock value is none that a clock shows.
+    ClockApart,
     /// The member stops, or its log failed.
     Stopping,
     /// The cell's value is longer than this member takes, or the cell fails its checksum.
@@ -216,8 +216,10 @@ pub enum Refused {
 pub enum Answer {
     /// To `Clock`.
     Clock {
-        /// Not below any version that is stored there, nor below its wall clock.
+        /// Not below any version that is stored there.
         hlc: u64,
+        /// What its wall clock shows, in milliseconds since 1970.
+        wall_ms: u64,
     },
     /// To `Read`.
     Cell(Option<Cell>),

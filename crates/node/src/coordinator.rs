@@ -196,6 +196,9 @@ impl Op {
         if desk.topology.len() == 1 {
             return self.begin_only(desk, turn);
         }
+        if let Some(fate) = self.check_wall(desk, turn) {
+            return fate;
+        }
         if let Some(fate) = self.check_links(desk, turn) {
             return fate;
         }
@@ -303,7 +306,15 @@ impl Op {
         // Who refused explains more than who said nothing.
         let silent = self.pending.iter().next();
         let refused = self.refused.or(silent.map(|place| (place, Refused::Late)));
-        let refused = refused.map(|(place, why)| (owners[usize::from(place)], why));
+        let mut refused = refused.map(|(place, why)| (owners[usize::from(place)], why));
+        let is_about_time = self.stage == Stage::Begin
+            || self
+                .refused
+                .is_some_and(|(_, why)| why == Refused::ClockApart);
+        if is_about_time && desk.walls.is_doubted(turn.now) {
+            // Of clocks that are apart this one is the wrong one.
+            refused = Some((desk.me, Refused::ClockApart));
+        }
         let outcome = match self.stage {
             // Whoever has no room did not take it: nobody did. What was accepted is there all the same.
             Stage::Write if self.full == self.everybody() && self.paxos.is_none() => {

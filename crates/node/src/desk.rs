@@ -29,6 +29,7 @@ use crate::ring::Ring;
 use crate::rounds::Rounds;
 use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreGuard, StoreTicket};
 use crate::topology::Topology;
+use crate::walls::Walls;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
 use dendra_base::{Cell, Key, Prng, Version};
 use std::collections::VecDeque;
@@ -110,6 +111,7 @@ pub(crate) struct Desk {
     pub(crate) me: MemberIndex,
     pub(crate) origin: u32,
     pub(crate) hlc: Arc<Hlc>,
+    pub(crate) walls: Arc<Walls>,
     pub(crate) hints: Arc<HintRoom>,
     pub(crate) value_bytes_max: usize,
     pub(crate) prng: Prng,
@@ -133,6 +135,7 @@ impl Desk {
             me: config.me,
             origin: config.origin,
             hlc: config.hlc,
+            walls: config.walls,
             hints: config.hints,
             value_bytes_max: config.value_bytes_max,
             health: Health::new(members),
@@ -296,10 +299,25 @@ impl Desk {
         }
     }
 
+    /// Takes note of a clock value that is a clock's (`plausible.rs` looked at it): later versions and ballots are larger.
+    pub(crate) fn follow(&self, hlc: u64) {
+        let followed = self.hlc.observe(hlc);
+        debug_assert_eq!(followed, Ok(()), "messages are looked at before they count");
+    }
+
+    /// What this member's clocks show: nothing that was stored here is later than the first. The wall clock
+    /// is told beside it and does not move it: a wrong one stays with its member until that member writes.
+    pub(crate) fn clock(&self, turn: &Turn<'_>) -> Answer {
+        Answer::Clock {
+            hlc: self.hlc.last(),
+            wall_ms: turn.now.wall_ms,
+        }
+    }
+
     /// The next value of the clock, later than everything that was observed.
     pub(crate) fn tick(&self, turn: &Turn<'_>) -> u64 {
         if is_planted(Bug::SameVersionTwice) {
-            return self.hlc.shown(turn.now.wall_ms);
+            return self.hlc.last();
         }
         self.hlc.tick(turn.now.wall_ms)
     }

@@ -14,18 +14,19 @@
 //!    durable and the largest version found, whichever is larger, is its floor.
 //! 3. A value above the durable ceiling (`is_covered` says no) leaves the node only in, or after,
 //!    the log write that raises it.
-//! 4. A value more than 60 s ahead of the wall clock is refused and changes nothing.
-//! 5. Restarts do not lead away from the wall clock: who begins too far ahead of it waits (`start_wait_ms`).
+//! 4. Every value below `CLOCK_END` is followed, however far it is from the wall clock: order is a matter
+//!    of counting alone. Which wall clocks are right is judged in `walls.rs`, and never by these values.
+//! 5. Crashes do not lead away from the wall clock by more than their number times `CEILING_COUNT_MS`, and one step.
 //! 6. No value is below `CLOCK_MIN`: what is smaller names records that were built on nothing
 //!    (`coordinator/paxos.rs`). A machine whose wall clock shows an earlier time has none that is right.
+//! 7. No wall clock lifts a value to `CLOCK_END`: between what it can show and that end there is room for
+//!    2^61 values.
 //!
 //! Not here: the wall clock (an argument), the log that keeps the ceiling (crate `engine`,
 //! `raise_hlc_ceiling`, `hlc_floor`), origins of versions (crate `base`).
 //! See: Kulkarni et al., "Logical Physical Clocks", 2014.
 
-use crate::limits::{
-    CEILING_LEFT_MS_MIN, CEILING_STEP_MS, HLC_AHEAD_MS_MAX, START_AHEAD_MS_MAX, START_WAIT_MS_MAX,
-};
+use crate::limits::{CEILING_COUNT_MS, CEILING_LEFT_MS_MIN, CEILING_STEP_MS};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,29 +36,23 @@ pub(crate) const COUNTER_BITS: u32 = 16;
 /// The first millisecond that the clock shows: in November 2004.
 const WALL_MS_MIN: u64 = 1 << 40;
 
+/// The last one, in the year 3084. A wall clock that shows a later time does not move the clock.
+const WALL_MS_MAX: u64 = 1 << 45;
+
 /// The smallest value of any clock.
 pub const CLOCK_MIN: u64 = WALL_MS_MIN << COUNTER_BITS;
 
-/// The first value of a wall millisecond. Beyond 48 bits (the year 10889) it stays at the last.
+/// No clock shows this value, or a larger one: where it comes from is no member of ours.
+pub const CLOCK_END: u64 = WALL_MS_MAX << (COUNTER_BITS + 1);
+
+/// The first value of a wall millisecond.
 fn first_of(wall_ms: u64) -> u64 {
-    wall_ms.clamp(WALL_MS_MIN, u64::MAX >> COUNTER_BITS) << COUNTER_BITS
+    wall_ms.clamp(WALL_MS_MIN, WALL_MS_MAX) << COUNTER_BITS
 }
 
 /// How far a clock value is ahead of the wall clock, in milliseconds.
 pub fn ahead_ms(hlc: u64, now_ms: u64) -> u64 {
     (hlc >> COUNTER_BITS).saturating_sub(now_ms.max(WALL_MS_MIN))
-}
-
-/// How long a member waits before it starts a clock above `floor`. None of it helps when the wall clock was set back by
-/// more than is believed.
-pub fn start_wait_ms(floor: u64, now_ms: u64) -> u64 {
-    let ahead = ahead_ms(floor, now_ms);
-    match ahead > HLC_AHEAD_MS_MAX + CEILING_STEP_MS {
-        true => 0,
-        false => ahead
-            .saturating_sub(START_AHEAD_MS_MAX)
-            .min(START_WAIT_MS_MAX),
-    }
 }
 
 /// A clock shared by all loops of a node.
@@ -74,25 +69,24 @@ pub struct Hlc {
     ceiling: AtomicU64,
 }
 
-/// A clock value came from a clock that is wrong, or ours is.
+/// A value that no clock shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooFarAhead {
-    /// How far ahead of the own wall clock.
-    pub ahead_ms: u64,
+pub struct Implausible {
+    /// The value.
+    pub hlc: u64,
 }
 
-impl fmt::Display for TooFarAhead {
+impl fmt::Display for Implausible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "a clock is {} ms ahead of this node's, more than the {HLC_AHEAD_MS_MAX} ms that are believed: \
-             synchronise the clocks",
-            self.ahead_ms
+            "{:x} is no clock's value: every clock stays below {CLOCK_END:x}, and what sent it is broken",
+            self.hlc
         )
     }
 }
 
-impl std::error::Error for TooFarAhead {}
+impl std::error::Error for Implausible {}
 
 impl Hlc {
     /// A clock that goes on after a restart: `floor` is the largest value that may have been used
@@ -112,7 +106,7 @@ impl Hlc {
         loop {
             let next = previous
                 .checked_add(1)
-                .expect("`observe` refuses clocks that far ahead")
+                .expect("`observe` refuses values behind the end of all clocks")
                 .max(wall);
             match self.last.compare_exchange_weak(
                 previous,
@@ -127,10 +121,9 @@ impl Hlc {
     }
 
     /// Takes note of a value of another clock: later ticks are larger.
-    pub fn observe(&self, hlc: u64, now_ms: u64) -> Result<(), TooFarAhead> {
-        let ahead_ms = ahead_ms(hlc, now_ms);
-        if ahead_ms > HLC_AHEAD_MS_MAX {
-            return Err(TooFarAhead { ahead_ms });
+    pub fn observe(&self, hlc: u64) -> Result<(), Implausible> {
+        if hlc >= CLOCK_END {
+            return Err(Implausible { hlc });
         }
         self.last.fetch_max(hlc, Ordering::Relaxed);
         Ok(())
@@ -141,21 +134,19 @@ impl Hlc {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// What the clock shows: not below any value so far, nor below the wall clock.
-    pub fn shown(&self, now_ms: u64) -> u64 {
-        self.last().max(first_of(now_ms))
-    }
-
     /// The ceiling to persist now, when less than half a step is left below the last one asked
     /// for. Says so to one caller only; that caller sees to it that it becomes durable, with the next log
     /// write, and then tells [`Hlc::cover`].
     pub fn needs_ceiling(&self, now_ms: u64) -> Option<u64> {
-        let now = self.last().max(first_of(now_ms));
+        let above = |of_wall_ms: u64, of_count_ms: u64| {
+            let of_wall = first_of(now_ms) + (of_wall_ms << COUNTER_BITS);
+            of_wall.max(self.last().saturating_add(of_count_ms << COUNTER_BITS))
+        };
         let asked = self.asked.load(Ordering::Relaxed);
-        if asked >= now.saturating_add(CEILING_LEFT_MS_MIN << COUNTER_BITS) {
+        if asked >= above(CEILING_LEFT_MS_MIN, CEILING_COUNT_MS / 2) {
             return None;
         }
-        let next = now.saturating_add(CEILING_STEP_MS << COUNTER_BITS);
+        let next = above(CEILING_STEP_MS, CEILING_COUNT_MS);
         self.asked
             .compare_exchange(asked, next, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
@@ -249,20 +240,33 @@ mod tests {
     }
 
     #[test]
-    fn a_value_a_minute_ahead_is_believed_and_one_more_is_not() {
+    fn a_value_of_any_distance_is_followed_and_one_that_no_clock_shows_is_not() {
         let hlc = Hlc::new(0, E + 1_000);
-        let edge = (E + 1_000 + HLC_AHEAD_MS_MAX) * MS + MS - 1;
-        assert_eq!(hlc.observe(edge, E + 1_000), Ok(()));
-        assert_eq!(hlc.tick(E + 1_000), edge + 1);
-        let last = hlc.last();
-        let refused = hlc.observe((E + 1_001 + HLC_AHEAD_MS_MAX) * MS, E + 1_000);
-        assert_eq!(refused, Err(TooFarAhead { ahead_ms: 60_001 }));
-        assert_eq!(hlc.last(), last, "a refused value changes nothing");
-        assert!(hlc.observe(u64::MAX, E + 1_000).is_err());
+        let day = (E + 86_400_000) * MS;
+        assert_eq!(hlc.observe(day), Ok(()));
+        assert_eq!(hlc.tick(E + 1_000), day + 1);
+        for broken in [CLOCK_END, 1 << 63, u64::MAX] {
+            assert_eq!(hlc.observe(broken), Err(Implausible { hlc: broken }));
+        }
+        assert_eq!(hlc.last(), day + 1, "a refused value changes nothing");
     }
 
     #[test]
-    fn members_that_are_restarted_all_the_time_stay_near_the_wall_clock() {
+    fn a_wall_clock_of_the_far_future_does_not_use_up_the_clock() {
+        let hlc = Hlc::new(0, u64::MAX);
+        let first = hlc.tick(u64::MAX);
+        assert_eq!(hlc.tick(u64::MAX), first + 1);
+        assert!(
+            CLOCK_END - first > 1 << 60,
+            "and so many values are left behind it"
+        );
+        let other = Hlc::new(0, E);
+        assert_eq!(other.observe(first), Ok(()), "others follow it");
+        assert!(hlc.needs_ceiling(u64::MAX).is_some_and(|to| to < CLOCK_END));
+    }
+
+    #[test]
+    fn members_that_crash_all_the_time_stay_near_the_wall_clock() {
         // Three that hear each other, each killed as soon as it has served for a moment.
         let mut now_ms = E + 1_000_000;
         let mut clocks: Vec<Hlc> = (0..3).map(|_| Hlc::new(0, now_ms)).collect();
@@ -271,20 +275,18 @@ mod tests {
             let at = round % clocks.len();
             let ceiling = clocks[at].needs_ceiling(now_ms);
             let floor = ceiling.unwrap_or_else(|| clocks[at].asked.load(Ordering::Relaxed));
-            now_ms += start_wait_ms(floor, now_ms);
             clocks[at] = Hlc::new(floor, now_ms);
             let heard = clocks[at].tick(now_ms);
             for clock in &clocks {
-                assert_eq!(clock.observe(heard, now_ms), Ok(()), "in round {round}");
+                assert_eq!(clock.observe(heard), Ok(()), "in round {round}");
             }
             farthest = farthest.max(ahead_ms(heard, now_ms));
-            now_ms += 50;
+            now_ms += CEILING_COUNT_MS;
         }
         assert!(
-            (START_AHEAD_MS_MAX..START_AHEAD_MS_MAX + 2 * CEILING_STEP_MS).contains(&farthest),
+            (CEILING_STEP_MS..CEILING_STEP_MS + 10 * CEILING_COUNT_MS).contains(&farthest),
             "{farthest} ms"
         );
-        assert_eq!(start_wait_ms((E + 3_600_000) * MS, E), 0, "an hour");
     }
 
     #[test]
@@ -292,7 +294,7 @@ mod tests {
         let (here, there) = (Hlc::new(0, 7), Hlc::new(0, 1_000));
         let value = here.tick(8);
         assert!(value > CLOCK_MIN);
-        assert_eq!(there.observe(value, 1_001), Ok(()), "it is as early there");
+        assert_eq!(there.observe(value), Ok(()), "it is as early there");
         assert!(there.tick(1_001) > value);
     }
 
@@ -300,7 +302,7 @@ mod tests {
     fn an_older_value_is_observed_without_effect() {
         let hlc = Hlc::new(0, E + 1_000);
         let last = hlc.last();
-        assert_eq!(hlc.observe((E + 5) * MS, E + 1_000), Ok(()));
+        assert_eq!(hlc.observe((E + 5) * MS), Ok(()));
         assert_eq!(hlc.last(), last);
     }
 
@@ -343,7 +345,7 @@ mod tests {
                     0 => hlc = Hlc::new(durable, now_ms),
                     1 => {
                         let foreign = now_ms.saturating_add_signed(shift) * MS;
-                        prop_assert!(hlc.observe(foreign, now_ms).is_ok());
+                        prop_assert!(hlc.observe(foreign).is_ok());
                     }
                     _ => {
                         // As a node does it: ask first, write the ceiling with the value.

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! hlc.rs        Hlc                clock values that never go back, below a persisted ceiling
+//! walls.rs      Walls              which members' wall clocks agree
+//! plausible.rs                     whether a message's clock values are a clock's
 //! quorum.rs     Quorum, Level      how many copies, how many answers, what that promises
 //! admission.rs  Gate, admit        who comes in, who waits a little, who is refused
 //! member.rs     MemberIndex        members by number
@@ -43,19 +45,21 @@ pub mod node;
 pub mod outcome;
 mod places;
 pub mod planted;
+mod plausible;
 pub mod quorum;
 mod replica;
 pub mod ring;
 pub mod rounds;
 pub mod step;
 pub mod topology;
+pub mod walls;
 
 pub use admission::{
     Class, Entry, Gate, LocalGate, LocalPermit, Permit, Pressure, Refusal, Stop, admit,
 };
 pub use health::PeerHealth;
 pub use hints::HintRoom;
-pub use hlc::{Hlc, TooFarAhead};
+pub use hlc::{Hlc, Implausible};
 pub use member::MemberIndex;
 pub use node::{Node, NodeConfig};
 pub use outcome::{Durability, Known, Outcome, Receipt};
@@ -63,3 +67,4 @@ pub use quorum::{BadQuorum, Level, Quorum};
 pub use ring::{Partition, Ring};
 pub use rounds::{Round, Rounds};
 pub use topology::{BadMember, BadTopology, Member, Topology};
+pub use walls::Walls;

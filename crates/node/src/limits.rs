@@ -6,24 +6,31 @@
 //! Not here: sizes that all crates share (crate `base`), queues and buffers of the server.
 //! See: docs/overload.md.
 
-/// A clock value further ahead of the own wall clock than this is not believed. Generous beside any
-/// working clock synchronisation, small beside the years that one broken clock could cost.
-pub const HLC_AHEAD_MS_MAX: u64 = 60_000;
+/// Two wall clocks further apart than this do not agree. Generous beside any working clock
+/// synchronisation, small beside the ends of values that a wrong clock would shift.
+pub const WALL_APART_MS_MAX: u64 = 60_000;
 
-/// The clock's ceiling is persisted this far ahead of use. A restart may find the clock this much
+/// What another member's wall clock showed counts for so long. A clock that is put right is asked again long before;
+/// a member that is gone is no witness.
+pub const WALL_FRESH_US: u64 = 10_000_000;
+
+/// How often each other member is asked for its wall clock, unless a write has asked it already.
+pub const WALL_EXCHANGE_US: u64 = 1_000_000;
+
+/// The same while the own wall clock agrees with no majority: it heals as soon as it was put right.
+pub const WALL_EXCHANGE_DOUBTED_US: u64 = 200_000;
+
+/// The clock's ceiling is persisted this far ahead of the wall clock. A restart may find the clock this much
 /// ahead of the wall; a step costs nothing, since it rides in the header of the next log write.
 pub const CEILING_STEP_MS: u64 = 3_000;
 
 /// The next step is asked for when less than this is left: time for a slow disk to write it.
 pub const CEILING_LEFT_MS_MIN: u64 = CEILING_STEP_MS / 2;
 
-/// A member whose clock is further ahead of the wall clock than this waits at its start. A crash takes a step of the
-/// ceiling each time: a member that is restarted again and again would otherwise lead its cluster away from the wall
-/// clock until nobody believes anybody. Room for some quick restarts, and far from `HLC_AHEAD_MS_MAX`.
-pub const START_AHEAD_MS_MAX: u64 = 15_000;
-
-/// The longest wait at a start: more than a restart takes of the clock, so that the lead shrinks however short the lives are.
-pub const START_WAIT_MS_MAX: u64 = 2 * CEILING_STEP_MS;
+/// A clock that is ahead of the wall counts by ones, 2^16 of them in what it takes for a millisecond: its ceiling need not
+/// be far. So crash after crash leads no further away from the wall clock than `CEILING_STEP_MS` and this much for
+/// each crash, which is less than a start takes.
+pub const CEILING_COUNT_MS: u64 = 100;
 
 /// Starts of a member that another one may have missed: a member that starts once a second, and is never met, takes
 /// twelve days for them. A claim further ahead is a lie or damage.
@@ -143,14 +150,10 @@ const _: () = assert!(
     "a ledger's slots have 20 bits"
 );
 const _: () = assert!(CEILING_LEFT_MS_MIN < CEILING_STEP_MS);
+const _: () = assert!(CEILING_COUNT_MS >= 2 && CEILING_COUNT_MS < CEILING_LEFT_MS_MIN);
 const _: () = assert!(
-    START_WAIT_MS_MAX > CEILING_STEP_MS
-        && START_AHEAD_MS_MAX + 2 * CEILING_STEP_MS < HLC_AHEAD_MS_MAX,
-    "restarts never lead as far away as nobody believes"
-);
-const _: () = assert!(
-    CEILING_STEP_MS < HLC_AHEAD_MS_MAX,
-    "a node that just restarted must still be believed by the others"
+    WALL_EXCHANGE_DOUBTED_US < WALL_EXCHANGE_US && 4 * WALL_EXCHANGE_US < WALL_FRESH_US,
+    "some answers may be lost before a clock is unknown"
 );
 const _: () = assert!(
     MEMBERS_MAX <= u8::MAX as usize,

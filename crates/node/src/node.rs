@@ -24,8 +24,11 @@ use crate::health::PeerHealth;
 use crate::hints::{self, HintRoom, Keeper};
 use crate::hlc::Hlc;
 use crate::ledger::{Ledger, NEVER};
-use crate::limits::{COVER_POLL_US, OPERATIONS_MAX, SCANS_MAX};
+use crate::limits::{
+    COVER_POLL_US, OPERATIONS_MAX, SCANS_MAX, WALL_EXCHANGE_DOUBTED_US, WALL_EXCHANGE_US,
+};
 use crate::member::MemberIndex;
+use crate::plausible;
 use crate::quorum::Quorum;
 use crate::replica;
 use crate::ring::Ring;
@@ -34,9 +37,10 @@ use crate::step::{
     AskId, ClientTicket, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
 };
 use crate::topology::Topology;
+use crate::walls::Walls;
 use bytes::Bytes;
 use dendra_base::Cell;
-use dendra_base::peer::{Answer, Operation};
+use dendra_base::peer::{Answer, Ask, Operation, Refused};
 use std::sync::Arc;
 
 /// What a node is made of.
@@ -52,10 +56,14 @@ pub struct NodeConfig {
     pub origin: u32,
     /// The clock that all loops of the member share.
     pub hlc: Arc<Hlc>,
+    /// What is known of all members' wall clocks; all loops of the member share it.
+    pub walls: Arc<Walls>,
     /// Room for hints that all loops of the member share.
     pub hints: Arc<HintRoom>,
     /// Does this loop deliver the hints? Exactly one of a member does.
     pub is_keeper: bool,
+    /// Does this loop ask the other members for their wall clocks? Exactly one of a member does.
+    pub is_watch: bool,
     /// For jitter and for ids: another one at each start, so that no id comes twice.
     pub seed: u64,
     /// Operations of clients under way at once.
@@ -71,10 +79,13 @@ pub struct Node {
     probes: Probes,
     scans: Ledger<Scan>,
     keeper: Keeper,
+    is_watch: bool,
     operations_max: usize,
     late: Vec<u64>,
     /// When to look whether a ceiling is durable; `NEVER` when nobody waits for one.
     cover_us: u64,
+    /// When to ask the others for their wall clocks; `NEVER` while there is no link, and on loops that are not to.
+    exchange_us: u64,
 }
 
 impl Node {
@@ -88,7 +99,7 @@ impl Node {
             "a node is a member of its topology"
         );
         let operations_max = config.operations_max.min(OPERATIONS_MAX);
-        let keeper = Keeper::new(config.is_keeper);
+        let (is_watch, keeper) = (config.is_watch, Keeper::new(config.is_keeper));
         let mut desk = Desk::new(config);
         let mut first = || desk.prng.next_u64();
         Node {
@@ -98,8 +109,10 @@ impl Node {
             desk,
             keeper,
             operations_max,
+            is_watch,
             late: Vec::new(),
             cover_us: NEVER,
+            exchange_us: NEVER,
         }
     }
 
@@ -129,6 +142,9 @@ impl Node {
             Event::Link { member, is_up } => {
                 self.desk.set_link(turn, member, is_up);
                 if is_up {
+                    if self.is_watch {
+                        self.exchange_us = turn.now.mono_us;
+                    }
                     self.keeper.link_up(&mut self.desk, turn, member);
                     self.go_on_with(turn, member);
                 }
@@ -163,7 +179,8 @@ impl Node {
             .min(self.probes.open.due_us())
             .min(self.scans.due_us())
             .min(self.keeper.due_us())
-            .min(self.cover_us);
+            .min(self.cover_us)
+            .min(self.exchange_us);
         (due_us != NEVER).then_some(due_us)
     }
 
@@ -265,8 +282,41 @@ impl Node {
     }
 
     fn answered(&mut self, turn: &mut Turn<'_>, member: MemberIndex, id: AskId, answer: Answer) {
-        if let Some(purpose) = self.desk.answered(turn, member, id) {
-            self.route(turn, purpose, answer);
+        let Some(purpose) = self.desk.answered(turn, member, id) else {
+            return;
+        };
+        if !plausible::is_answer(&answer) {
+            self.route(turn, purpose, Answer::Refused(Refused::ClockApart));
+            return;
+        }
+        if let Answer::Clock { hlc, wall_ms } = answer {
+            self.desk.follow(hlc);
+            self.desk.walls.note(member, wall_ms, turn.now);
+        }
+        self.route(turn, purpose, answer);
+    }
+
+    /// Asks each other member for its wall clock, unless it was told a moment ago.
+    fn exchange_walls(&mut self, turn: &mut Turn<'_>) {
+        if turn.now.mono_us < self.exchange_us {
+            return;
+        }
+        let pause_us = match self.desk.walls.is_doubted(turn.now) {
+            true => WALL_EXCHANGE_DOUBTED_US,
+            false => WALL_EXCHANGE_US,
+        };
+        self.exchange_us = NEVER;
+        for member in (0..self.desk.topology.len()).map(MemberIndex) {
+            if member == self.desk.me || !self.desk.health.is_up(member) {
+                continue;
+            }
+            self.exchange_us = turn.now.mono_us + pause_us;
+            let age_us = self.desk.walls.age_us(member, turn.now);
+            if age_us.is_none_or(|age_us| age_us >= pause_us / 2) {
+                let deadline_us = turn.now.mono_us + WALL_EXCHANGE_US;
+                self.desk
+                    .ask(turn, member, Purpose::Nobody, Ask::Clock, deadline_us);
+            }
         }
     }
 
@@ -424,6 +474,7 @@ impl Node {
         }
         self.late = late;
         self.keeper.tick(&mut self.desk, turn);
+        self.exchange_walls(turn);
         // Who does not take a question has answered: then others are asked, until nobody is left.
         while !self.desk.unclocked.is_empty() {
             send_probe(&mut self.desk, turn, &mut self.probes, &mut self.ops);

@@ -71,11 +71,17 @@ pub enum Bug {
     FinishUnderNewVersion,
     /// A record that was written to fewer copies is shown at the default level when those have it.
     ReadOfFewerCopies,
+    /// A replica refuses what is more than a minute ahead of its own wall clock.
+    RefuseVersionsAhead,
+    /// A coordinator compares hybrid clocks, which every member moves, to find out which wall clock is right.
+    JudgeByHybridClock,
+    /// A member writes although its wall clock agrees with no majority.
+    WriteWithWrongClock,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 28] = [
+    pub const ALL: [Bug; 31] = [
         Bug::SkipWriteBack,
         Bug::AckBeforeDurable,
         Bug::HintCountsAsAck,
@@ -104,6 +110,9 @@ impl Bug {
         Bug::ScanPastRest,
         Bug::FinishUnderNewVersion,
         Bug::ReadOfFewerCopies,
+        Bug::RefuseVersionsAhead,
+        Bug::JudgeByHybridClock,
+        Bug::WriteWithWrongClock,
     ];
 }
 

@@ -14,7 +14,7 @@
 //!    or past its time is refused before anything is done.
 //! 3. A cell of a peer that is longer than this member keeps, or that fails its checksum, is refused.
 //! 4. The clock is not below any version that is stored here: it observes a version before the
-//!    store gets it. A version too far ahead to be believed is refused.
+//!    store gets it, however far ahead of the wall clock it is. No version is refused for its time.
 //!
 //! Not here: which answers are enough (`coordinator/`), what the store does (the world).
 //! See: docs/consistency.md.
@@ -23,8 +23,10 @@ pub(crate) mod protocol;
 pub(crate) mod record;
 
 use crate::desk::{Desk, Order, Requester, Turn, refused};
-use crate::limits::SCAN_PAGE_BYTES_MAX;
+use crate::hlc;
+use crate::limits::{SCAN_PAGE_BYTES_MAX, WALL_APART_MS_MAX};
 use crate::planted::{Bug, is_planted};
+use crate::plausible;
 use crate::step::{Asker, Effect, StoreFailure, StoreGuard, StoreOutcome};
 use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
@@ -34,6 +36,10 @@ use dendra_base::{Cell, Key, Version};
 /// A peer asks.
 pub(crate) fn asked(desk: &mut Desk, turn: &mut Turn<'_>, asker: Asker, stamp: Stamp, ask: Ask) {
     let requester = Requester::Peer(asker);
+    if !plausible::is_ask(&ask) {
+        desk.reply(turn, requester, Answer::Refused(Refused::ClockApart));
+        return;
+    }
     if let Err(why) = check(desk, stamp, &ask) {
         desk.reply(turn, requester, Answer::Refused(why));
         return;
@@ -95,16 +101,16 @@ pub(crate) fn begin(
 ) {
     match ask {
         Ask::Clock => {
-            let hlc = desk.hlc.shown(turn.now.wall_ms);
-            desk.reply(turn, requester, Answer::Clock { hlc });
+            let answer = desk.clock(turn);
+            desk.reply(turn, requester, answer);
         }
         Ask::Read { key, known } => {
             let order = Order::Read { requester, known };
             desk.read(turn, order, Key::user(&key), deadline_us);
         }
         Ask::Write { key, cell } => {
-            if !is_believed(desk, turn, cell.version.hlc) {
-                desk.reply(turn, requester, Answer::Refused(Refused::ClockAhead));
+            if !follows(desk, turn, cell.version.hlc) {
+                desk.reply(turn, requester, Answer::Refused(Refused::ClockApart));
                 return;
             }
             let order = Order::Write { requester };
@@ -187,9 +193,15 @@ pub(crate) fn paged(
     desk.reply(turn, requester, answer);
 }
 
-/// Takes note of a clock value; `false` when it is too far ahead.
-fn is_believed(desk: &Desk, turn: &Turn<'_>, hlc: u64) -> bool {
-    desk.hlc.observe(hlc, turn.now.wall_ms).is_ok()
+/// Takes note of a clock value; `false` only as a planted bug.
+fn follows(desk: &Desk, turn: &Turn<'_>, hlc: u64) -> bool {
+    if is_planted(Bug::RefuseVersionsAhead)
+        && hlc::ahead_ms(hlc, turn.now.wall_ms) > WALL_APART_MS_MAX
+    {
+        return false;
+    }
+    desk.follow(hlc);
+    true
 }
 
 /// The store read a copy.

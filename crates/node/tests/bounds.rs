@@ -7,7 +7,7 @@ use dendra_base::peer::{Answer, Ask, Condition, Operation, Range, Refused, Stamp
 use dendra_node::limits::{PEER_ASKS_MAX, REPLICA_JOBS_MAX, SCANS_MAX};
 use dendra_node::step::{Asker, Effect, Event, Now, StoreFailure};
 use dendra_node::{
-    HintRoom, Hlc, Known, MemberIndex, Node, NodeConfig, Outcome, Quorum, Ring, Topology,
+    HintRoom, Hlc, Known, MemberIndex, Node, NodeConfig, Outcome, Quorum, Ring, Topology, Walls,
 };
 use std::sync::Arc;
 
@@ -30,8 +30,10 @@ impl One {
             me: MemberIndex(0),
             origin: 1,
             hlc: Arc::new(Hlc::new(0, 1_000)),
+            walls: Arc::new(Walls::new(MemberIndex(0), 3)),
             hints: Arc::new(HintRoom::new(0)),
             is_keeper: false,
+            is_watch: false,
             seed: 1,
             operations_max,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,

@@ -24,7 +24,9 @@ use dendra_node::planted::{Bug, plant};
 use dendra_node::step::{
     AskId, Asker, Effect, Event, Now, StoreFailure, StoreGuard, StoreOutcome, StoreTicket,
 };
-use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Outcome, Quorum, Ring, Topology};
+use dendra_node::{
+    HintRoom, Hlc, MemberIndex, Node, NodeConfig, Outcome, Quorum, Ring, Topology, Walls,
+};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -124,8 +126,13 @@ impl Stage {
             me: MemberIndex(u8::try_from(at).expect("few members")),
             origin: u32::try_from(at).expect("few members") + 1,
             hlc: Arc::new(Hlc::new(here.ceiling, now.wall_ms)),
+            walls: Arc::new(Walls::new(
+                MemberIndex(u8::try_from(at).expect("few members")),
+                self.topology.members().len(),
+            )),
             hints: Arc::clone(&here.hints),
             is_keeper: true,
+            is_watch: false,
             seed: here.lives * 100 + at as u64,
             operations_max: 100,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
@@ -807,6 +814,9 @@ fn planted_bugs_that_the_twin_cannot_show_change_a_conversation() {
         Bug::ScanFromMinority,
         Bug::ScanPastRest,
         Bug::ReadOfFewerCopies,
+        Bug::RefuseVersionsAhead,
+        Bug::JudgeByHybridClock,
+        Bug::WriteWithWrongClock,
     ];
     for bug in bugs {
         plant(Some(bug));

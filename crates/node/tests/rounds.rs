@@ -5,7 +5,7 @@ use dendra_base::Version;
 use dendra_base::peer::{Answer, Ask, Condition, Operation};
 use dendra_node::step::{Effect, Event, Now, StoreOutcome};
 use dendra_node::{
-    HintRoom, Hlc, Member, MemberIndex, Node, NodeConfig, Quorum, Ring, Round, Topology,
+    HintRoom, Hlc, Member, MemberIndex, Node, NodeConfig, Quorum, Ring, Round, Topology, Walls,
 };
 use std::sync::Arc;
 
@@ -29,8 +29,10 @@ impl World {
             me: MemberIndex(0),
             origin: 1,
             hlc: Arc::clone(&hlc),
+            walls: Arc::new(Walls::new(MemberIndex(0), 3)),
             hints: Arc::new(HintRoom::new(0)),
             is_keeper: false,
+            is_watch: false,
             seed: 7,
             operations_max: 16,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
@@ -100,12 +102,15 @@ fn each_round_of_a_write_takes_from_its_questions_to_enough_answers() {
     );
     let (member, id, ask) = world.asked();
     assert_eq!(ask, Ask::Clock);
-    let hlc = world.hlc.shown(WALL_MS);
-    let answer = Answer::Clock { hlc };
+    let hlc = world.hlc.last();
+    let answer = Answer::Clock {
+        hlc,
+        wall_ms: WALL_MS,
+    };
     world.step(1_400, Event::Answered { member, id, answer });
     assert_eq!(world.seen(Round::Clock), (1, 400));
     // No ceiling is durable yet: the version waits for one.
-    let hlc = world.hlc.shown(WALL_MS) + (1 << 32);
+    let hlc = world.hlc.last() + (1 << 32);
     world.step(1_500, Event::Covered { hlc });
     assert_eq!(world.seen(Round::Cover), (1, 100));
     let (member, id, _) = world.asked();

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Range};
 use dendra_base::{Cell, CellRef, Key, Version};
 use dendra_node::step::{Asker, Effect, Event, Now};
-use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Ring, Topology};
+use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Ring, Topology, Walls};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,8 +80,10 @@ impl Cluster {
             me: MemberIndex(0),
             origin: 1,
             hlc: Arc::new(Hlc::new(0, NOW.wall_ms)),
+            walls: Arc::new(Walls::new(MemberIndex(0), usize::from(MEMBERS))),
             hints: Arc::new(HintRoom::new(0)),
             is_keeper: false,
+            is_watch: false,
             seed: 1,
             operations_max: 8,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,

@@ -35,8 +35,7 @@ use crate::versions::Versions;
 use crate::wal_thread;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::{Engine, Error, Identity};
-use dendra_node::limits::HLC_AHEAD_MS_MAX;
-use dendra_node::{Gate, hlc};
+use dendra_node::Gate;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -329,9 +328,6 @@ fn open_engine(
         },
     })?;
     let cluster = settings.cluster.as_ref();
-    if cluster.is_some_and(|cluster| cluster.topology.len() > 1) {
-        starting.wait_for(wait_for_the_wall_clock(engine.hlc_floor()))?;
-    }
     let versions = Versions::above(&engine, clock::wall_ms());
     let starts = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
     let loops = settings.loops.unwrap_or_else(|| {
@@ -395,28 +391,6 @@ fn leave(folder: &dyn Vfs, why: Disowned) -> String {
         tracing::error!(%error, "the folder could not be marked: its next start asks the others again");
     }
     why.sentence
-}
-
-/// Before anything is written or said: restarts in quick succession would lead the clocks of all members away.
-async fn wait_for_the_wall_clock(floor: u64) {
-    let now_ms = clock::wall_ms();
-    let (ahead_ms, wait_ms) = (
-        hlc::ahead_ms(floor, now_ms),
-        hlc::start_wait_ms(floor, now_ms),
-    );
-    if wait_ms > 0 {
-        tracing::warn!(
-            ahead_ms,
-            wait_ms,
-            "the clock of this member is ahead of the wall clock after many restarts, or the wall clock was set back: the start waits"
-        );
-        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-    } else if ahead_ms > HLC_AHEAD_MS_MAX {
-        tracing::warn!(
-            ahead_ms,
-            "the clock of this member is further ahead of the wall clock than other members believe: was the wall clock set back?"
-        );
-    }
 }
 
 /// A node that serves.

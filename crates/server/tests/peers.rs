@@ -133,7 +133,7 @@ fn a_member_shakes_hands_and_asks_by_plain_requests() {
     let welcome = token.hail(&mut client);
     assert_eq!(token.decoded(welcome.body), Ok(Message::Welcome));
     let clock = answer_to(&mut client, &token, &question(1, Ask::Clock));
-    assert!(matches!(clock, Answer::Clock { hlc } if hlc > 0));
+    assert!(matches!(clock, Answer::Clock { hlc, wall_ms } if hlc > 0 && wall_ms > 0));
     // Whichever connection, however framed, however large.
     let mut other = node.client();
     let value = vec![7; 100_000];
@@ -559,7 +559,10 @@ impl Host {
                         Deed::Answer => {
                             let answer = match question.ask {
                                 Ask::Read { .. } => Answer::Cell(None),
-                                Ask::Clock => Answer::Clock { hlc: now_hlc() },
+                                Ask::Clock => Answer::Clock {
+                                    hlc: now_ms() << 16,
+                                    wall_ms: now_ms(),
+                                },
                                 _ => Answer::Refused(Refused::Busy),
                             };
                             encode_answer(&mut frame, &mut seal, question.id, &answer);
@@ -596,10 +599,10 @@ impl Host {
     }
 }
 
-/// What a hybrid clock shows now: milliseconds, and 16 bits to count in.
-fn now_hlc() -> u64 {
+/// What the wall clock shows now.
+fn now_ms() -> u64 {
     let now = std::time::UNIX_EPOCH.elapsed();
-    (now.expect("it is later than 1970").as_millis() as u64) << 16
+    now.expect("it is later than 1970").as_millis() as u64
 }
 
 fn a_refusal_is_believed_from_a_member_only(transport: PeerTransport) {

@@ -28,6 +28,8 @@ const MONO_STEP_US: u64 = 7_777_777;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     pub(crate) offset_ms: i64,
+    /// How far it is wrong for a while, beside that.
+    pub(crate) wrong_ms: i64,
     pub(crate) drift_ppm: i64,
     pub(crate) zero_us: u64,
 }
@@ -36,6 +38,7 @@ impl Clock {
     pub(crate) fn new(member: usize, offset_ms: i64, drift_ppm: i64) -> Clock {
         Clock {
             offset_ms,
+            wrong_ms: 0,
             drift_ppm,
             zero_us: (member as u64 + 1) * MONO_STEP_US,
         }
@@ -45,7 +48,8 @@ impl Clock {
         let drifted = world_us.saturating_add_signed(world_us as i64 / 1_000_000 * self.drift_ppm);
         Now {
             mono_us: self.zero_us + drifted,
-            wall_ms: (WALL_MS + drifted / 1_000).saturating_add_signed(self.offset_ms),
+            wall_ms: (WALL_MS + drifted / 1_000)
+                .saturating_add_signed(self.offset_ms + self.wrong_ms),
         }
     }
 

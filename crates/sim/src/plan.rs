@@ -192,6 +192,13 @@ pub enum FaultKind {
         /// How far.
         by_ms: i64,
     },
+    /// A wall clock is wrong for a while, by more than any member believes, and then is right again.
+    WrongClock {
+        /// Whose.
+        member: usize,
+        /// How far.
+        by_ms: i64,
+    },
     /// A disk becomes slow.
     SlowDisk {
         /// Whose.
@@ -242,6 +249,7 @@ impl Fault {
             | FaultKind::Kill { member }
             | FaultKind::Pause { member }
             | FaultKind::Jump { member, .. }
+            | FaultKind::WrongClock { member, .. }
             | FaultKind::SlowDisk { member, .. }
             | FaultKind::FailedSync { member }
             | FaultKind::FullDisk { member }
@@ -251,6 +259,25 @@ impl Fault {
             | FaultKind::Rot { .. }
             | FaultKind::LostDisk => None,
         }
+    }
+}
+
+/// Clocks that are wrong when everything else is well: what the others can do then is demanded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongClocks {
+    /// How far each wall clock is off, in milliseconds; 0 = right.
+    pub by_ms: Vec<i64>,
+    /// Members that end and start again as soon as clocks are wrong, one bit each.
+    pub restarts: u64,
+    /// The same as soon as all are right again.
+    pub restarts_after: u64,
+}
+
+impl WrongClocks {
+    /// The members whose clocks are wrong.
+    pub fn members(&self) -> impl Iterator<Item = usize> {
+        let wrong = self.by_ms.iter().enumerate().filter(|(_, by)| **by != 0);
+        wrong.map(|(member, _)| member)
     }
 }
 
@@ -267,6 +294,8 @@ pub struct Plan {
     pub scans: Vec<PlannedScan>,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+    /// Which clocks are wrong behind that.
+    pub wrong_clocks: Option<WrongClocks>,
 }
 
 /// One of `of`.
@@ -292,6 +321,9 @@ impl Plan {
         let mut faults = draw_faults(&shape, &mut prng);
         let mut prng = Prng::named(seed, "failing reads");
         faults.extend(draw_failing_reads(&shape, &mut prng));
+        let mut prng = Prng::named(seed, "wrong clocks");
+        let (more, wrong_clocks) = draw_wrong_clocks(&shape, &mut prng);
+        faults.extend(more);
         faults.sort_by_key(|fault| fault.at_us);
         let mut prng = Prng::named(seed, "scans");
         let scans = draw_scans(&shape, &mut prng);
@@ -301,6 +333,7 @@ impl Plan {
             clients,
             scans,
             faults,
+            wrong_clocks,
         }
     }
 
@@ -524,6 +557,58 @@ fn draw_failing_reads(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     (0..count).map(draw).collect()
 }
 
+/// How far a clock is wrong: a little more or less than members believe, or anything.
+fn draw_wrong_by(prng: &mut Prng) -> i64 {
+    const HOUR_MS: i64 = 3_600_000;
+    let by_ms = match prng.below(6) {
+        0 | 1 => 50_000 + prng.below(80_000) as i64,
+        2 => pick(prng, &[120_000, 600_000]),
+        3 => HOUR_MS + prng.below(1_000) as i64,
+        4 => 24 * HOUR_MS,
+        // Before every clock's beginning, or behind the last moment that moves a clock.
+        _ => pick(prng, &[-500_000, 10_000_000]) * HOUR_MS,
+    };
+    if prng.chance(1, 2) { -by_ms } else { by_ms }
+}
+
+/// In some runs, clocks that are wrong by more than members believe, of one member or of all, while other things go
+/// wrong and when everything else is well again. Not where values end by clocks: an owner forgets what has ended by
+/// its own one.
+fn draw_wrong_clocks(shape: &Shape, prng: &mut Prng) -> (Vec<Fault>, Option<WrongClocks>) {
+    let is_on = prng.chance(1, 4);
+    if !is_on || shape.keys.contains(&KeyClass::Fleeting) {
+        return (Vec::new(), None);
+    }
+    let one = prng.below(shape.members as u64) as usize;
+    let are_all = prng.chance(1, 4);
+    let count = 1 + prng.below(5);
+    let faults = (0..count).map(|_| Fault {
+        at_us: prng.below(shape.chaos_us),
+        length_us: 500 + skewed(prng, 2_000_000),
+        kind: FaultKind::WrongClock {
+            member: match are_all {
+                true => prng.below(shape.members as u64) as usize,
+                false => one,
+            },
+            by_ms: draw_wrong_by(prng),
+        },
+    });
+    let faults = faults.collect();
+    let are_all = prng.chance(1, 4);
+    let draw_one = |member| match are_all || member == one {
+        true => draw_wrong_by(prng),
+        false => 0,
+    };
+    let by_ms = (0..shape.members).map(draw_one).collect();
+    let wrong = WrongClocks {
+        by_ms,
+        restarts: prng.below(1 << shape.members),
+        restarts_after: prng.below(1 << shape.members),
+    };
+    // One of two that are left cannot know which of them is right.
+    (faults, (shape.copies >= 3).then_some(wrong))
+}
+
 /// In some runs, walks over all keys or some.
 fn draw_scans(shape: &Shape, prng: &mut Prng) -> Vec<PlannedScan> {
     let count = match prng.chance(1, 3) {
@@ -693,7 +778,13 @@ mod tests {
                 name.split([' ', '{']).next().unwrap_or_default().to_owned()
             })
             .collect();
-        assert_eq!(kinds.len(), 12, "{kinds:?}");
+        assert_eq!(kinds.len(), 13, "{kinds:?}");
         assert!(plans.iter().any(|plan| plan.scans.len() > 4));
+        let wrong: Vec<_> = plans
+            .iter()
+            .filter_map(|p| p.wrong_clocks.clone())
+            .collect();
+        assert!(wrong.iter().any(|wrong| wrong.members().count() == 1));
+        assert!(wrong.iter().any(|wrong| wrong.members().count() == 3));
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::decider::{Birth, Decider};
 use dendra_node::step::{Effect, Event, Now};
-use dendra_node::{HintRoom, Node, NodeConfig};
+use dendra_node::{HintRoom, Node, NodeConfig, Walls};
 use std::sync::Arc;
 
 /// Operations of clients that a loop takes: more than there are clients.
@@ -40,6 +40,7 @@ impl Decider for Real {
 /// One node per loop.
 pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
     let hints = Arc::new(HintRoom::new(birth.hint_bytes));
+    let walls = Arc::new(Walls::new(birth.me, birth.topology.members().len()));
     let node = |lane: usize| {
         Node::new(NodeConfig {
             topology: Arc::clone(&birth.topology),
@@ -47,11 +48,13 @@ pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
             me: birth.me,
             origin: birth.origin + lane as u32,
             hlc: Arc::clone(&birth.hlc),
+            walls: Arc::clone(&walls),
             seed: birth.seed.wrapping_add(lane as u64),
             operations_max: OPERATIONS_MAX,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
             hints: Arc::clone(&hints),
             is_keeper: lane == 0,
+            is_watch: lane == 0,
         })
     };
     (0..birth.lanes)

@@ -95,7 +95,13 @@ impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
 
     /// A calmer world: one property at a time.
     fn simplify(&mut self) {
-        let simpler: [fn(&mut Plan); 8] = [
+        let simpler: [fn(&mut Plan); 10] = [
+            |plan| plan.wrong_clocks = None,
+            |plan| {
+                if let Some(wrong) = &mut plan.wrong_clocks {
+                    (wrong.restarts, wrong.restarts_after) = (0, 0);
+                }
+            },
             |plan| plan.shape.loss_permille = 0,
             |plan| plan.shape.repeat_permille = 0,
             |plan| plan.shape.tail = (0, 1),
@@ -133,6 +139,11 @@ impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
         }
         for planned in &mut plan.scans {
             planned.member %= members;
+        }
+        if let Some(wrong) = &mut plan.wrong_clocks {
+            wrong.by_ms.truncate(members);
+            wrong.restarts &= (1 << members) - 1;
+            wrong.restarts_after &= (1 << members) - 1;
         }
         plan.faults
             .retain(|fault| fault.member().is_none_or(|member| member < members));

@@ -10,21 +10,24 @@
 //! 1. A probe serves only operations that began before it was sent: a later one may follow a write
 //!    that was acknowledged after the answer was given.
 //! 2. The own clock answers when the probe is sent, if this member is an owner.
-//! 3. A clock that is more than a minute away from the own one is no answer. A member whose clock is wrong
-//!    finds no majority that agrees with it, and leaves nothing behind that others would have to refuse.
+//! 3. Every hybrid clock that answers is followed. It counts only if the wall clock beside it is within a minute of
+//!    the own one of this turn: a member whose wall clock is wrong finds no majority, and writes nothing.
 //! 4. A version leaves this member only once its ceiling is durable.
 //! 5. An operation that waits for clocks has asked enough owners for a majority, or is in `unclocked`.
 //!
-//! Not here: the clock (`hlc.rs`).
+//! Not here: the clock (`hlc.rs`), which wall clocks agree (`walls.rs`).
 //! See: docs/consistency.md.
 
-use super::{Fate, Op, Stage};
+use super::{Fate, Intent, Op, Stage};
 use crate::desk::{Desk, OpId, Purpose, Turn};
+use crate::hlc;
 use crate::ledger::{Ledger, NEVER};
-use crate::limits::{CLOCK_PATIENCE_US_MIN, HLC_AHEAD_MS_MAX};
+use crate::limits::{CLOCK_PATIENCE_US_MIN, WALL_APART_MS_MAX};
 use crate::member::MemberIndex;
+use crate::outcome::Known;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
+use crate::walls::Walls;
 use dendra_base::Version;
 use dendra_base::peer::{Answer, Ask, Refused};
 
@@ -105,21 +108,28 @@ pub(crate) fn send_probe(
     }
 }
 
-/// Is this clock near enough to the own one? Of two that are far apart either may be the wrong one:
-/// what is too far ahead is not followed, and who is too far behind would refuse our version anyway.
-fn is_believed(desk: &Desk, turn: &Turn<'_>, hlc: u64) -> bool {
-    let ms = |hlc: u64| {
-        Version {
-            hlc,
-            ..Version::ZERO
-        }
-        .wall_ms()
-    };
-    let is_behind = ms(hlc) + HLC_AHEAD_MS_MAX < ms(desk.hlc.shown(turn.now.wall_ms));
-    !is_behind && desk.hlc.observe(hlc, turn.now.wall_ms).is_ok()
+/// Does the member that answered agree about the time? Of two wall clocks that are far apart either may be the wrong one:
+/// a majority tells.
+fn is_near(desk: &Desk, turn: &Turn<'_>, hlc: u64, wall_ms: u64) -> bool {
+    if is_planted(Bug::JudgeByHybridClock) {
+        let ahead_ms = hlc::ahead_ms(hlc, turn.now.wall_ms);
+        let behind_ms = hlc::ahead_ms(desk.hlc.last(), hlc >> hlc::COUNTER_BITS);
+        return ahead_ms.max(behind_ms) <= WALL_APART_MS_MAX;
+    }
+    Walls::agrees(wall_ms, turn.now)
 }
 
 impl Op {
+    /// Is this a write, and does the own wall clock agree with no majority? Then nothing is asked.
+    pub(crate) fn check_wall(&mut self, desk: &Desk, turn: &mut Turn<'_>) -> Option<Fate> {
+        let is_write = self.intent != Intent::Get;
+        if !is_write || is_planted(Bug::WriteWithWrongClock) || !desk.walls.is_doubted(turn.now) {
+            return None;
+        }
+        self.fail(desk, turn, Known::NotApplied);
+        Some(Fate::Over)
+    }
+
     pub(crate) fn begin_clock(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         self.begin_round(Stage::Clock);
         // Unsafe, and no build of ours but one that is measured beside the others: see Cargo.toml.
@@ -141,8 +151,8 @@ impl Op {
         if let Some(place) = self.own_place(desk) {
             let (op, round) = (self.id, self.round);
             let purpose = Purpose::Op { op, place, round };
-            let hlc = desk.hlc.shown(turn.now.wall_ms);
-            desk.inbox.push_back((purpose, Answer::Clock { hlc }));
+            let answer = desk.clock(turn);
+            desk.inbox.push_back((purpose, answer));
             self.asked.insert(place);
             self.pending.insert(place);
         }
@@ -203,12 +213,12 @@ impl Op {
             return Fate::Goes;
         }
         self.pending.remove(place);
-        if let Answer::Clock { hlc } = answer {
+        if let Answer::Clock { hlc, wall_ms } = answer {
             let is_own = self.own_place(desk) == Some(place);
-            if is_own || is_believed(desk, turn, *hlc) {
+            if is_own || is_near(desk, turn, *hlc, *wall_ms) {
                 self.good.insert(place);
             } else {
-                self.refused = Some((place, Refused::ClockAhead));
+                self.refused = Some((place, Refused::ClockApart));
             }
         } else if let Answer::Refused(why) = answer {
             self.refused.get_or_insert((place, *why));

@@ -240,8 +240,7 @@ impl Op {
     fn not_served(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, answer: &Answer) -> Fate {
         if let Answer::Outbid(ballot) = answer {
             self.paxos_mut().is_outbid = true;
-            // A clock that is not believed is not followed; the promise was not given either.
-            let _ = desk.hlc.observe(ballot.hlc, turn.now.wall_ms);
+            desk.follow(ballot.hlc);
             // The others may do; but nobody waits long for those who may never answer.
             self.alarm_us = self.alarm_us.min(turn.now.mono_us + BACK_OFF_US_MIN);
         }

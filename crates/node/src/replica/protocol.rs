@@ -78,8 +78,8 @@ pub(crate) fn begin(
     question: Question,
     deadline_us: u64,
 ) {
-    if !super::is_believed(desk, turn, question.ballot().hlc) {
-        desk.reply(turn, requester, Answer::Refused(Refused::ClockAhead));
+    if !super::follows(desk, turn, question.ballot().hlc) {
+        desk.reply(turn, requester, Answer::Refused(Refused::ClockApart));
         return;
     }
     let job = Job {

@@ -69,13 +69,16 @@ fn in_fair_weather_everything_succeeds() {
 }
 
 /// Bugs that this world shows too rarely, or not at all: those that conversations show.
-const ELSEWHERE: [Bug; 7] = [
+const ELSEWHERE: [Bug; 10] = [
     Bug::NoFence,                    // one epoch only: scripts/refusals.txt
     Bug::HintDroppedEarly,           // hints never count: scripts/hints.txt
     Bug::ReplacedHintIsCounted,      // the same: scripts/hint-replaced.txt
     Bug::ScanFromMinority,           // one key, no scans: scripts/scan.txt
     Bug::ScanPastRest,               // the same
     Bug::ReadOfFewerCopies,          // the default level only: scripts/read-elsewhere.txt
+    Bug::RefuseVersionsAhead,        // clocks are near each other: scripts/clocks.txt
+    Bug::JudgeByHybridClock,         // the same
+    Bug::WriteWithWrongClock,        // the same
     Bug::ProbeServesLaterOperations, // one of 20,000 seeds or so: scripts/two-writes-one-probe.txt
 ];
 

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Stamp};
 use dendra_base::{Cell, Key, Prng, Version};
 use dendra_node::step::{AskId, Asker, Effect, Event, Now, StoreGuard, StoreTicket};
-use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Ring, Topology};
+use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Ring, Topology, Walls};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -323,8 +323,13 @@ impl World {
             me: MemberIndex(site as u8),
             origin: site as u32 + 1,
             hlc: Arc::clone(&at.hlc),
+            walls: Arc::new(Walls::new(
+                MemberIndex(site as u8),
+                self.topology.members().len(),
+            )),
             hints: Arc::new(HintRoom::new(1 << 20)),
             is_keeper: true,
+            is_watch: false,
             seed,
             operations_max: 64,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,

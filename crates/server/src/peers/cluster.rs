@@ -27,7 +27,7 @@ use dendra_engine::{Durability, Engine, Lookup};
 use dendra_node::hints::HintRoom;
 use dendra_node::identity::{Peer, Verdict, judge, peer_key};
 use dendra_node::limits::HINT_BYTES_MAX_DEFAULT;
-use dendra_node::{Hlc, MemberIndex, Ring, Topology};
+use dendra_node::{Hlc, MemberIndex, Ring, Topology, Walls};
 use dendra_wire::Refusal;
 use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
 use dendra_wire::peer::{Hello, Nonce, Proof, Role, SessionKeys};
@@ -97,6 +97,8 @@ pub(crate) struct Cluster {
     pub(crate) ring: Arc<Ring>,
     pub(crate) me: MemberIndex,
     pub(crate) hlc: Arc<Hlc>,
+    /// What the loops of this member know of all members' wall clocks.
+    pub(crate) walls: Arc<Walls>,
     pub(crate) peers: Vec<PeerGauges>,
     secret: Option<Box<[u8]>>,
     node: u128,
@@ -201,6 +203,7 @@ impl Cluster {
             ring: Arc::new(Ring::new(&topology)),
             me: settings.me,
             hlc: Arc::new(Hlc::new(engine.hlc_floor(), wall_ms)),
+            walls: Arc::new(Walls::new(settings.me, topology.members().len())),
             peers: topology
                 .members()
                 .iter()

@@ -222,13 +222,21 @@ pub(super) fn refuse(lane: &Lane, out: &mut Vec<u8>, terms: &Terms, failure: &Ou
             known,
             refused: Some((by, why)),
         } => {
-            let why = format!("{} {}", url(by).unwrap_or("a member"), words(*why));
+            let is_own = cluster.is_some_and(|cluster| cluster.me == *by);
+            let words = match why {
+                RefusedBy::ClockApart if is_own => OWN_CLOCK,
+                why => words(*why),
+            };
+            let why = format!("{} {words}", url(by).unwrap_or("a member"));
             Refusal::too_few_answers(*got, *needed, *from, status::known(*known)).because(&why)
         }
         _ => return status::write(out, terms, failure, b""),
     };
     status::write_refusal(out, terms.style, &refusal)
 }
+
+/// The same of the member that was asked, behind its name.
+const OWN_CLOCK: &str = "has a clock that no majority of the members agrees with: set it right";
 
 /// Why a member did not do it, behind its name.
 fn words(why: RefusedBy) -> &'static str {
@@ -240,7 +248,7 @@ fn words(why: RefusedBy) -> &'static str {
         RefusedBy::DiskFull => "has no room on its disk",
         RefusedBy::Damaged => "has a damaged copy",
         RefusedBy::Late => "did not answer in time",
-        RefusedBy::ClockAhead => "and this member have clocks more than a minute apart",
+        RefusedBy::ClockApart => "and this member have clocks more than a minute apart",
         RefusedBy::Stopping => "stops",
         RefusedBy::Unfit => "takes no value of this length, or received it damaged",
     }

@@ -64,6 +64,8 @@ pub enum Rule {
     Answer,
     /// A healthy cluster refused.
     NotAvailable,
+    /// A member wrote although it must know that its clock is wrong.
+    WrongClock,
     /// Something is still held when nothing is going on.
     Leak,
     /// A heart panicked.

@@ -2,6 +2,9 @@
 //!
 //! ```text
 //! Chaos ─► Calm      everything is mended; who is down starts again
+//!       ─► Wrong     in some runs: clocks are wrong, members start again
+//!       ─► Others    every member does everything: it fails at no member whose clock is right
+//!       ─► Right     clocks are right, members start again
 //!       ─► Probes    every member does everything: nothing may fail
 //!       ─► Reads     every key is read from all of its owners, three times, and walked over
 //!       ─► Rest      nothing happens; then the verdict
@@ -9,6 +12,7 @@
 //!
 //! Invariants
 //! 1. Availability is demanded of operations that enough living owners can answer, and of no other.
+//! 2. While one clock is wrong it is demanded of all others; of reads it is demanded everywhere and always.
 //!
 //! Not here: the checkers (`check/`).
 //! See: docs/consistency.md, promises 4, 6 and 7.
@@ -24,7 +28,7 @@ use crate::plan::{
     Fault, FaultKind, KeyClass, Plan, Planned, PlannedBase, PlannedKind, PlannedScan,
 };
 use crate::schedule::Schedule;
-use crate::store::{Disk, PageRange};
+use crate::store::{Crash, Disk, PageRange};
 use crate::trace::Trace;
 use crate::world::Setup;
 use dendra_base::{Cell, Key, Kind, Prng, Space, Version};
@@ -42,6 +46,12 @@ const SETTLE_US: u64 = 4_000_000;
 const HINTED_US: u64 = 16_000_000;
 /// Longer than two walks through the hints of a member.
 const REST_US: u64 = 25_000_000;
+/// Longer than it takes to learn that a clock is wrong, or right again, and than a member is away that starts again.
+const CLOCKS_US: u64 = 3_000_000;
+/// How long a member is away that starts again beside clocks that are wrong.
+const RESTART_US: u64 = 200_000;
+/// Clocks that are further apart than what is believed and what others may be off: their members must not write.
+const SURELY_WRONG_MS: u64 = 80_000;
 /// What a probe may take.
 const PROBE_TIMEOUT_US: u64 = 3_000_000;
 /// How often it is looked whether the clients are done.
@@ -57,6 +67,9 @@ const READ_ROUNDS: u8 = 3;
 pub(crate) enum Phase {
     Chaos,
     Calm,
+    Wrong,
+    Others,
+    Right,
     Probes,
     Settle,
     Reads(u8),
@@ -112,6 +125,7 @@ impl<'a> World<'a> {
             violations: Vec::new(),
             searches: Searches::default(),
             reads_us: u64::MAX,
+            wrong_us: (u64::MAX, u64::MAX),
             trace: Trace::new(setup.tracing),
             effects: Vec::new(),
         }
@@ -159,7 +173,23 @@ impl<'a> World<'a> {
                     .iter_mut()
                     .for_each(|client| client.todo.clear());
                 self.heal_all();
-                (Phase::Probes, CALM_US)
+                match self.plan.wrong_clocks {
+                    Some(_) => (Phase::Wrong, CALM_US),
+                    None => (Phase::Probes, CALM_US),
+                }
+            }
+            Phase::Wrong if self.is_anybody_ill() => (Phase::Probes, 1),
+            Phase::Wrong => {
+                self.set_clocks();
+                (Phase::Others, CLOCKS_US)
+            }
+            Phase::Others => {
+                self.probe();
+                (Phase::Right, LOOK_US)
+            }
+            Phase::Right => {
+                self.set_clocks();
+                (Phase::Probes, CLOCKS_US)
             }
             Phase::Probes => {
                 self.probe();
@@ -183,6 +213,66 @@ impl<'a> World<'a> {
             Phase::Over => return,
         };
         self.schedule.after(after_us, Happening::Phase(next));
+    }
+
+    /// A clock that is wrong beside a disk that is lost would be the second failure.
+    fn is_anybody_ill(&self) -> bool {
+        let is_ill = |member: &Member| !member.is_running() || member.is_rotten;
+        self.members.iter().any(is_ill)
+    }
+
+    /// Clocks become wrong, or right again, and some members start anew.
+    fn set_clocks(&mut self) {
+        let plan = self.plan;
+        let Some(wrong) = plan.wrong_clocks.as_ref() else {
+            return;
+        };
+        let is_begin = self.phase == Phase::Wrong;
+        let now_us = self.now_us();
+        match is_begin {
+            true => self.wrong_us.0 = now_us,
+            false => self.wrong_us.1 = now_us,
+        }
+        let restarts = match is_begin {
+            true => wrong.restarts,
+            false => wrong.restarts_after,
+        };
+        for (member, by_ms) in wrong.by_ms.iter().enumerate() {
+            self.members[member].clock.wrong_ms = if is_begin { *by_ms } else { 0 };
+            if restarts >> member & 1 == 1 {
+                self.crash(member, Crash::Killed, RESTART_US);
+            }
+        }
+    }
+
+    /// Was the clock of the member that was asked wrong, or those of so many that none is right for certain?
+    fn is_without_clock(&self, op: &Op) -> bool {
+        let (begun_us, ended_us) = self.wrong_us;
+        let Some(wrong) = self.plan.wrong_clocks.as_ref() else {
+            return false;
+        };
+        let is_then = op.begun_us >= begun_us && op.begun_us < ended_us;
+        is_then && (wrong.by_ms[op.member] != 0 || wrong.members().count() > 1)
+    }
+
+    /// A member whose clock is surely wrong writes nothing, at any level.
+    fn judge_wrong_clocks(&mut self) {
+        let Some(wrong) = self.plan.wrong_clocks.as_ref() else {
+            return;
+        };
+        let is_surely = |op: &&Op| {
+            let by_ms = wrong.by_ms[op.member].unsigned_abs();
+            wrong.members().count() == 1 && by_ms >= SURELY_WRONG_MS
+        };
+        let (begun_us, ended_us) = self.wrong_us;
+        let written = self.history.iter().filter(is_surely).find(|op| {
+            let is_then = op.begun_us >= begun_us && op.begun_us < ended_us;
+            is_then && op.wish.is_write() && op.end != End::NotApplied
+        });
+        if let Some(op) = written {
+            let what = format!("the clock is wrong, and {op:?}");
+            self.violate(Rule::WrongClock, what);
+        }
     }
 
     fn plan_probe(
@@ -304,6 +394,7 @@ impl<'a> World<'a> {
         }
         if self.phase == Phase::Over && self.violations.is_empty() {
             self.judge_availability();
+            self.judge_wrong_clocks();
             self.judge_scans();
             self.judge_stores();
             self.judge_leftovers();
@@ -328,6 +419,7 @@ impl<'a> World<'a> {
             .history
             .iter()
             .filter(|op| op.begun_us >= calm_us && !op.is_done())
+            .filter(|op| !op.wish.is_write() || !self.is_without_clock(op))
             // A record of fewer copies than usual may have lost the majority of them.
             .filter(|op| self.plan.shape.keys[op.key] != KeyClass::Weak)
             .cloned()

@@ -68,6 +68,9 @@ impl World<'_> {
                 let clock = &mut self.members[member].clock;
                 clock.offset_ms = (clock.offset_ms + by_ms).clamp(-OFFSET_MS_MAX, OFFSET_MS_MAX);
             }
+            FaultKind::WrongClock { member, by_ms } => {
+                self.members[member].clock.wrong_ms = by_ms;
+            }
             FaultKind::SlowDisk { member, times } => self.members[member].slow_times = times,
             FaultKind::FailedSync { member } => {
                 let store = self.members[member].store.as_mut();
@@ -88,6 +91,9 @@ impl World<'_> {
                 self.cuts.retain(|(fault, _)| *fault != number);
                 self.links_changed();
             }
+            FaultKind::WrongClock { member, .. } if !self.is_calm() => {
+                self.members[member].clock.wrong_ms = 0;
+            }
             FaultKind::SlowDisk { member, .. } => self.members[member].slow_times = 1,
             FaultKind::FullDisk { member } => self.set_room(member, None),
             FaultKind::FailingReads { member } => self.fail_reads(member, false),
@@ -100,6 +106,7 @@ impl World<'_> {
         self.cuts.clear();
         for member in &mut self.members {
             member.slow_times = 1;
+            member.clock.wrong_ms = 0;
             if let Some(store) = &mut member.store {
                 store.heal();
             }

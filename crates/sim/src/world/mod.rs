@@ -133,6 +133,8 @@ pub(crate) struct World<'a> {
     phase: Phase,
     /// When the last reads began.
     reads_us: u64,
+    /// From when to when clocks were wrong while everything else was well.
+    wrong_us: (u64, u64),
     violations: Vec<Violation>,
     searches: Searches,
     trace: Trace,

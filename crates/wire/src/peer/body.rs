@@ -300,7 +300,10 @@ pub(super) fn take_ask(kind: u8, cursor: &mut Cursor<'_>) -> Result<Ask> {
 
 pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
     match answer {
-        Answer::Clock { hlc } => out.extend_from_slice(&hlc.to_le_bytes()),
+        Answer::Clock { hlc, wall_ms } => {
+            out.extend_from_slice(&hlc.to_le_bytes());
+            out.extend_from_slice(&wall_ms.to_le_bytes());
+        }
         Answer::Cell(cell) => put_option(out, cell.as_ref(), put_cell),
         Answer::Same | Answer::Accepted => {}
         Answer::Written(version) => put_version(out, *version),
@@ -329,7 +332,7 @@ pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             Refused::DiskFull => out.push(4),
             Refused::Damaged => out.push(5),
             Refused::Late => out.push(6),
-            Refused::ClockAhead => out.push(7),
+            Refused::ClockApart => out.push(7),
             Refused::Stopping => out.push(8),
             Refused::Unfit => out.push(9),
         },
@@ -340,6 +343,7 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
     Ok(match kind {
         kind::CLOCK_IS => Answer::Clock {
             hlc: cursor.u64("hlc")?,
+            wall_ms: cursor.u64("wall")?,
         },
         kind::CELL => Answer::Cell(cursor.option(Cursor::cell)?),
         kind::SAME => Answer::Same,
@@ -374,7 +378,7 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
             4 => Refused::DiskFull,
             5 => Refused::Damaged,
             6 => Refused::Late,
-            7 => Refused::ClockAhead,
+            7 => Refused::ClockApart,
             8 => Refused::Stopping,
             9 => Refused::Unfit,
             _ => return Err(Malformed::Body("refused")),

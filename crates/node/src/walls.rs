@@ -1,0 +1,203 @@
+//! Which wall clocks agree: what other members' clocks showed last, and whether the own one is with a majority.
+//!
+//! ```text
+//! Answer::Clock { wall_ms } ─► less the own monotonic clock ─► what that wall clock shows at any later time
+//!                                                              within 60 s of the own one: it agrees
+//! ```
+//!
+//! Invariants
+//! 1. Wall clocks are compared with wall clocks alone: no value of the hybrid clock, which every member
+//!    moves, condemns any of them.
+//! 2. Others' clocks go on with the monotonic clock. A jump of the own wall clock is seen in the turn in which it
+//!    is read, a jump of another one with its next answer.
+//! 3. The own clock is doubted only while fresh answers leave no majority that could agree with it: silence condemns no clock.
+//!
+//! Not here: when others are asked (`node.rs`), what a doubted coordinator does (`coordinator/clock.rs`), the
+//! hybrid clock (`hlc.rs`).
+//! See: docs/consistency.md, rule 6.
+
+use crate::limits::{WALL_APART_MS_MAX, WALL_FRESH_US};
+use crate::member::MemberIndex;
+use crate::step::Now;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// Beyond this a wall clock shows nothing that differs: sums of two of them stay far from overflow.
+const SHOWN_MS_MAX: u64 = 1 << 60;
+
+/// What one member's wall clock showed last.
+#[derive(Debug, Default)]
+struct Reading {
+    /// The wall clock, less the own monotonic one, in milliseconds.
+    zero_ms: AtomicI64,
+    /// When it was read, on the own monotonic clock, and one more; 0 = never.
+    at_us: AtomicU64,
+}
+
+/// The wall clocks of all members, as the loops of this one know them.
+///
+/// The orderings are relaxed: of two readings of one clock that are written at once either is true.
+#[derive(Debug)]
+pub struct Walls {
+    me: MemberIndex,
+    readings: Box<[Reading]>,
+}
+
+/// How the own wall clock stands among the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Members whose fresh clock agrees with the own one, this one included.
+    pub near: u32,
+    /// Members whose fresh clock does not.
+    pub far: u32,
+    /// Is there no majority of all members that could agree with the own clock?
+    pub is_doubted: bool,
+    /// Of the clocks that do not agree the nearest: how far the own one is ahead of it, in milliseconds.
+    pub ahead_ms: i64,
+}
+
+fn signed(wall_ms: u64) -> i64 {
+    i64::try_from(wall_ms.min(SHOWN_MS_MAX)).unwrap_or(i64::MAX)
+}
+
+impl Walls {
+    /// Nothing is known of the others yet.
+    pub fn new(me: MemberIndex, members: usize) -> Walls {
+        Walls {
+            me,
+            readings: (0..members).map(|_| Reading::default()).collect(),
+        }
+    }
+
+    /// Does this wall clock agree with the own one?
+    pub fn agrees(wall_ms: u64, now: Now) -> bool {
+        wall_ms.abs_diff(now.wall_ms) <= WALL_APART_MS_MAX
+    }
+
+    /// The wall clock of `member` showed `wall_ms` a moment ago.
+    pub fn note(&self, member: MemberIndex, wall_ms: u64, now: Now) {
+        let reading = &self.readings[member.at()];
+        let zero_ms = signed(wall_ms) - signed(now.mono_us / 1_000);
+        reading.zero_ms.store(zero_ms, Ordering::Relaxed);
+        let at_us = now.mono_us.saturating_add(1);
+        reading.at_us.store(at_us, Ordering::Relaxed);
+    }
+
+    /// How old the last reading of that clock is; `None` = there is none.
+    pub fn age_us(&self, member: MemberIndex, now: Now) -> Option<u64> {
+        match self.readings[member.at()].at_us.load(Ordering::Relaxed) {
+            0 => None,
+            at_us => Some(now.mono_us.saturating_sub(at_us - 1)),
+        }
+    }
+
+    /// How far the own wall clock is ahead of that of `member`; `None` when nothing fresh is known of it.
+    pub fn ahead_ms(&self, member: MemberIndex, now: Now) -> Option<i64> {
+        self.age_us(member, now)
+            .filter(|age_us| *age_us <= WALL_FRESH_US)?;
+        let zero_ms = self.readings[member.at()].zero_ms.load(Ordering::Relaxed);
+        Some(signed(now.wall_ms) - zero_ms - signed(now.mono_us / 1_000))
+    }
+
+    /// How the own wall clock stands now.
+    pub fn standing(&self, now: Now) -> Standing {
+        let mut it = Standing {
+            near: 1,
+            ..Standing::default()
+        };
+        for at in (0..self.readings.len()).filter(|at| *at != self.me.at()) {
+            let member = MemberIndex(u8::try_from(at).expect("at most MEMBERS_MAX members"));
+            match self.ahead_ms(member, now) {
+                Some(ahead) if ahead.unsigned_abs() <= WALL_APART_MS_MAX => it.near += 1,
+                Some(ahead) => {
+                    it.far += 1;
+                    if it.far == 1 || ahead.unsigned_abs() < it.ahead_ms.unsigned_abs() {
+                        it.ahead_ms = ahead;
+                    }
+                }
+                None => {}
+            }
+        }
+        let majority = self.readings.len() / 2 + 1;
+        it.is_doubted = self.readings.len() - (it.far as usize) < majority;
+        it
+    }
+
+    /// Does the own wall clock agree with no majority?
+    pub fn is_doubted(&self, now: Now) -> bool {
+        self.standing(now).is_doubted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: u64 = 1_767_225_600_000;
+
+    fn at(mono_ms: u64, wall_ms: u64) -> Now {
+        Now {
+            mono_us: mono_ms * 1_000,
+            wall_ms,
+        }
+    }
+
+    fn of_three() -> Walls {
+        Walls::new(MemberIndex(0), 3)
+    }
+
+    #[test]
+    fn one_clock_that_is_wrong_is_not_this_members_fault_and_two_are() {
+        let walls = of_three();
+        let now = at(5_000, T);
+        assert!(!walls.is_doubted(now), "nothing is known");
+        walls.note(MemberIndex(1), T + 3_600_000, now);
+        assert!(!walls.is_doubted(now), "one of two may be right");
+        walls.note(MemberIndex(2), T + 20, now);
+        let standing = walls.standing(now);
+        assert_eq!((standing.near, standing.far), (2, 1));
+        assert!(!standing.is_doubted);
+        walls.note(MemberIndex(2), T + 3_599_000, now);
+        let standing = walls.standing(now);
+        assert!(standing.is_doubted);
+        assert_eq!(standing.ahead_ms, -3_599_000);
+    }
+
+    #[test]
+    fn a_jump_of_the_own_clock_is_seen_before_any_answer_and_healed_when_it_is_back() {
+        let walls = of_three();
+        for member in [1, 2] {
+            walls.note(MemberIndex(member), T, at(5_000, T));
+        }
+        assert!(!walls.is_doubted(at(6_000, T + 1_000)));
+        assert!(walls.is_doubted(at(6_001, T + 1_001 + 60_001)));
+        assert!(walls.is_doubted(at(6_001, T + 1_001 - 60_001)));
+        assert!(!walls.is_doubted(at(6_002, T + 1_002 + 59_000)));
+    }
+
+    #[test]
+    fn what_is_old_condemns_no_clock() {
+        let walls = of_three();
+        for member in [1, 2] {
+            walls.note(MemberIndex(member), T + 90_000, at(5_000, T));
+        }
+        let fresh_ms = WALL_FRESH_US / 1_000;
+        assert!(walls.is_doubted(at(5_000 + fresh_ms, T + fresh_ms)));
+        assert!(!walls.is_doubted(at(5_001 + fresh_ms, T + 1 + fresh_ms)));
+    }
+
+    #[test]
+    fn of_two_members_neither_is_right_when_they_differ() {
+        let walls = Walls::new(MemberIndex(1), 2);
+        walls.note(MemberIndex(0), T + 61_000, at(1, T));
+        assert!(walls.is_doubted(at(1, T)));
+    }
+
+    #[test]
+    fn clocks_of_no_year_overflow_nothing() {
+        let walls = of_three();
+        walls.note(MemberIndex(1), u64::MAX, at(7, 0));
+        walls.note(MemberIndex(2), 0, at(7, u64::MAX));
+        assert!(walls.is_doubted(at(8, u64::MAX / 2)) || walls.is_doubted(at(8, 1 << 40)));
+        assert!(!Walls::agrees(u64::MAX, at(7, 0)));
+    }
+}
