@@ -44,6 +44,15 @@ pub struct Cell {
     pub value: Bytes,
 }
 
+/// What tells one cell from another one of the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CellId {
+    /// Names the write. Two cells of one version should be the same.
+    pub version: Version,
+    /// Of all that a version stands for: kind, expiry and checksum. Tombstones have the smallest one, 0.
+    pub digest: u64,
+}
+
 /// A cell that borrows its value from a buffer, a block or the memtable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellRef<'a> {
@@ -166,6 +175,24 @@ impl<'a> CellRef<'a> {
         self.kind == Kind::Value && self.expiry_ms.is_none_or(|expiry| now_ms < expiry)
     }
 
+    /// Tells it from every other cell of its key.
+    pub fn id(&self) -> CellId {
+        let digest = match self.kind {
+            Kind::Tombstone => 0,
+            Kind::Value => {
+                let mut bytes = [0; 17];
+                bytes[..8].copy_from_slice(&self.checksum.to_le_bytes());
+                bytes[8] = u8::from(self.expiry_ms.is_some());
+                bytes[9..].copy_from_slice(&self.expiry_ms.unwrap_or(0).to_le_bytes());
+                xxh3_64(&bytes).max(1)
+            }
+        };
+        CellId {
+            version: self.version,
+            digest,
+        }
+    }
+
     /// The newer of two copies: the only rule by which copies are compared.
     pub fn newest(self, other: CellRef<'a>) -> CellRef<'a> {
         if other.version > self.version {
@@ -189,6 +216,11 @@ impl<'a> CellRef<'a> {
 }
 
 impl Cell {
+    /// Tells it from every other cell of its key.
+    pub fn id(&self) -> CellId {
+        self.as_ref().id()
+    }
+
     /// The same cell, borrowed.
     pub fn as_ref(&self) -> CellRef<'_> {
         CellRef {

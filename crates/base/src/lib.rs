@@ -26,7 +26,7 @@ pub mod prng;
 pub mod version;
 pub mod workload;
 
-pub use cell::{Cell, CellRef, Kind};
+pub use cell::{Cell, CellId, CellRef, Kind};
 pub use key::{Key, Space};
 pub use prng::Prng;
 pub use version::Version;

@@ -21,7 +21,7 @@
 //! Not here: bytes (crate `wire`), who asks whom and when (crate `node`).
 //! See: docs/consistency.md.
 
-use crate::{Cell, Version};
+use crate::{Cell, CellId, Version};
 use bytes::Bytes;
 
 /// What must hold of the live value of a key for a write to happen, or for a read to be told.
@@ -150,8 +150,9 @@ pub enum Ask {
     Read {
         /// Raw user key.
         key: Bytes,
-        /// Answer `Same` when this is the newest version.
-        known: Option<Version>,
+        /// Answer `Same` when this is the newest cell. A version is not enough: two copies under one version with other
+        /// bytes would never be noticed.
+        known: Option<CellId>,
     },
     /// Keep `cell` unless a newer one is there; answer when this or a newer one is durable.
     Write {

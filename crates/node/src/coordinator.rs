@@ -36,7 +36,7 @@ use crate::step::{ClientTicket, Effect};
 use crate::{admission::Refusal, member::MemberIndex};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Refused};
-use dendra_base::{Cell, Key, Kind, Version, cell};
+use dendra_base::{Cell, CellId, Key, Kind, Version, cell};
 
 /// Where an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,8 +123,12 @@ pub(crate) struct Op {
     pub(crate) refused: Option<(u8, Refused)>,
     /// What is written, or the newest of what was read.
     pub(crate) cell: Option<Cell>,
-    /// The version of the own copy, once it was read.
-    pub(crate) known: Option<Version>,
+    /// The own copy, once it was read.
+    pub(crate) known: Option<CellId>,
+    /// Cells that came under the version of `cell` and are not the same, and who holds them.
+    pub(crate) rivals: Vec<(Cell, Places)>,
+    /// Asks every owner at once, to see all copies.
+    pub(crate) is_wide: bool,
     pub(crate) paxos: Option<Box<paxos::Paxos>>,
     /// What the only member's store judges.
     pub(crate) only_condition: Condition,
@@ -186,6 +190,8 @@ impl Op {
             refused: None,
             cell,
             known: None,
+            rivals: Vec::new(),
+            is_wide: false,
             paxos,
             only_condition: Condition::None,
         }

@@ -16,6 +16,7 @@
 //! Not here: what an answer means (`coordinator/`), how a question is answered (`replica/`).
 //! See: docs/overload.md.
 
+use crate::disputes::Disputes;
 use crate::health::Health;
 use crate::hints::{HintRoom, Keeping};
 use crate::hlc::Hlc;
@@ -31,7 +32,7 @@ use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreGuard, StoreTick
 use crate::topology::Topology;
 use crate::walls::Walls;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
-use dendra_base::{Cell, Key, Prng, Version};
+use dendra_base::{Cell, CellId, Key, Prng};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -86,7 +87,7 @@ pub(crate) enum Order {
     /// A copy is read.
     Read {
         requester: Requester,
-        known: Option<Version>,
+        known: Option<CellId>,
     },
     /// A copy is written.
     Write { requester: Requester },
@@ -114,6 +115,7 @@ pub(crate) struct Desk {
     pub(crate) walls: Arc<Walls>,
     pub(crate) hints: Arc<HintRoom>,
     pub(crate) value_bytes_max: usize,
+    pub(crate) disputes: Disputes,
     pub(crate) prng: Prng,
     pub(crate) health: Health,
     pub(crate) rounds: Rounds,
@@ -138,6 +140,7 @@ impl Desk {
             walls: config.walls,
             hints: config.hints,
             value_bytes_max: config.value_bytes_max,
+            disputes: Disputes::default(),
             health: Health::new(members),
             rounds: Rounds::default(),
             asks: Ledger::new(prng.next_u64()),

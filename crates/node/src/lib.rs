@@ -34,6 +34,7 @@
 pub mod admission;
 mod coordinator;
 mod desk;
+mod disputes;
 mod health;
 pub mod hints;
 pub mod hlc;

@@ -32,6 +32,14 @@ pub const CEILING_LEFT_MS_MIN: u64 = CEILING_STEP_MS / 2;
 /// each crash, which is less than a start takes.
 pub const CEILING_COUNT_MS: u64 = 100;
 
+/// Records at once of which two copies were seen to differ; what comes beyond it is counted, and seen again.
+pub const DISPUTES_MAX: usize = 64;
+/// How long a record that was seen so is not looked at again: its settlement is under way.
+pub const DISPUTE_PAUSE_US: u64 = 1_000_000;
+/// How long a read that sees it waits for owners that have not answered.
+pub const DISPUTE_PATIENCE_US: u64 = 100_000;
+/// Deadline of the write that settles it.
+pub const DISPUTE_TIMEOUT_US: u64 = 5_000_000;
 /// Starts of a member that another one may have missed: a member that starts once a second, and is never met, takes
 /// twelve days for them. A claim further ahead is a lie or damage.
 pub const STARTS_AHEAD_MAX: u64 = 1 << 20;

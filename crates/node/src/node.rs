@@ -25,7 +25,8 @@ use crate::hints::{self, HintRoom, Keeper};
 use crate::hlc::Hlc;
 use crate::ledger::{Ledger, NEVER};
 use crate::limits::{
-    COVER_POLL_US, OPERATIONS_MAX, SCANS_MAX, WALL_EXCHANGE_DOUBTED_US, WALL_EXCHANGE_US,
+    COVER_POLL_US, DISPUTE_TIMEOUT_US, OPERATIONS_MAX, SCANS_MAX, WALL_EXCHANGE_DOUBTED_US,
+    WALL_EXCHANGE_US,
 };
 use crate::member::MemberIndex;
 use crate::plausible;
@@ -39,8 +40,8 @@ use crate::step::{
 use crate::topology::Topology;
 use crate::walls::Walls;
 use bytes::Bytes;
-use dendra_base::Cell;
 use dendra_base::peer::{Answer, Ask, Operation, Refused};
+use dendra_base::{Cell, Version};
 use std::sync::Arc;
 
 /// What a node is made of.
@@ -168,6 +169,7 @@ impl Node {
             Event::Tick => self.tick(turn),
         }
         self.empty_inbox(turn);
+        self.settle_disputes(turn);
     }
 
     /// When the next `Tick` is wanted at the latest, on the monotonic clock.
@@ -192,6 +194,16 @@ impl Node {
     /// How long the rounds of operations took so far.
     pub fn rounds(&self) -> &Rounds {
         &self.desk.rounds
+    }
+
+    /// Records of which two copies under one version were seen to differ, since the last time this was asked.
+    pub fn take_disputes(&mut self) -> Vec<(Bytes, Version)> {
+        self.desk.disputes.take_seen()
+    }
+
+    /// How many such sightings there were.
+    pub fn disputes(&self) -> u64 {
+        self.desk.disputes.so_far()
     }
 
     /// How another member does, as this loop sees it.
@@ -224,6 +236,31 @@ impl Node {
             }
             op.begin(desk, turn)
         });
+    }
+
+    /// Begins the operations that end disputes: nobody waits for them, and what cannot begin is seen again.
+    fn settle_disputes(&mut self, turn: &mut Turn<'_>) {
+        while let Some(todo) = self.desk.disputes.next() {
+            if self.ops.len() >= self.operations_max {
+                continue;
+            }
+            let topology = &self.desk.topology;
+            let members = u8::try_from(topology.members().len()).expect("at most MEMBERS_MAX");
+            let quorum = Quorum::usual(topology.replication_factor(), members);
+            let deadline_us = turn.now.mono_us + DISPUTE_TIMEOUT_US;
+            let (key, operation) = todo.operation();
+            let is_wide = operation == Operation::Get;
+            let partition = self.desk.ring.partition(&key);
+            let mut op = Op::new(0, key, partition, operation, quorum, deadline_us);
+            (op.client, op.is_wide) = (None, is_wide);
+            let id = self.ops.insert(op, deadline_us);
+            let now_us = turn.now.mono_us;
+            self.with_op(now_us, id, |op, desk| {
+                op.id = id;
+                op.since_us = now_us;
+                op.begin(desk, turn)
+            });
+        }
     }
 
     /// Whoever waits for links looks whether there are enough, and whoever had to do without this member may do with it.

@@ -77,11 +77,13 @@ pub enum Bug {
     JudgeByHybridClock,
     /// A member writes although its wall clock agrees with no majority.
     WriteWithWrongClock,
+    /// A copy under the known version is the known one, whatever its bytes.
+    SameVersionIsSameCell,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 31] = [
+    pub const ALL: [Bug; 32] = [
         Bug::SkipWriteBack,
         Bug::AckBeforeDurable,
         Bug::HintCountsAsAck,
@@ -113,6 +115,7 @@ impl Bug {
         Bug::RefuseVersionsAhead,
         Bug::JudgeByHybridClock,
         Bug::WriteWithWrongClock,
+        Bug::SameVersionIsSameCell,
     ];
 }
 

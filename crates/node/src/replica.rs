@@ -31,7 +31,7 @@ use crate::step::{Asker, Effect, StoreFailure, StoreGuard, StoreOutcome};
 use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
-use dendra_base::{Cell, Key, Version};
+use dendra_base::{Cell, CellId, Key};
 
 /// A peer asks.
 pub(crate) fn asked(desk: &mut Desk, turn: &mut Turn<'_>, asker: Asker, stamp: Stamp, ask: Ask) {
@@ -209,13 +209,19 @@ pub(crate) fn read(
     desk: &mut Desk,
     turn: &mut Turn<'_>,
     requester: Requester,
-    known: Option<Version>,
+    known: Option<CellId>,
     result: Result<Option<Cell>, StoreFailure>,
 ) {
     let answer = match result {
         Err(StoreFailure::Damaged) if is_planted(Bug::DamagedMeansAbsent) => Answer::Cell(None),
         Err(failure) => Answer::Refused(refused(failure)),
-        Ok(Some(cell)) if known == Some(cell.version) => Answer::Same,
+        Ok(Some(cell))
+            if is_planted(Bug::SameVersionIsSameCell)
+                && known.is_some_and(|known| known.version == cell.version) =>
+        {
+            Answer::Same
+        }
+        Ok(Some(cell)) if known == Some(cell.id()) => Answer::Same,
         Ok(Some(cell))
             if is_planted(Bug::ExpiryDecidedByReplica)
                 && cell.expiry_ms.is_some_and(|e| e <= turn.now.wall_ms) =>

@@ -449,6 +449,13 @@ impl Stage {
                 let found = self.sites[site(at)].store.get_mut(stored.as_stored());
                 found.expect("the key is there").1 = true;
             }
+            ["forge", at, key, value] => {
+                let stored = Key::user(key.as_bytes());
+                let found = self.sites[site(at)].store.get_mut(stored.as_stored());
+                let cell = &mut found.expect("the key is there").0;
+                cell.value = Bytes::from((*value).to_owned());
+                cell.checksum = dendra_base::cell::checksum(stored.as_stored(), &cell.value);
+            }
             ["purge", key] => {
                 for here in &mut self.sites {
                     here.store
@@ -650,7 +657,7 @@ impl Stage {
                 key,
                 known: Some(known),
             } => {
-                let known = self.version(*known);
+                let known = self.version(known.version);
                 format!("read {}, I have {known}?", text(key))
             }
             Ask::Write { key, cell } => format!("write {} = {}", text(key), self.cell(cell)),
@@ -817,6 +824,7 @@ fn planted_bugs_that_the_twin_cannot_show_change_a_conversation() {
         Bug::RefuseVersionsAhead,
         Bug::JudgeByHybridClock,
         Bug::WriteWithWrongClock,
+        Bug::SameVersionIsSameCell,
     ];
     for bug in bugs {
         plant(Some(bug));

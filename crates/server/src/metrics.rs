@@ -274,6 +274,8 @@ pub(crate) struct LaneMetrics {
     pub(crate) operations: Tally,
     /// How long rounds took, and whom they waited for, as of the last sweep.
     pub(crate) rounds: RoundTallies,
+    /// How often copies of one version were seen to differ, as of the last sweep.
+    pub(crate) disputes: Tally,
     pub(crate) peers: PeerTallies,
     /// Values whose checksum did not fit on the way out.
     pub(crate) damaged: Tally,

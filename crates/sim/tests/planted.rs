@@ -27,7 +27,11 @@ const KNOWN: [u64; 8] = [41, 42, 48, 88, 123, 181, 218, 358];
 
 /// Too rare for thousands of seeds. The twin of crates/node, which runs thousands a second, shows the first; the
 /// other one delays repair, breaks no promise where reads repair as well, and changes a conversation there.
-const ELSEWHERE: [Bug; 2] = [Bug::FinishLowerBallot, Bug::HintDroppedEarly];
+const ELSEWHERE: [Bug; 3] = [
+    Bug::FinishLowerBallot,
+    Bug::HintDroppedEarly,
+    Bug::SameVersionIsSameCell,
+];
 
 #[derive(Debug)]
 struct Found {

@@ -227,6 +227,10 @@ impl Op {
             if !is_planted(Bug::ConditionOnStaleBase) || self.good.len() == 1 {
                 self.take_copy(place, stored);
             }
+            if let (Some(base), false) = (&self.cell, self.rivals.is_empty()) {
+                desk.disputes
+                    .noticed(turn.now.mono_us, &self.key, base.version);
+            }
             self.paxos_mut().accepted.extend(accepted);
             if self.good.len() >= self.majority() {
                 return self.decide(desk, turn);

@@ -17,12 +17,15 @@
 //!    record should have, and to those that are older. A read at the default level brings a record with fewer copies to a
 //!    majority of all before it shows it; others make no further ones.
 //! 4. Whether a value is expired is judged once, here, by the own wall clock.
+//! 5. Copies of one version that are not the same are noticed, and one of them is chosen when all owners that answer have.
 //!
 //! Not here: conditions of reads (whoever speaks to the client judges the returned cell).
 //! See: docs/consistency.md.
 
 use super::{Fate, Op, Stage, is_damaged, is_written, write::write};
 use crate::desk::{Desk, Purpose, Turn};
+use crate::disputes::{choose, is_alike};
+use crate::limits::DISPUTE_PATIENCE_US;
 use crate::outcome::Outcome;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
@@ -32,6 +35,13 @@ use dendra_base::{Cell, Kind};
 impl Op {
     pub(crate) fn begin_read(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         self.begin_round(Stage::Read);
+        if self.is_wide {
+            for place in self.everybody().iter() {
+                self.ask_copy(desk, turn, place);
+            }
+            self.alarm_us = turn.now.mono_us + DISPUTE_PATIENCE_US;
+            return Fate::Goes;
+        }
         match self.own_place(desk) {
             Some(place) => {
                 self.alarm_us = turn.now.mono_us + desk.health.patience_us(desk.me);
@@ -77,6 +87,11 @@ impl Op {
 
     /// Somebody is late: everybody else is asked, too.
     pub(crate) fn hedge(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+        if (self.is_wide || !self.rivals.is_empty()) && self.good.len() >= self.reads_needed() {
+            // An owner that is silent has no say.
+            self.settle_rivals(desk, turn);
+            return self.conclude_read(desk, turn);
+        }
         for place in self.everybody().without(self.asked).iter() {
             desk.rounds.hedged();
             self.ask_copy(desk, turn, place);
@@ -97,7 +112,7 @@ impl Op {
             Answer::Cell(cell) => {
                 self.good.insert(place);
                 if is_own {
-                    self.known = cell.as_ref().map(|cell| cell.version);
+                    self.known = cell.as_ref().map(Cell::id);
                 }
                 self.take_copy(place, cell);
             }
@@ -113,6 +128,9 @@ impl Op {
         }
         if self.is_settled {
             return self.mend_behind(desk, turn);
+        }
+        if self.is_wide && !self.pending.is_empty() {
+            return Fate::Goes;
         }
         if self.good.len() >= self.reads_needed() {
             return self.conclude_read(desk, turn);
@@ -140,14 +158,18 @@ impl Op {
             return;
         };
         match &self.cell {
-            Some(best) if best.version == copy.version => {
+            Some(best) if is_alike(best, &copy) => {
                 self.holders.insert(place);
             }
+            Some(best) if best.version == copy.version => self.take_rival(place, copy),
             Some(best) if !is_newer(&copy, best) => {
                 self.older.insert(place);
             }
             _ => {
                 self.older = self.older.or(self.holders);
+                for (_, holders) in self.rivals.drain(..) {
+                    self.older = self.older.or(holders);
+                }
                 self.holders = Places::NONE;
                 self.holders.insert(place);
                 self.cell = Some(copy);
@@ -155,9 +177,46 @@ impl Op {
         }
     }
 
+    /// A copy came that has the version of the best one, and is another cell.
+    fn take_rival(&mut self, place: u8, copy: Cell) {
+        let mut rivals = self.rivals.iter_mut();
+        match rivals.find(|(cell, _)| cell.id() == copy.id()) {
+            Some((_, holders)) => {
+                holders.insert(place);
+            }
+            None => self.rivals.push((copy, Places::only(place))),
+        }
+    }
+
+    /// Decides between cells of one version, and has the decision written: `disputes.rs`.
+    fn settle_rivals(&mut self, desk: &mut Desk, turn: &Turn<'_>) {
+        if self.rivals.is_empty() {
+            return;
+        }
+        let best = self.cell.take().expect("rivals are rivals of it");
+        let span = Places::first(self.span(desk));
+        let mut cells = std::mem::take(&mut self.rivals);
+        cells.push((best, self.holders));
+        let votes = cells
+            .iter()
+            .map(|(cell, holders)| (cell.id(), holders.and(span).len()));
+        let chosen = choose(votes, span.len());
+        let (cell, holders) = cells.swap_remove(chosen);
+        for (_, others) in cells {
+            self.older = self.older.or(others);
+        }
+        self.holders = holders;
+        desk.disputes.decided(turn.now.mono_us, &self.key, &cell);
+        self.cell = Some(cell);
+    }
+
     /// The copy at `place` is the same as the own one.
     fn take_same(&mut self, place: u8) {
-        if self.cell.as_ref().map(|best| best.version) == self.known {
+        let mut rivals = self.rivals.iter_mut();
+        let version = self.known.map(|known| known.version);
+        if let Some((_, holders)) = rivals.find(|(cell, _)| Some(cell.id()) == self.known) {
+            holders.insert(place);
+        } else if self.cell.as_ref().map(|best| best.version) == version {
             self.holders.insert(place);
         } else {
             self.older.insert(place);
@@ -199,6 +258,16 @@ impl Op {
     fn conclude_read(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         if self.cell.is_none() {
             return self.show(desk, turn);
+        }
+        if !self.rivals.is_empty() {
+            for place in self.everybody().without(self.asked).iter() {
+                self.ask_copy(desk, turn, place);
+            }
+            if !self.pending.is_empty() {
+                self.alarm_us = turn.now.mono_us + DISPUTE_PATIENCE_US;
+                return Fate::Goes;
+            }
+            self.settle_rivals(desk, turn);
         }
         self.mend(desk, turn);
         if is_planted(Bug::SkipWriteBack) {

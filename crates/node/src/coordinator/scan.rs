@@ -256,7 +256,7 @@ impl Scan {
             let rest = Some(self.range.clone());
             return self.tell(turn, Vec::new(), rest, Some(short.failure));
         }
-        let (records, rest) = self.merged(turn.now.wall_ms);
+        let (records, rest) = self.merged(desk, turn);
         match rest {
             Some(rest) if records.is_empty() && now_us < self.deadline_us => {
                 self.range = rest;
@@ -268,14 +268,16 @@ impl Scan {
     }
 
     /// The live records that all answers cover, up to the page's size, and what is still to come.
-    fn merged(&mut self, wall_ms: u64) -> (Vec<(Bytes, Cell)>, Option<Range>) {
+    fn merged(&mut self, desk: &mut Desk, turn: &Turn<'_>) -> (Vec<(Bytes, Cell)>, Option<Range>) {
         let is_reverse = self.range.is_reverse;
         let mut records = std::mem::take(&mut self.records);
         records.sort_unstable_by(|(a, older), (b, newer)| {
             let by_key = if is_reverse { b.cmp(a) } else { a.cmp(b) };
             by_key.then(newer.version.cmp(&older.version))
         });
-        records.dedup_by(|next, kept| next.0 == kept.0);
+        let copies = desk.topology.copies();
+        let disputes = &mut desk.disputes;
+        disputes.dedup(turn.now.mono_us, &mut records, copies);
         let mut rest = self.rest.take();
         let mut shown: Vec<(Bytes, Cell)> = Vec::new();
         let mut bytes = 0;
@@ -288,7 +290,7 @@ impl Scan {
                 rest = Some(from(&self.range, key, shown.last()));
                 break;
             }
-            if cell.as_ref().is_live(wall_ms) {
+            if cell.as_ref().is_live(turn.now.wall_ms) {
                 bytes += key.len() + cell.value.len();
                 shown.push((key, cell));
             }

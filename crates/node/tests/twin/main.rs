@@ -69,7 +69,7 @@ fn in_fair_weather_everything_succeeds() {
 }
 
 /// Bugs that this world shows too rarely, or not at all: those that conversations show.
-const ELSEWHERE: [Bug; 10] = [
+const ELSEWHERE: [Bug; 11] = [
     Bug::NoFence,                    // one epoch only: scripts/refusals.txt
     Bug::HintDroppedEarly,           // hints never count: scripts/hints.txt
     Bug::ReplacedHintIsCounted,      // the same: scripts/hint-replaced.txt
@@ -79,6 +79,7 @@ const ELSEWHERE: [Bug; 10] = [
     Bug::RefuseVersionsAhead,        // clocks are near each other: scripts/clocks.txt
     Bug::JudgeByHybridClock,         // the same
     Bug::WriteWithWrongClock,        // the same
+    Bug::SameVersionIsSameCell,      // no cell is forged: scripts/two-cells-one-version.txt
     Bug::ProbeServesLaterOperations, // one of 20,000 seeds or so: scripts/two-writes-one-probe.txt
 ];
 

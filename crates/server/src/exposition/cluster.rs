@@ -154,6 +154,11 @@ fn rounds(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
             .encode_histogram::<NoLabelSet>(sum_us as f64 / 1e6, count, &buckets, None)?;
     }
     page.counter(
+        "disputes",
+        "Sightings of copies of a record that have one version and different bytes.",
+        sum(shared, |m| &m.disputes),
+    )?;
+    page.counter(
         "hedges",
         "Questions to a further owner because one that was asked was late.",
         sum(shared, |m| &m.rounds.hedges),

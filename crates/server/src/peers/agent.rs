@@ -345,7 +345,18 @@ impl Agent {
 
     /// How long the node's rounds took, and how it sees the other members: once per sweep.
     pub(crate) fn show(&self, metrics: &LaneMetrics) {
+        for (key, version) in self.node.borrow_mut().take_disputes() {
+            let key = dendra_wire::percent::encode(&key);
+            let version = format!("{version:?}");
+            tracing::error!(
+                key,
+                version,
+                "copies of a record have one version and different bytes: a majority of them or a rule decides; look for a program \
+                 between the members, or for damaged memory"
+            );
+        }
         let node = self.node.borrow();
+        metrics.disputes.set(node.disputes());
         metrics.rounds.set(node.rounds());
         for member in self.others() {
             metrics.peers.set(member, node.health(member));

@@ -20,7 +20,7 @@ use super::frame::{Malformed, kind};
 use bytes::Bytes;
 use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
 use dendra_base::peer::{Answer, Ask, Ballot, Proposal, Range, Refused};
-use dendra_base::{Cell, CellRef, Version};
+use dendra_base::{Cell, CellId, CellRef, Version};
 
 type Result<T> = std::result::Result<T, Malformed>;
 
@@ -99,6 +99,13 @@ impl<'a> Cursor<'a> {
 
     fn version(&mut self) -> Result<Version> {
         Ok(Version::from_bytes(self.array("version")?))
+    }
+
+    fn cell_id(&mut self) -> Result<CellId> {
+        Ok(CellId {
+            version: self.version()?,
+            digest: self.u64("digest")?,
+        })
     }
 
     fn ballot(&mut self) -> Result<Ballot> {
@@ -192,6 +199,11 @@ fn put_version(out: &mut Vec<u8>, version: Version) {
     out.extend_from_slice(&version.to_bytes());
 }
 
+fn put_cell_id(out: &mut Vec<u8>, id: CellId) {
+    put_version(out, id.version);
+    out.extend_from_slice(&id.digest.to_le_bytes());
+}
+
 fn put_ballot(out: &mut Vec<u8>, ballot: Ballot) {
     out.extend_from_slice(&ballot.hlc.to_le_bytes());
     out.extend_from_slice(&ballot.origin.to_le_bytes());
@@ -250,7 +262,7 @@ pub(super) fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
         Ask::Clock => {}
         Ask::Read { key, known } => {
             put_bytes(out, key);
-            put_option(out, *known, put_version);
+            put_option(out, *known, put_cell_id);
         }
         Ask::Write { key, cell } => {
             put_bytes(out, key);
@@ -276,7 +288,7 @@ pub(super) fn take_ask(kind: u8, cursor: &mut Cursor<'_>) -> Result<Ask> {
         kind::CLOCK => Ask::Clock,
         kind::READ => Ask::Read {
             key: cursor.key()?,
-            known: cursor.option(Cursor::version)?,
+            known: cursor.option(Cursor::cell_id)?,
         },
         kind::WRITE => Ask::Write {
             key: cursor.key()?,

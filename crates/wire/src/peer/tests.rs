@@ -12,7 +12,7 @@ use super::*;
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Ballot, Proposal, Range, Refused, Stamp};
-use dendra_base::{Cell, CellRef, Version};
+use dendra_base::{Cell, CellId, CellRef, Version};
 use proptest::prelude::*;
 
 fn any_bytes(len: std::ops::Range<usize>) -> impl Strategy<Value = Bytes> {
@@ -82,7 +82,10 @@ fn any_ask() -> impl Strategy<Value = Ask> {
     let key = || any_bytes(1..40);
     prop_oneof![
         Just(Ask::Clock),
-        (key(), prop::option::of(any_version())).prop_map(|(key, known)| Ask::Read { key, known }),
+        (key(), prop::option::of((any_version(), any::<u64>()))).prop_map(|(key, known)| {
+            let known = known.map(|(version, digest)| CellId { version, digest });
+            Ask::Read { key, known }
+        }),
         (key(), any_cell()).prop_map(|(key, cell)| Ask::Write { key, cell }),
         (key(), any_ballot()).prop_map(|(key, ballot)| Ask::Prepare { key, ballot }),
         (key(), any_proposal()).prop_map(|(key, proposal)| Ask::Accept { key, proposal }),
