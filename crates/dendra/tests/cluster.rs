@@ -418,6 +418,30 @@ fn a_member_that_is_killed_again_and_again_stays_near_the_wall_clock() {
     assert!(farthest < 6_000, "{farthest} ms");
 }
 
+#[test]
+fn quick_clean_restarts_take_nothing_of_the_clock_and_need_no_wait() {
+    let _others = beside_others();
+    let mut cluster = Cluster::start(&[]);
+    cluster.wait_for_all_links();
+    for round in 0..8 {
+        signal(cluster.child(2), "TERM");
+        assert_eq!(cluster.wait_for_end(2), Some(0));
+        cluster.restart_until_ready(2);
+        // A write of the member that was restarted, and then one of another member: the later one is the newer one.
+        let target = format!("restarted-{round}");
+        let put = |node: usize| {
+            let mut client = Client::open(cluster.listen[node]).expect("it listens");
+            let stored = client.ask("PUT", &target, &[], b"v").expect("it answers");
+            assert_eq!(stored.status, 201, "{}", cluster.log_of(node));
+            let wall = std::time::SystemTime::UNIX_EPOCH.elapsed();
+            let wall_ms = wall.expect("it is later than 1970").as_millis() as u64;
+            millisecond(stored.etag.as_ref()).saturating_sub(wall_ms)
+        };
+        let ahead_ms = put(2).max(put(0));
+        assert!(ahead_ms < 100, "{ahead_ms} ms in round {round}");
+    }
+}
+
 /// Whoever restarts a member when the one before says that it serves takes nothing from anybody. A node says so with a
 /// warning when it has waited for the others for a second: then it is tried again.
 fn members_are_restarted_one_after_the_other(transport: &[&str]) {

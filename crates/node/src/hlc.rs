@@ -99,6 +99,16 @@ impl Hlc {
         }
     }
 
+    /// The same behind a clean stop: `last` is where the clock ended, as far as that is known; what is above it, up to `floor`,
+    /// was covered and not used.
+    pub fn resume(last: Option<u64>, floor: u64, now_ms: u64) -> Hlc {
+        let last = last.unwrap_or(floor).min(floor);
+        Hlc {
+            last: AtomicU64::new(last.max(first_of(now_ms))),
+            ..Hlc::new(floor, now_ms)
+        }
+    }
+
     /// The next value.
     pub fn tick(&self, now_ms: u64) -> u64 {
         let wall = first_of(now_ms);
@@ -205,6 +215,24 @@ mod tests {
         let second = Hlc::new(ceiling, E + 9_000);
         assert!(second.tick(E + 9_000) > used);
         assert!(second.tick(E + 9_000) > ceiling);
+    }
+
+    #[test]
+    fn a_clean_stop_costs_nothing_of_the_clock_and_a_crash_behind_it_what_a_crash_costs() {
+        let first = Hlc::new(0, E + 10_000);
+        let ceiling = first.needs_ceiling(E + 10_000).expect("the first one");
+        let used = first.tick(E + 10_001);
+        for (last, begins) in [(Some(used), used + 1), (None, ceiling + 1)] {
+            let second = Hlc::resume(last, ceiling, E + 10_001);
+            assert_eq!(second.tick(E + 10_001), begins);
+            assert!(
+                second.is_covered(used + 1),
+                "up to the ceiling nothing waits"
+            );
+        }
+        let second = Hlc::resume(Some(used), ceiling, E + 50_000);
+        assert_eq!(second.tick(E + 50_001), (E + 50_001) * MS);
+        assert_eq!(Hlc::resume(Some(u64::MAX), ceiling, E).last(), ceiling);
     }
 
     #[test]

@@ -274,8 +274,8 @@ fn router(plane: Arc<Plane>) -> Router {
 
 async fn ready(State(plane): State<Arc<Plane>>) -> Response {
     let phase = plane.phase.now();
-    let shut_out = plane.shared.get().and_then(|shared| shared.shut_out());
-    let (code, said) = match (phase, shut_out) {
+    let of_no_use = plane.shared.get().and_then(|shared| shared.of_no_use());
+    let (code, said) = match (phase, of_no_use) {
         (Phase::Serving, None) => (StatusCode::OK, phase.as_str().to_owned()),
         (Phase::Serving, Some(why)) => (StatusCode::SERVICE_UNAVAILABLE, why),
         _ => (StatusCode::SERVICE_UNAVAILABLE, phase.as_str().to_owned()),

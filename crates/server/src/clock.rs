@@ -12,6 +12,7 @@
 //!
 //! Not here: timers (the runtime's, used by the sweep of a lane), the hybrid clock (crate `node`).
 
+use dendra_node::step::Now;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Both clocks, read once for a turn of an event loop.
@@ -59,6 +60,14 @@ pub(crate) fn tick() -> Tick {
         monotonic_ns: now_ns,
         wall_ms: wall_ms(),
         wall_read_ns: now_ns,
+    }
+}
+
+/// The same for a node.
+pub(crate) fn now() -> Now {
+    Now {
+        mono_us: monotonic_us(),
+        wall_ms: wall_ms(),
     }
 }
 

@@ -118,8 +118,8 @@ impl Collector for Numbers {
         page.0
             .encode_descriptor("build", "What runs here.", None, MetricType::Info)?
             .encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
-        let shut_out = self.shared.get().and_then(|shared| shared.shut_out());
-        let is_ready = self.phase.now() == Phase::Serving && shut_out.is_none();
+        let of_no_use = self.shared.get().and_then(|shared| shared.of_no_use());
+        let is_ready = self.phase.now() == Phase::Serving && of_no_use.is_none();
         page.gauge("ready", "1 while /readyz is 200.", is_ready.into())?;
         match self.shared.get() {
             Some(shared) => {

@@ -1,11 +1,17 @@
 //! What the server itself leaves in a data folder, beside the engine's files, for whoever looks at one without a node.
 
-use crate::peers;
+use crate::{last_clock, peers};
 use dendra_engine::vfs::Vfs;
 use std::io;
 
-/// Names of the files: why no node starts on the folder, and what a crash left of that file before it was whole.
-pub const NAMES: [&str; 2] = [peers::MARK_NAME, peers::MARK_NAME_NEW];
+/// Names of the files: why no node starts on the folder, where the clock ended at a clean stop, and what a crash left of either
+/// before it was whole.
+pub const NAMES: [&str; 4] = [
+    peers::MARK_NAME,
+    peers::MARK_NAME_NEW,
+    last_clock::NAME,
+    last_clock::NAME_NEW,
+];
 
 /// Why no node starts on the folder: one that ran on it has left that there.
 ///

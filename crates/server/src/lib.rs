@@ -13,6 +13,7 @@
 //! input.rs seat.rs mailbox.rs                    what a connection and a loop hold
 //! status.rs      outcome to HTTP                 versions.rs    the node's clock
 //! notes.rs       is this the member's folder         folder.rs     files beside the engine's
+//! last_clock.rs  where the clock ended at a stop
 //! store_pool.rs wal_thread.rs maintenance.rs     threads that may wait for the disk
 //! admin.rs exposition.rs metrics.rs stages.rs    what a person and a scraper see
 //! peers/                                        the node, links between members
@@ -35,6 +36,7 @@ mod exposition;
 pub mod folder;
 mod input;
 mod lane;
+mod last_clock;
 mod lifecycle;
 pub mod limits;
 mod listener;

@@ -22,6 +22,7 @@
 use crate::admin;
 use crate::clock;
 use crate::lane;
+use crate::last_clock;
 use crate::limits;
 use crate::listener::{self, Door};
 use crate::mailbox::LaneEvent;
@@ -328,7 +329,12 @@ fn open_engine(
         },
     })?;
     let cluster = settings.cluster.as_ref();
-    let versions = Versions::above(&engine, clock::wall_ms());
+    let is_member = cluster.is_some_and(|cluster| cluster.topology.len() > 1);
+    let last = match is_member {
+        true => take_last_clock(&*vfs, &engine).map_err(in_folder)?,
+        false => None,
+    };
+    let versions = Versions::above(&engine, last, clock::wall_ms());
     let starts = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
     let loops = settings.loops.unwrap_or_else(|| {
         std::thread::available_parallelism().map_or(1, |n| n.get().min(limits::LOOPS_MAX))
@@ -342,6 +348,7 @@ fn open_engine(
                 &engine,
                 starts,
                 loops,
+                last,
                 clock::wall_ms(),
             )
             .map(Arc::new)
@@ -381,6 +388,16 @@ fn open_engine(
         hosts: settings.hosts(),
         settings,
     })
+}
+
+/// Where the clock of the start before this one ended, if that one stopped cleanly.
+fn take_last_clock(folder: &dyn Vfs, engine: &Engine) -> Result<Option<u64>, String> {
+    let starts = notes::starts(engine)?;
+    let taken = last_clock::take(folder, starts);
+    Ok(taken.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the file CLOCK could not be used: the clock begins at its ceiling");
+        None
+    }))
 }
 
 /// Leaves a folder that is not let in, marked if that is for ever: the sentence about it.
@@ -535,12 +552,26 @@ impl Running {
         self.shared.poke.close();
         join(self.maintenance.drain(..));
         let closed = self.shared.engine.close(clock::wall_ms());
+        if closed.is_ok() {
+            self.leave_last_clock();
+        }
         self.shared.phase.turn(Phase::Stopped);
         if let Some(admin) = self.admin.take() {
             admin.stop();
         }
         tracing::info!("stopped");
         closed
+    }
+
+    /// All threads that use the clock have ended. Without the file the next start begins at the ceiling.
+    fn leave_last_clock(&self) {
+        let Some(cluster) = &self.shared.cluster else {
+            return;
+        };
+        let last = cluster.hlc.last().max(self.shared.versions.last());
+        if let Err(error) = last_clock::leave(&*self.shared.folder, last, cluster.boot) {
+            tracing::warn!(%error, "the file CLOCK could not be written: the next start begins up to three seconds ahead");
+        }
     }
 
     fn post_to_loops(&self, event: impl Fn() -> LaneEvent) {

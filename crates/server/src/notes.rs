@@ -55,6 +55,12 @@ pub(crate) fn start(
     Ok(own.boot)
 }
 
+/// The number of the last start that is in the folder; 0 if there is none.
+pub(crate) fn starts(engine: &Engine) -> Result<u64, Reason> {
+    let remembered = read(engine, &Key::new(Space::Meta, OWN_KEY))?;
+    Ok(remembered.map_or(0, |own| own.boot))
+}
+
 fn read(engine: &Engine, key: &Key) -> Result<Option<Own>, Reason> {
     let found = engine.get(key.as_stored(), Wait::Block, |cell| {
         cell.is_intact(key.as_stored())
@@ -134,7 +140,7 @@ mod tests {
         let options = Options::for_memory(16 << 20, 64 << 10);
         let engine =
             Engine::open(Arc::new(vfs.clone()), options, identity, WALL_MS).expect("it opens");
-        let versions = Versions::above(&engine, WALL_MS);
+        let versions = Versions::above(&engine, None, WALL_MS);
         (engine, versions)
     }
 

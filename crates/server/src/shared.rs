@@ -160,8 +160,9 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Why this node is of no use although other members are there.
-    pub(crate) fn shut_out(&self) -> Option<String> {
-        self.cluster.as_ref()?.shut_out()
+    pub(crate) fn of_no_use(&self) -> Option<String> {
+        let cluster = self.cluster.as_ref()?;
+        cluster.shut_out().or_else(|| cluster.wrong_clock())
     }
 
     /// Another member does not let this node in.

@@ -25,12 +25,18 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// A clock above everything that `engine` may have handed out in an earlier life.
-    pub(crate) fn above(engine: &Engine, wall_ms: u64) -> Versions {
+    /// A clock above everything that `engine` may have handed out in an earlier life: above `last`, where that
+    /// is known, or the engine's floor.
+    pub(crate) fn above(engine: &Engine, last: Option<u64>, wall_ms: u64) -> Versions {
         Versions {
-            hlc: Hlc::new(engine.hlc_floor(), wall_ms),
+            hlc: Hlc::resume(last, engine.hlc_floor(), wall_ms),
             origin: engine.identity().origin,
         }
+    }
+
+    /// The largest value so far.
+    pub(crate) fn last(&self) -> u64 {
+        self.hlc.last()
     }
 
     /// The next version at wall time `wall_ms`. The write that gets it must be submitted after this

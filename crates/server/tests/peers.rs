@@ -369,6 +369,8 @@ struct Seen {
     hellos: usize,
     connections: usize,
     done: Vec<Done>,
+    /// How far its wall clock is ahead.
+    ahead_ms: u64,
 }
 
 /// A deed, and to which connection: one that had carried something before?
@@ -561,7 +563,7 @@ impl Host {
                                 Ask::Read { .. } => Answer::Cell(None),
                                 Ask::Clock => Answer::Clock {
                                     hlc: now_ms() << 16,
-                                    wall_ms: now_ms(),
+                                    wall_ms: now_ms() + seen.ahead_ms,
                                 },
                                 _ => Answer::Refused(Refused::Busy),
                             };
@@ -812,6 +814,34 @@ fn a_node_that_is_not_let_in_is_not_ready_and_says_why() {
     let node = node(GUEST, PeerTransport::Frames);
     let ready = node.admin().get("/readyz");
     assert_eq!(ready.status, 200, "{}", ready.text());
+}
+
+#[test]
+fn a_member_whose_clock_no_majority_agrees_with_writes_nothing_and_says_so_until_it_is_right() {
+    let host = Host::start();
+    let set_ahead = |ms| host.seen.0.lock().expect("no holder panics").ahead_ms = ms;
+    set_ahead(3_600_000);
+    let node = node(&host.url, PeerTransport::Http);
+    node.wait_for_metric("dendra_clock_doubted", 1.0);
+    let ready = node.admin().get("/readyz");
+    assert_eq!(ready.status, 503, "{}", ready.text());
+    let words = "wrong clock: 1 of 1 other members' clocks differ";
+    assert!(ready.text().starts_with(words), "{}", ready.text());
+    assert!(node.metric("dendra_peer_clock_apart_milliseconds") > 3_500_000.0);
+    let target = "/v0/entity?id=k&ack=1&from=2";
+    let usual = "/v0/entity?id=k";
+    for (target, condition) in [(target, ""), (usual, ""), (usual, "If-None-Match: *\r\n")] {
+        let put = node.client().ask("PUT", target, condition, b"v");
+        assert_eq!(put.status, 504, "{}", put.text());
+        let words = "has a clock that no majority of the members agrees with";
+        assert!(put.text().contains(words), "{}", put.text());
+    }
+    assert_eq!(node.client().ask("GET", target, "", b"").status, 404);
+    set_ahead(0);
+    node.wait_for_metric("dendra_clock_doubted", 0.0);
+    assert_eq!(node.admin().get("/readyz").status, 200);
+    let put = node.client().ask("PUT", target, "", b"v");
+    assert_eq!(put.status, 201, "{}", put.text());
 }
 
 #[test]

@@ -48,6 +48,21 @@ pub(super) fn page(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
         "How far the clock of versions is ahead of the wall clock of this machine.",
         dendra_node::hlc::ahead_ms(cluster.hlc.last(), crate::clock::wall_ms()),
     )?;
+    let now = crate::clock::now();
+    page.gauge(
+        "clock_doubted",
+        "1 while the wall clock of this machine agrees with no majority of the members': it writes nothing then.",
+        cluster.walls.is_doubted(now).into(),
+    )?;
+    let apart = cluster.other_members().filter_map(|(member, url)| {
+        let apart_ms = cluster.walls.ahead_ms(member, now)?.unsigned_abs();
+        Some(([("peer", url.to_owned())], apart_ms))
+    });
+    page.gauges(
+        "peer_clock_apart_milliseconds",
+        "How far the wall clocks of a peer and of this machine are apart, to an answer's way.",
+        apart,
+    )?;
     let hints = &cluster.hints;
     page.gauge(
         "hint_bytes",

@@ -141,6 +141,8 @@ pub(crate) struct Agent {
     clients: RefCell<Slab<Client>>,
     dirty: RefCell<Vec<Rc<Conduit>>>,
     probes_so_far: Cell<u64>,
+    /// Did the own clock agree with no majority in the last sweep? Of the first loop only.
+    is_doubted: Cell<bool>,
     /// By member: see `take_confirmed`.
     confirmed: Vec<Cell<u64>>,
     /// Links that peers, or strangers, are opening.
@@ -183,6 +185,7 @@ impl Agent {
             clients: RefCell::default(),
             dirty: RefCell::default(),
             probes_so_far: Cell::new(0),
+            is_doubted: Cell::new(false),
             confirmed: vec![Cell::new(0); members],
             unproven: Unproven::new(cluster.loops(), &cluster.unproven),
         };
@@ -294,6 +297,9 @@ impl Agent {
 
     /// Looks after the own links: a quiet one is probed, a dead one closed.
     pub(crate) fn sweep(&self, now_us: u64) {
+        if self.lane == 0 {
+            self.look_at_clock();
+        }
         let links: Vec<Link> = self.links.borrow().iter().flatten().cloned().collect();
         for link in links {
             let sweeps = match &link {
@@ -315,6 +321,17 @@ impl Agent {
                     Link::Http(pool) => pool.probe(id, now_us),
                 }
             }
+        }
+    }
+
+    /// Says once that the own clock is wrong, and that it is right again.
+    fn look_at_clock(&self) {
+        let wrong = self.cluster.wrong_clock();
+        let was_doubted = self.is_doubted.replace(wrong.is_some());
+        match (was_doubted, wrong) {
+            (false, Some(why)) => tracing::warn!("{why}"),
+            (true, None) => tracing::info!("the clock agrees with a majority again: writes go on"),
+            _ => {}
         }
     }
 

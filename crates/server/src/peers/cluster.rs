@@ -20,6 +20,7 @@ use super::disowned::Disowned;
 use super::session::Sessions;
 use super::tries::Tries;
 use super::unproven::UnprovenGauges;
+use crate::clock;
 use crate::settings::{ClusterSettings, PeerTransport};
 use dendra_base::{Key, Space, Version};
 use dendra_engine::vfs::Wait;
@@ -102,7 +103,7 @@ pub(crate) struct Cluster {
     pub(crate) peers: Vec<PeerGauges>,
     secret: Option<Box<[u8]>>,
     node: u128,
-    boot: u64,
+    pub(crate) boot: u64,
     life: u64,
     /// What a hello shows: see `Peer::clock`.
     clock: u64,
@@ -176,6 +177,7 @@ impl Cluster {
         engine: &Engine,
         starts: u64,
         loops: usize,
+        last: Option<u64>,
         wall_ms: u64,
     ) -> Result<Cluster, String> {
         if cfg!(feature = "one-phase") {
@@ -202,7 +204,7 @@ impl Cluster {
         Ok(Cluster {
             ring: Arc::new(Ring::new(&topology)),
             me: settings.me,
-            hlc: Arc::new(Hlc::new(engine.hlc_floor(), wall_ms)),
+            hlc: Arc::new(Hlc::resume(last, engine.hlc_floor(), wall_ms)),
             walls: Arc::new(Walls::new(settings.me, topology.members().len())),
             peers: topology
                 .members()
@@ -292,6 +294,23 @@ impl Cluster {
             .other_members()
             .find_map(|(member, url)| Some((url, shut_out[member.at()].as_ref()?)));
         found.map(|(url, why)| format!("shut out: no link to {url}: {why}"))
+    }
+
+    /// Why this node writes nothing, although others are there: its clock agrees with no majority.
+    pub(crate) fn wrong_clock(&self) -> Option<String> {
+        let standing = self.walls.standing(clock::now());
+        standing.is_doubted.then(|| {
+            let (far, known) = (standing.far, standing.far + standing.near - 1);
+            let seconds = standing.ahead_ms.unsigned_abs() / 1_000;
+            let way = match standing.ahead_ms > 0 {
+                true => "ahead of",
+                false => "behind",
+            };
+            format!(
+                "wrong clock: {far} of {known} other members' clocks differ from this one's by more than a minute, which is {seconds} s {way} \
+                 the nearest: set it right. Writes are refused here until then"
+            )
+        })
     }
 
     /// What this member says about itself on a link of `lane`.
