@@ -221,6 +221,8 @@ pub enum Answer {
         hlc: u64,
         /// What its wall clock shows, in milliseconds since 1970.
         wall_ms: u64,
+        /// Its folder says that clock values up to this one may have been used: a later state of it says no less.
+        kept: u64,
     },
     /// To `Read`.
     Cell(Option<Cell>),

@@ -387,6 +387,70 @@ fn an_image_of_a_running_disk_is_refused(transport: &[&str]) {
     cluster.wait_until_usable(2);
 }
 
+/// Writes at member 0, acknowledged by all, until the clock is so far ahead of the first write.
+fn write_for(cluster: &Cluster, ms: u64) {
+    let mut client = Client::open(cluster.listen[0]).expect("it listens");
+    let mut began = None;
+    loop {
+        let target = "/v0/entity?id=k&ack=3&from=3";
+        let stored = client
+            .request("PUT", target, &[], b"v")
+            .expect("it answers");
+        assert_eq!(stored.status, 201);
+        let now = millisecond(stored.etag.as_ref());
+        if now > *began.get_or_insert(now) + ms {
+            return;
+        }
+    }
+}
+
+/// An image of member 2 while it runs, and five seconds of writes behind it: two more than its clock is ahead, of
+/// which the last one may not be noted yet.
+fn with_an_image() -> Cluster {
+    let cluster = Cluster::start(&[]);
+    cluster.wait_for_all_links();
+    let root = cluster.folder.path().to_owned();
+    signal(cluster.child(2), "STOP");
+    copy_folder(&root.join("2"), &root.join("image"));
+    signal(cluster.child(2), "CONT");
+    write_for(&cluster, 5_500);
+    cluster
+}
+
+fn image_is_refused(cluster: &Cluster) {
+    let (code, said) = Copy::start(cluster, "image").wait_for_end();
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("ms past the end of the clock"), "{said}");
+}
+
+#[test]
+fn an_image_is_refused_after_all_members_were_killed_at_once() {
+    let _others = beside_others();
+    let mut cluster = with_an_image();
+    cluster.kill_all();
+    cluster.start_node(1);
+    image_is_refused(&cluster);
+    // The newest folder is the member.
+    cluster.start_node(0);
+    cluster.start_node(2);
+    cluster.wait_until_usable(2);
+}
+
+#[test]
+fn an_image_is_refused_after_the_others_were_restarted_one_by_one() {
+    let _others = beside_others();
+    let mut cluster = with_an_image();
+    for node in [0, 1] {
+        signal(cluster.child(node), "TERM");
+        assert_eq!(cluster.wait_for_end(node), Some(0));
+        cluster.restart_until_ready(node);
+    }
+    cluster.kill(2);
+    image_is_refused(&cluster);
+    cluster.start_node(2);
+    cluster.wait_until_usable(2);
+}
+
 #[test]
 fn an_image_of_a_running_disk_does_not_pass_for_the_member() {
     an_image_of_a_running_disk_is_refused(&[]);

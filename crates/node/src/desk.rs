@@ -314,6 +314,7 @@ impl Desk {
         Answer::Clock {
             hlc: self.hlc.last(),
             wall_ms: turn.now.wall_ms,
+            kept: self.hlc.kept(),
         }
     }
 

@@ -168,6 +168,11 @@ impl Hlc {
         self.ceiling.fetch_max(ceiling, Ordering::Relaxed);
     }
 
+    /// The largest ceiling that is durable.
+    pub fn kept(&self) -> u64 {
+        self.ceiling.load(Ordering::Relaxed)
+    }
+
     /// May `hlc` leave the node by itself? If not, it leaves with the write that raises the ceiling.
     pub fn is_covered(&self, hlc: u64) -> bool {
         hlc <= self.ceiling.load(Ordering::Relaxed)

@@ -326,7 +326,7 @@ impl Node {
             self.route(turn, purpose, Answer::Refused(Refused::ClockApart));
             return;
         }
-        if let Answer::Clock { hlc, wall_ms } = answer {
+        if let Answer::Clock { hlc, wall_ms, .. } = answer {
             self.desk.follow(hlc);
             self.desk.walls.note(member, wall_ms, turn.now);
         }

@@ -44,7 +44,7 @@ pub(crate) fn is_ask(ask: &Ask) -> bool {
 /// Are all clock values of this answer plausible?
 pub(crate) fn is_answer(answer: &Answer) -> bool {
     match answer {
-        Answer::Clock { hlc, .. } => is_clock(*hlc),
+        Answer::Clock { hlc, kept, .. } => is_clock(*hlc) && is_clock(*kept),
         Answer::Cell(cell) => cell.as_ref().is_none_or(is_cell),
         Answer::Written(version) => is_version(*version),
         Answer::Promised { stored, accepted } => {

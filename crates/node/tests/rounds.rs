@@ -106,6 +106,7 @@ fn each_round_of_a_write_takes_from_its_questions_to_enough_answers() {
     let answer = Answer::Clock {
         hlc,
         wall_ms: WALL_MS,
+        kept: 0,
     };
     world.step(1_400, Event::Answered { member, id, answer });
     assert_eq!(world.seen(Round::Clock), (1, 400));

@@ -172,6 +172,7 @@ async fn sweep(lane: Rc<Lane>) {
         }
         if let Some(agent) = &lane.agent {
             agent.sweep(now_us);
+            peers::note_rising(&lane, agent);
             lane.metrics().operations.set(agent.operations() as u64);
             agent.show(lane.metrics());
             if let Some(hlc) = lane.uncovered.take() {
@@ -254,6 +255,11 @@ impl Lane {
     /// Microseconds as of the last `refresh`.
     pub(crate) fn now_us(&self) -> u64 {
         self.tick.get().monotonic_ns / 1_000
+    }
+
+    /// Both clocks as of the last `refresh` or `finish`.
+    pub(crate) fn tick(&self) -> Tick {
+        self.tick.get()
     }
 
     /// Wall milliseconds as of the last `refresh`.

@@ -551,6 +551,7 @@ impl Running {
         join(self.log.take());
         self.shared.poke.close();
         join(self.maintenance.drain(..));
+        peers::note_at_stop(&self.shared, clock::wall_ms());
         let closed = self.shared.engine.close(clock::wall_ms());
         if closed.is_ok() {
             self.leave_last_clock();

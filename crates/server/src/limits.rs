@@ -85,6 +85,9 @@ pub const RETRY_AFTER_S: u32 = 1;
 /// The same when the disk is full: somebody has to make room.
 pub const RETRY_AFTER_DISK_FULL_S: u32 = 30;
 
+/// While a member confirms writes, that is noted so often: an image that is older is refused, whoever else died.
+pub const PEER_NOTE_PAUSE: Duration = Duration::from_secs(1);
+
 /// Admin connections at once: a scraper, a few people, a probe.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// From the first byte of an admin request to the end of its head.

@@ -14,7 +14,7 @@
 
 use crate::settings::ClusterSettings;
 use crate::versions::Versions;
-use dendra_base::{CellRef, Key, Space};
+use dendra_base::{CellRef, Key, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Outcome, Show};
 use dendra_node::identity::{Content, OWN_KEY, Own};
@@ -101,26 +101,35 @@ fn write(
     own: &Own,
     wall_ms: u64,
 ) -> Result<(), Reason> {
-    let bytes = own.encode();
     let version = versions.next(engine, wall_ms);
-    let cell = CellRef::value(key.as_stored(), version, &bytes);
+    put(engine, key, version, &own.encode(), wall_ms)
+        .map_err(|reason| format!("the start could not be noted: {reason}"))
+}
+
+/// Makes one note durable, here and now. Requires: no other thread commits.
+pub(crate) fn put(
+    engine: &Engine,
+    key: &Key,
+    version: Version,
+    bytes: &[u8],
+    wall_ms: u64,
+) -> Result<(), String> {
+    let cell = CellRef::value(key.as_stored(), version, bytes);
     let mut batch = Batch::new();
     batch
         .push(0, key.as_stored(), &cell, Guard::None, wall_ms)
-        .map_err(|refused| format!("the start could not be noted: {refused}"))?;
+        .map_err(|refused| refused.to_string())?;
     engine
         .submit(&mut batch)
-        .map_err(|refused| format!("the start could not be noted: {refused}"))?;
+        .map_err(|refused| refused.to_string())?;
     let mut done = Vec::new();
     engine
         .commit(&mut done)
-        .map_err(|error| format!("the start could not be noted: {error}"))?;
-    match done[..] {
-        [(0, Outcome::Applied { .. })] => Ok(()),
-        [(0, Outcome::NoRoom)] => {
-            Err("the start could not be noted: the disk is full; make room".to_owned())
-        }
-        ref other => Err(format!("the start could not be noted: {other:?}")),
+        .map_err(|error| error.to_string())?;
+    match done.last() {
+        Some((0, Outcome::Applied { .. })) => Ok(()),
+        Some((0, Outcome::NoRoom)) => Err("the disk is full; make room".to_owned()),
+        other => Err(format!("{other:?}")),
     }
 }
 

@@ -133,7 +133,9 @@ fn a_member_shakes_hands_and_asks_by_plain_requests() {
     let welcome = token.hail(&mut client);
     assert_eq!(token.decoded(welcome.body), Ok(Message::Welcome));
     let clock = answer_to(&mut client, &token, &question(1, Ask::Clock));
-    assert!(matches!(clock, Answer::Clock { hlc, wall_ms } if hlc > 0 && wall_ms > 0));
+    assert!(
+        matches!(clock, Answer::Clock { hlc, wall_ms, kept } if hlc > 0 && wall_ms > 0 && kept > 0)
+    );
     // Whichever connection, however framed, however large.
     let mut other = node.client();
     let value = vec![7; 100_000];
@@ -564,6 +566,7 @@ impl Host {
                                 Ask::Clock => Answer::Clock {
                                     hlc: now_ms() << 16,
                                     wall_ms: now_ms() + seen.ahead_ms,
+                                    kept: 0,
                                 },
                                 _ => Answer::Refused(Refused::Busy),
                             };

@@ -213,7 +213,7 @@ impl Op {
             return Fate::Goes;
         }
         self.pending.remove(place);
-        if let Answer::Clock { hlc, wall_ms } = answer {
+        if let Answer::Clock { hlc, wall_ms, .. } = answer {
             let is_own = self.own_place(desk) == Some(place);
             if is_own || is_near(desk, turn, *hlc, *wall_ms) {
                 self.good.insert(place);

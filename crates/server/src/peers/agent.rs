@@ -209,10 +209,14 @@ impl Agent {
     /// A peer answered a question of this loop.
     pub(super) fn answered(&self, member: MemberIndex, id: u64, answer: Answer) {
         count(&self.cluster.peers[member.at()].answers);
-        if let Answer::Written(version) = &answer {
-            let confirmed = &self.confirmed[member.at()];
-            confirmed.set(confirmed.get().max(version.hlc));
-        }
+        // What it says to keep counts as confirmed: to whomever it confirms writes, it is no less than they are.
+        let kept = match &answer {
+            Answer::Written(version) => version.hlc,
+            Answer::Clock { kept, .. } => *kept,
+            _ => 0,
+        };
+        let confirmed = &self.confirmed[member.at()];
+        confirmed.set(confirmed.get().max(kept));
         self.post(Event::Answered { member, id, answer });
     }
 

@@ -8,8 +8,8 @@
 //! 1. The number of a version's maker names this node and one of its loops: 24 bits of the node's
 //!    origin, 8 bits of the loop. Two members with equal 24 bits do not talk.
 //! 2. A member shows the node id that it showed first and never a lower number of starts; both are
-//!    durable here before it counts. Nor does it come back with less than it confirmed: that is noted when the
-//!    last link to it is lost, and no answer waits for it.
+//!    durable here before it counts. Nor does it come back with less than it confirmed: that is noted every second
+//!    while it rises, when the last link to it is lost, and at a stop; no answer waits for it.
 //! 3. A member is one process: as long as links to one are up, another one is not let in, whatever it shows; and what
 //!    comes from an earlier one is dropped.
 //!
@@ -20,7 +20,8 @@ use super::disowned::Disowned;
 use super::session::Sessions;
 use super::tries::Tries;
 use super::unproven::UnprovenGauges;
-use crate::clock;
+use crate::clock::{self, Tick};
+use crate::limits;
 use crate::settings::{ClusterSettings, PeerTransport};
 use dendra_base::{Key, Space, Version};
 use dendra_engine::vfs::Wait;
@@ -74,6 +75,8 @@ struct Met {
     is_for_good: bool,
     /// What of `noted` is in the log: its clock.
     noted_clock: u64,
+    /// When that may be written again while links are up, on the monotonic clock.
+    note_due_us: u64,
 }
 
 impl Met {
@@ -442,6 +445,43 @@ impl Cluster {
         if let Some(noted) = met.noted.as_mut().filter(|_| met.is_for_good) {
             noted.clock = noted.clock.max(confirmed);
         }
+    }
+
+    /// The member confirmed writes with clock values up to `confirmed` while its links are up. What is known of it now,
+    /// and is not in its note, with the version for that note: once in `PEER_NOTE_PAUSE`, to whichever loop asks first.
+    pub(crate) fn rose(
+        &self,
+        member: MemberIndex,
+        confirmed: u64,
+        lane: usize,
+        now: Tick,
+    ) -> Option<(Peer, Version)> {
+        let mut known = self.known.lock().expect("no holder panics");
+        let met = &mut known[member.at()];
+        if met.links == 0 || !met.is_for_good {
+            return None;
+        }
+        let noted = met.noted.as_mut()?;
+        noted.clock = noted.clock.max(confirmed);
+        let (noted, now_us) = (*noted, now.monotonic_ns / 1_000);
+        let is_its = noted.life == met.linked
+            && met.claimed.is_none_or(|claimed| claimed.life == noted.life);
+        let is_due = noted.clock > met.noted_clock && now_us >= met.note_due_us;
+        if !is_its || !is_due {
+            return None;
+        }
+        met.note_due_us = now_us + limits::PEER_NOTE_PAUSE.as_micros() as u64;
+        Some((noted, self.note_version(lane, now.wall_ms)))
+    }
+
+    /// What is known of other members and is not in their notes, at a stop: no loop works any more.
+    pub(crate) fn unnoted_at_stop(&self) -> Vec<(MemberIndex, Peer)> {
+        let known = self.known.lock().expect("no holder panics");
+        let of = |(at, met): (usize, &Met)| {
+            let noted = met.noted.filter(|noted| noted.clock > met.noted_clock)?;
+            Some((MemberIndex(u8::try_from(at).ok()?), noted))
+        };
+        known.iter().enumerate().filter_map(of).collect()
     }
 
     /// What is known of a member that has gone and is not in its note, with the version for that note. Whoever comes

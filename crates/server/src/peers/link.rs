@@ -25,8 +25,10 @@ use super::disowned::{self, Disowned, NoLink};
 use super::pool;
 use crate::lane::Lane;
 use crate::limits;
+use crate::notes;
 use crate::seat::Seat;
 use crate::settings::PeerTransport;
+use crate::shared::Shared;
 use bytes::{Bytes, BytesMut};
 use dendra_base::{CellRef, Prng, Version};
 use dendra_engine::{Guard, Outcome};
@@ -390,6 +392,59 @@ async fn note_gone(lane: &Lane, agent: &Agent, member: MemberIndex) {
         Ok(Ok(())) => cluster.noted(member, peer),
         Ok(Err(reason)) => tracing::debug!(reason, "what a peer confirmed is not noted"),
         Err(_) => tracing::debug!("what a peer confirmed is not noted: the log is too slow"),
+    }
+}
+
+/// Notes what members confirmed while their links are up: a loss of all processes at once must not forget it.
+pub(crate) fn note_rising(lane: &Rc<Lane>, agent: &Rc<Agent>) {
+    for member in agent.others() {
+        let confirmed = agent.take_confirmed(member);
+        let Some((peer, version)) = agent
+            .cluster
+            .rose(member, confirmed, agent.lane, lane.tick())
+        else {
+            continue;
+        };
+        let (lane, agent) = (Rc::clone(lane), Rc::clone(agent));
+        tokio::task::spawn_local(async move {
+            let cluster = &agent.cluster;
+            let writing = write_note(&lane, cluster.url(member), peer, version);
+            match tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, writing).await {
+                Ok(Ok(())) => cluster.noted(member, peer),
+                Ok(Err(reason)) => {
+                    tracing::debug!(reason, "what a peer confirmed is not noted yet");
+                }
+                Err(_) => {
+                    tracing::debug!("what a peer confirmed is not noted yet: the log is slow")
+                }
+            }
+        });
+    }
+}
+
+/// Notes at a stop what other members confirmed since the last note. Requires: no loop and no commit runs any more.
+pub(crate) fn note_at_stop(shared: &Shared, wall_ms: u64) {
+    let Some(cluster) = &shared.cluster else {
+        return;
+    };
+    for (member, peer) in cluster.unnoted_at_stop() {
+        let url = cluster.url(member);
+        let version = cluster.note_version(0, wall_ms);
+        shared.engine.raise_hlc_ceiling(version.hlc);
+        let written = notes::put(
+            &shared.engine,
+            &note_key(url),
+            version,
+            &peer.encode(),
+            wall_ms,
+        );
+        if let Err(reason) = written {
+            tracing::warn!(
+                peer = url,
+                reason,
+                "what a peer confirmed could not be noted"
+            );
+        }
     }
 }
 

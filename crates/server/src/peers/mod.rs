@@ -44,7 +44,7 @@ pub(crate) use agent::{Agent, run};
 pub(crate) use cluster::{Cluster, PeerGauges, random};
 pub(crate) use disowned::{Disowned, MARK_NAME, MARK_NAME_NEW, mark, marked};
 pub(crate) use hop::PendingAsk;
-pub(crate) use link::keep;
+pub(crate) use link::{keep, note_at_stop, note_rising};
 pub(crate) use meeting::{Met, meet};
 pub(crate) use operation::{Finished, PendingOperation, check_condition};
 pub(crate) use store::{Page, Paged, answered, cover, wrote};

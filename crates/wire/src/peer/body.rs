@@ -312,9 +312,10 @@ pub(super) fn take_ask(kind: u8, cursor: &mut Cursor<'_>) -> Result<Ask> {
 
 pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
     match answer {
-        Answer::Clock { hlc, wall_ms } => {
+        Answer::Clock { hlc, wall_ms, kept } => {
             out.extend_from_slice(&hlc.to_le_bytes());
             out.extend_from_slice(&wall_ms.to_le_bytes());
+            out.extend_from_slice(&kept.to_le_bytes());
         }
         Answer::Cell(cell) => put_option(out, cell.as_ref(), put_cell),
         Answer::Same | Answer::Accepted => {}
@@ -356,6 +357,7 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
         kind::CLOCK_IS => Answer::Clock {
             hlc: cursor.u64("hlc")?,
             wall_ms: cursor.u64("wall")?,
+            kept: cursor.u64("kept")?,
         },
         kind::CELL => Answer::Cell(cursor.option(Cursor::cell)?),
         kind::SAME => Answer::Same,

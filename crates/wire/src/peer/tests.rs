@@ -97,7 +97,11 @@ fn any_answer() -> impl Strategy<Value = Answer> {
     let records = prop::collection::vec((any_bytes(1..40), any_cell()), 0..6);
     let cell = || prop::option::of(any_cell());
     prop_oneof![
-        any::<(u64, u64)>().prop_map(|(hlc, wall_ms)| Answer::Clock { hlc, wall_ms }),
+        any::<(u64, u64, u64)>().prop_map(|(hlc, wall_ms, kept)| Answer::Clock {
+            hlc,
+            wall_ms,
+            kept
+        }),
         cell().prop_map(Answer::Cell),
         Just(Answer::Same),
         any_version().prop_map(Answer::Written),
