@@ -23,7 +23,7 @@ use dendra_wire::peer::{
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
-use support::guest::{GUEST, SECRET, hello, node, topology};
+use support::guest::{GUEST, SECRET, hello, node, node_with, topology};
 use support::{Node, PATIENCE};
 
 /// A link whose asker has heard the answer to its hello and has said nothing more.
@@ -41,16 +41,17 @@ impl Opened {
 
     fn of(node: &Node, own: &Hello) -> Opened {
         let mut client = node.client();
-        let own = own.to_string();
+        let (own, has_secret) = (own.to_string(), own.has_secret);
         let lines =
             format!("Connection: Upgrade\r\nUpgrade: dendra-peer/1\r\nDendra-Peer: {own}\r\n");
         let answer = client.ask("GET", "/v0/peer", &lines, b"");
         assert_eq!(answer.status, 101, "{}", answer.text());
         let theirs = answer.header("Dendra-Peer").expect("a hello");
         assert_eq!(answer.header("Dendra-Peer-Proof"), None, "to a stranger");
-        let keys = SessionKeys::new(Some(SECRET), &own, theirs);
+        let secret = has_secret.then_some(SECRET);
+        let keys = SessionKeys::new(secret, &own, theirs);
         Opened {
-            proof: Proof::new(SECRET, Role::Asker, &own, theirs),
+            proof: Proof::new(secret.unwrap_or_default(), Role::Asker, &own, theirs),
             sealing: keys.of_link(Role::Asker),
             checking: keys.of_link(Role::Acceptor),
             stream: client.into_stream(),
@@ -191,6 +192,45 @@ fn a_frame_that_was_changed_or_repeated_on_its_way_ends_the_link() {
             _ => assert_eq!(link.frame(), None, "{deed}"),
         }
     }
+}
+
+#[test]
+fn a_hello_with_an_impossible_number_of_starts_shuts_no_member_out() {
+    // Whoever reaches a node without a secret may say that it is a member.
+    let node = node_with(GUEST, PeerTransport::Frames, None);
+    let member = |nonce| Hello {
+        has_secret: false,
+        ..hello(GUEST, nonce)
+    };
+    let answers = |own: &Hello| {
+        let mut link = Opened::of(&node, own);
+        link.say(|out, seal, proof| {
+            encode_proof(out, proof);
+            encode_hail(out, seal);
+            encode_probe(out, seal, 7);
+        });
+        (link.message(), link.message())
+    };
+    let is_let_in = (Some(Message::Welcome), Some(Message::Alive { id: 7 }));
+    assert_eq!(answers(&member(1)), is_let_in);
+    let far = [
+        (1 << 63, member(2).life),
+        (1 << 63, 0x9fe),
+        (2, member(2).life),
+    ];
+    for (boot, life) in far {
+        let (said, then) = answers(&Hello {
+            boot,
+            life,
+            ..member(2)
+        });
+        let Some(Message::Farewell(said)) = said else {
+            panic!("start {boot} of {life:x} is believed: {said:?}");
+        };
+        assert!(said.starts_with("implausible: "), "{said}");
+        assert_eq!(then, None);
+    }
+    assert_eq!(answers(&member(3)), is_let_in, "the true one");
 }
 
 #[test]

@@ -21,8 +21,13 @@ pub(crate) fn topology(guest: &str) -> Topology {
 
 /// A node with one loop that asks by `transport`.
 pub(crate) fn node(guest: &str, transport: PeerTransport) -> Node {
+    node_with(guest, transport, Secret::new(SECRET))
+}
+
+/// The same with another secret, or none.
+pub(crate) fn node_with(guest: &str, transport: PeerTransport, secret: Option<Secret>) -> Node {
     let mut cluster = ClusterSettings::new(topology(guest), NODE).expect("a member");
-    cluster.secret = Secret::new(SECRET);
+    cluster.secret = secret;
     cluster.transport = transport;
     Node::with(|settings| {
         settings.cluster = Some(cluster);
