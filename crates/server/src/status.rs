@@ -15,6 +15,7 @@
 use crate::limits;
 use crate::metrics::Refused;
 use dendra_node::{Known, Outcome};
+use dendra_wire::copies::Level;
 use dendra_wire::http::response::{self, Durability, Found, Receipt, Style};
 use dendra_wire::{Copies, Refusal};
 
@@ -47,6 +48,15 @@ impl Terms {
                 },
             },
         }
+    }
+
+    /// The terms of a scan: where there are others it shows the newest that was told, and nothing waits until a majority
+    /// holds that.
+    pub(crate) fn of_scan(mut self, nodes: u8) -> Terms {
+        if nodes > 1 {
+            self.receipt.level = Level::Eventual;
+        }
+        self
     }
 
     /// A read or a write that got no answer in time.

@@ -107,6 +107,16 @@ impl Client {
         (length > 0).then(|| line.trim_end().to_owned())
     }
 
+    /// The receipt in the head of an answer, for a scan whose trailer takes its place: the connection is of no use then.
+    pub(crate) fn head_receipt(mut self) -> Option<String> {
+        loop {
+            let line = self.line()?;
+            if let Some(receipt) = line.strip_prefix("Dendra-Receipt: ") {
+                return Some(receipt.to_owned());
+            }
+        }
+    }
+
     /// The second half.
     pub(crate) fn read(&mut self) -> Option<Answer> {
         let first = self.line()?;

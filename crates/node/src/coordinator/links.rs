@@ -153,8 +153,8 @@ impl Op {
             Links::Awaited { up, missing, .. } | Links::Lacking { up, missing } => {
                 self.tell_unreachable(turn, up, missing);
             }
-            // They came up in this very step.
-            Links::Enough => self.tell(turn, Outcome::DeadlinePassed, None),
+            // They came up in this very step: too late to be asked.
+            Links::Enough => self.fail(desk, turn, Known::NotApplied),
         }
     }
 

@@ -9,6 +9,7 @@
 //!    taken this one.
 //! 2. The head is sent with the first page, so that a failure before has a status.
 //! 3. The trailer says `complete` exactly when the node said so of every page.
+//! 4. The receipt says `eventual`: nothing waits until a majority holds what is shown.
 //!
 //! Not here: merging and counting members (crate `node`), scans of what one node holds (`scan.rs` of
 //! the crate).
@@ -65,12 +66,9 @@ impl Connection {
         self.flush().await?;
         let _held = self.hold_input();
         let copies = self.lane.copies();
-        let terms = Terms::new(
-            pending.style,
-            copies,
-            self.lane.shared.settings.durability,
-            &self.lane.routes,
-        );
+        let durability = self.lane.shared.settings.durability;
+        let routes = &self.lane.routes;
+        let terms = Terms::new(pending.style, copies, durability, routes).of_scan(routes.nodes);
         let Some(_room) = self.lane.hold_bytes(limits::SCAN_PAGE_BYTES) else {
             self.refuse_scan(&terms, &pending, Refused::Bytes);
             return Ok(());
