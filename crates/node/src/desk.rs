@@ -323,7 +323,7 @@ impl Desk {
         if is_planted(Bug::SameVersionTwice) {
             return self.hlc.last();
         }
-        self.hlc.tick(turn.now.wall_ms)
+        self.hlc.tick_at(turn.now.wall_ms, turn.now.wall_part_us)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The hybrid logical clock: values for versions that never go back, whatever the wall clock does.
 //!
 //! ```text
-//! value    | wall ms 48 | counter 16 |       tick(now) = max(previous + 1, now << 16), CLOCK_MIN at least
+//! value    | wall ms 48 | wall us 10, counter 6 |     tick(now) = max(previous + 1, now), CLOCK_MIN at least
 //!
 //!            wall          last handed out        ceiling asked for
 //!  ──────────┼──────────────────┼───────────────────────┼──────────►
@@ -30,8 +30,11 @@ use crate::limits::{CEILING_COUNT_MS, CEILING_LEFT_MS_MIN, CEILING_STEP_MS};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bits of the counter below the milliseconds.
+/// Bits below the milliseconds: microseconds, and a counter. Counting goes on through all of them.
 pub(crate) const COUNTER_BITS: u32 = 16;
+
+/// Bits below the microseconds.
+const PART_SHIFT: u32 = 6;
 
 /// The first millisecond that the clock shows: in November 2004.
 const WALL_MS_MIN: u64 = 1 << 40;
@@ -111,7 +114,12 @@ impl Hlc {
 
     /// The next value.
     pub fn tick(&self, now_ms: u64) -> u64 {
-        let wall = first_of(now_ms);
+        self.tick_at(now_ms, 0)
+    }
+
+    /// The next value, at `part_us` microseconds behind the beginning of a wall millisecond.
+    pub fn tick_at(&self, now_ms: u64, part_us: u16) -> u64 {
+        let wall = first_of(now_ms) + (u64::from(part_us.min(999)) << PART_SHIFT);
         let mut previous = self.last.load(Ordering::Relaxed);
         loop {
             let next = previous
@@ -195,6 +203,20 @@ mod tests {
         assert_eq!(hlc.tick(E + 1_001), (E + 1_001) * MS + 1);
         assert_eq!(hlc.tick(E + 1_001), (E + 1_001) * MS + 2);
         assert_eq!(hlc.tick(E + 1_007), (E + 1_007) * MS);
+    }
+
+    #[test]
+    fn of_two_clocks_of_one_machine_the_one_that_is_asked_a_microsecond_later_is_ahead() {
+        let (here, there) = (Hlc::new(0, E), Hlc::new(0, E));
+        let mut last = 0;
+        for at_us in 1..3_000u64 {
+            let clock = if at_us % 2 == 0 { &here } else { &there };
+            let part_us = u16::try_from(at_us % 1_000).expect("below a thousand");
+            let value = clock.tick_at(E + 5 + at_us / 1_000, part_us);
+            assert!(value > last, "{at_us}");
+            assert_eq!(ahead_ms(value, E + 5 + at_us / 1_000), 0);
+            last = value;
+        }
     }
 
     #[test]

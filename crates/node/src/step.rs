@@ -33,6 +33,8 @@ pub struct Now {
     pub mono_us: u64,
     /// Milliseconds since 1970 as this member believes; may jump both ways.
     pub wall_ms: u64,
+    /// Microseconds of that millisecond, 0 to 999: they order versions that two members of one machine make within it.
+    pub wall_part_us: u16,
 }
 
 /// The world's mark for a client's operation.

@@ -138,6 +138,7 @@ mod tests {
         Now {
             mono_us: mono_ms * 1_000,
             wall_ms,
+            wall_part_us: 0,
         }
     }
 

@@ -56,6 +56,7 @@ impl One {
         let now = Now {
             mono_us: self.now_us,
             wall_ms: self.now_us / 1_000,
+            wall_part_us: 0,
         };
         let mut effects = Vec::new();
         self.node.step(now, event, &mut effects);

@@ -145,6 +145,7 @@ impl Stage {
         Now {
             mono_us: self.now_us,
             wall_ms: wall_ms.saturating_add_signed(self.sites[at].ahead_ms),
+            wall_part_us: 0,
         }
     }
 

@@ -49,6 +49,7 @@ impl World {
         let now = Now {
             mono_us,
             wall_ms: WALL_MS,
+            wall_part_us: 0,
         };
         self.effects.clear();
         self.node.step(now, event, &mut self.effects);

@@ -15,6 +15,7 @@ const MEMBERS: u8 = 3;
 const NOW: Now = Now {
     mono_us: 1_000_000,
     wall_ms: 1_700_000_000_000,
+    wall_part_us: 0,
 };
 
 /// A key's number, what the write was, and which members hold it.

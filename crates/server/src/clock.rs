@@ -8,7 +8,8 @@
 //! Invariants
 //! 1. Nothing else in this crate, and nothing in `engine` or `node`, reads a clock.
 //! 2. A `Tick` is a reading of both, handed down to all that happens in one turn of a loop.
-//! 3. `Tick::later` reads the wall clock again as soon as its last reading is `WALL_LAG_NS` old.
+//! 3. `Tick::later` reads the wall clock again as soon as its last reading is `WALL_LAG_NS` old. Between two readings the wall
+//!    clock goes on with the monotonic one.
 //!
 //! Not here: timers (the runtime's, used by the sweep of a lane), the hybrid clock (crate `node`).
 
@@ -20,17 +21,36 @@ use rustix::time::{ClockId, clock_gettime};
 pub(crate) struct Tick {
     /// Nanoseconds since some fixed point; never goes back.
     pub(crate) monotonic_ns: u64,
-    /// Wall milliseconds since 1970.
-    pub(crate) wall_ms: u64,
-    /// What `monotonic_ns` was when `wall_ms` was read.
+    /// Wall microseconds since 1970, when they were read.
+    wall_us: u64,
+    /// What `monotonic_ns` was then.
     wall_read_ns: u64,
 }
 
-/// A reading of the wall clock is good for so long: it has no finer steps anyway, and a loop comes by
+/// A reading of the wall clock is good for so long: the two clocks part by no more than a microsecond in it, and a loop comes by
 /// a hundred times in a millisecond.
 const WALL_LAG_NS: u64 = 1_000_000;
 
 impl Tick {
+    /// Wall milliseconds since 1970.
+    pub(crate) fn wall_ms(self) -> u64 {
+        self.wall_now_us() / 1_000
+    }
+
+    /// The time as a node wants it.
+    pub(crate) fn now(self) -> Now {
+        let wall_us = self.wall_now_us();
+        Now {
+            mono_us: self.monotonic_ns / 1_000,
+            wall_ms: wall_us / 1_000,
+            wall_part_us: u16::try_from(wall_us % 1_000).expect("it is below a thousand"),
+        }
+    }
+
+    fn wall_now_us(self) -> u64 {
+        self.wall_us + self.monotonic_ns.saturating_sub(self.wall_read_ns) / 1_000
+    }
+
     /// The same, and the monotonic clock was read again.
     pub(crate) fn at(self, monotonic_ns: u64) -> Tick {
         Tick {
@@ -46,7 +66,7 @@ impl Tick {
             true => self.at(now_ns),
             false => Tick {
                 monotonic_ns: now_ns,
-                wall_ms: wall_ms(),
+                wall_us: wall_us(),
                 wall_read_ns: now_ns,
             },
         }
@@ -58,17 +78,14 @@ pub(crate) fn tick() -> Tick {
     let now_ns = monotonic_ns();
     Tick {
         monotonic_ns: now_ns,
-        wall_ms: wall_ms(),
+        wall_us: wall_us(),
         wall_read_ns: now_ns,
     }
 }
 
 /// The same for a node.
 pub(crate) fn now() -> Now {
-    Now {
-        mono_us: monotonic_us(),
-        wall_ms: wall_ms(),
-    }
+    tick().now()
 }
 
 /// Microseconds since some fixed point; never goes back.
@@ -82,11 +99,16 @@ pub(crate) fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Wall milliseconds since 1970. The coarse clock: it lags at most one tick of the kernel (4 ms) and
-/// costs a quarter of the exact one; the hybrid clock orders what falls into one reading.
+/// Wall milliseconds since 1970.
 pub(crate) fn wall_ms() -> u64 {
-    let now = clock_gettime(ClockId::RealtimeCoarse);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000 + now.tv_nsec as u64 / 1_000_000
+    wall_us() / 1_000
+}
+
+/// Wall microseconds since 1970. The exact clock: the coarse one costs a quarter and stands still for 4 ms, in which two members of
+/// a machine could give a later write the smaller version.
+fn wall_us() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000 + now.tv_nsec as u64 / 1_000
 }
 
 #[cfg(test)]
@@ -98,21 +120,42 @@ mod tests {
         let before = tick();
         let after = tick();
         assert!(after.monotonic_ns >= before.monotonic_ns);
-        assert!(before.wall_ms > 1_700_000_000_000);
+        assert!(before.wall_ms() > 1_700_000_000_000);
     }
 
     #[test]
     fn the_wall_clock_is_read_again_when_its_reading_is_old_and_not_before() {
         let now = tick();
-        let before = Tick { wall_ms: 1, ..now };
+        let before = Tick { wall_us: 1, ..now };
         let soon = before.later();
+        let gone_us = (soon.monotonic_ns - now.monotonic_ns) / 1_000;
         if soon.monotonic_ns - now.monotonic_ns < WALL_LAG_NS {
-            assert_eq!(soon.wall_ms, 1, "a good reading is kept");
+            assert_eq!(
+                soon.wall_now_us(),
+                1 + gone_us,
+                "a good reading is kept, and goes on"
+            );
         }
         let old = Tick {
             wall_read_ns: now.monotonic_ns - WALL_LAG_NS,
             ..before
         };
-        assert!(old.later().wall_ms >= now.wall_ms);
+        assert!(old.later().wall_ms() >= now.wall_ms());
+    }
+
+    #[test]
+    fn two_loops_that_read_the_clocks_one_after_the_other_agree_which_was_first() {
+        let (mut here, mut there) = (tick(), tick());
+        let mut last_us = 0;
+        for _ in 0..200 {
+            // Far apart beside what the clocks part in a millisecond, and near beside an answer's way.
+            let begun_us = monotonic_us();
+            while monotonic_us() < begun_us + 20 {
+                std::hint::spin_loop();
+            }
+            (here, there) = (there.later(), here);
+            assert!(here.wall_now_us() > last_us);
+            last_us = here.wall_now_us();
+        }
     }
 }

@@ -34,7 +34,7 @@ use crate::store_pool::{Answer, Job, Work};
 use crate::wal_thread;
 use dendra_base::CellRef;
 use dendra_engine::{Batch, Durability, Engine, Error, Guard, Outcome, Stop, Submitted};
-use dendra_node::step::{Event, StoreTicket};
+use dendra_node::step::{Event, Now, StoreTicket};
 use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Pressure, Topology};
 use dendra_wire::{Copies, KeyBuf};
 use slab::Slab;
@@ -262,9 +262,14 @@ impl Lane {
         self.tick.get()
     }
 
+    /// Both clocks as of the last `refresh`.
+    pub(crate) fn now(&self) -> Now {
+        self.tick.get().now()
+    }
+
     /// Wall milliseconds as of the last `refresh`.
     pub(crate) fn wall_ms(&self) -> u64 {
-        self.tick.get().wall_ms
+        self.tick.get().wall_ms()
     }
 
     /// The watch of the next request: running for about one in sixteen.

@@ -50,6 +50,7 @@ impl Clock {
             mono_us: self.zero_us + drifted,
             wall_ms: (WALL_MS + drifted / 1_000)
                 .saturating_add_signed(self.offset_ms + self.wrong_ms),
+            wall_part_us: 0,
         }
     }
 

@@ -458,6 +458,7 @@ impl World {
         let now = Now {
             mono_us: self.now,
             wall_ms: self.wall_ms(site),
+            wall_part_us: 0,
         };
         let Some(node) = self.sites[site].node.as_mut() else {
             return;

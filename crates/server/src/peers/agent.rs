@@ -388,10 +388,7 @@ impl Agent {
 
     fn turn(&self, lane: &Lane) {
         lane.refresh();
-        let now = Now {
-            mono_us: lane.now_us(),
-            wall_ms: lane.wall_ms(),
-        };
+        let now = lane.now();
         let mut effects = Vec::new();
         let mut has_ticked = false;
         loop {

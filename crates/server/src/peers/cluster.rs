@@ -471,7 +471,7 @@ impl Cluster {
             return None;
         }
         met.note_due_us = now_us + limits::PEER_NOTE_PAUSE.as_micros() as u64;
-        Some((noted, self.note_version(lane, now.wall_ms)))
+        Some((noted, self.note_version(lane, now.wall_ms())))
     }
 
     /// What is known of other members and is not in their notes, at a stop: no loop works any more.
