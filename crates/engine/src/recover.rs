@@ -62,9 +62,35 @@ pub(crate) fn open(
     proposed: Identity,
     now_ms: u64,
 ) -> Result<Recovered> {
-    let names = vfs
+    let opened = open_with_room(vfs, options, proposed, now_ms);
+    opened.map_err(|error| match error.is_no_space() {
+        true => Error::Unusable {
+            reason: format!(
+                "the disk of {} is too full for a start ({error}): what the log holds must become tables first, at most {} MiB; \
+                 make so much room, or give the folder a larger disk; nothing is lost",
+                vfs.describe(),
+                options.reserve_bytes >> 20
+            ),
+        },
+        false => error,
+    })
+}
+
+fn open_with_room(
+    vfs: &dyn Vfs,
+    options: &Options,
+    proposed: Identity,
+    now_ms: u64,
+) -> Result<Recovered> {
+    let mut names = vfs
         .list()
         .map_err(|e| Error::io("listing the data folder", e))?;
+    let room = vfs
+        .room()
+        .map_err(|e| Error::io("asking for room on the disk", e))?;
+    if room.free_bytes < options.reserve_bytes {
+        give_spares_back(vfs, &mut names)?;
+    }
     let mut folder = match manifest::current(vfs, &names)? {
         Some(id) => manifest::replay(vfs, id)?,
         None => new_folder(vfs, &names, proposed)?,
@@ -95,6 +121,30 @@ pub(crate) fn open(
         spare,
         log_end: replayed.end,
     })
+}
+
+/// Removes log segments that were made ahead of use and never used: with their room a start on a full disk turns into
+/// tables what the log holds. Only the last ones can be such, and nothing but zeros is in them.
+fn give_spares_back(vfs: &dyn Vfs, names: &mut Vec<String>) -> Result<()> {
+    let mut segments: Vec<u64> = names
+        .iter()
+        .filter_map(|name| wal::parse_segment_name(name))
+        .collect();
+    segments.sort_unstable();
+    // The first one stays: the manifest may name it, used or not.
+    while segments.len() > 1 {
+        let Some(last) = segments.pop() else {
+            break;
+        };
+        if !wal::is_unused(vfs, last)? {
+            break;
+        }
+        let name = wal::segment_name(last);
+        vfs.remove(&name)
+            .map_err(|e| Error::io(format!("removing the unused {name}"), e))?;
+        names.retain(|other| *other != name);
+    }
+    Ok(())
 }
 
 /// A folder without `CURRENT` is new, unless something in it says otherwise.

@@ -786,3 +786,80 @@ fn idle_time_settles_level_0_and_gives_the_room_of_deletes_back() {
     assert_eq!(at(15_000), (0, 0), "all of it was deleted");
     assert!(is_live(&engine, b"\x10x"));
 }
+
+#[test]
+fn a_start_on_a_full_disk_takes_the_room_of_unused_log_segments_and_serves() {
+    let below = MemVfs::new();
+    let vfs: Arc<dyn Vfs> = Arc::new(below.clone());
+    let mut options = options();
+    options.reserve_bytes = 1 << 20;
+    let engine = open(&vfs, &options);
+    settle(&engine, Lane::Flush);
+    for n in 1..=20 {
+        write(
+            &engine,
+            format!("\x10{n:02}").as_bytes(),
+            n,
+            Some(&[7; 100]),
+        );
+    }
+    drop(engine);
+    let crashed = below.process_crash_image();
+    let used: usize = crashed
+        .names()
+        .iter()
+        .map(|name| crashed.file_bytes(name).map_or(0, |bytes| bytes.len()))
+        .sum();
+    let vfs: Arc<dyn Vfs> = Arc::new(crashed.clone());
+    // Another program took all but a kilobyte.
+    crashed.set_capacity(used as u64 + 1024);
+    let engine = open(&vfs, &options);
+    settle_flush_of_full_disk(&engine);
+    assert_eq!(engine.pressure().stop, Some(Stop::DiskFull));
+    for n in 1..=20 {
+        assert!(is_live(&engine, format!("\x10{n:02}").as_bytes()), "{n}");
+    }
+    write(&engine, b"\x1001", 100, None);
+    assert!(!is_live(&engine, b"\x1001"), "deletes go on");
+}
+
+/// The lane as it is on a full disk: it fails to make further log segments, and says so.
+fn settle_flush_of_full_disk(engine: &Engine) {
+    let error = loop {
+        match engine.maintain(Lane::Flush, 1, usize::MAX) {
+            Ok(Maintained::More) => {}
+            Ok(Maintained::Idle) => return,
+            Err(error) => break error,
+        }
+    };
+    assert!(error.is_no_space(), "{error}");
+}
+
+#[test]
+fn a_start_without_any_room_names_the_way_out_and_loses_nothing() {
+    let below = MemVfs::new();
+    let vfs: Arc<dyn Vfs> = Arc::new(below.clone());
+    let engine = open(&vfs, &options());
+    write(&engine, b"\x10k", 1, Some(&[7; 3000]));
+    drop(engine);
+    let crashed = below.process_crash_image();
+    let used: usize = crashed
+        .names()
+        .iter()
+        .map(|name| crashed.file_bytes(name).map_or(0, |bytes| bytes.len()))
+        .sum();
+    let vfs: Arc<dyn Vfs> = Arc::new(crashed.clone());
+    crashed.set_capacity(used as u64);
+    let opened = Engine::open(Arc::clone(&vfs), options(), IDENTITY, 1);
+    let error = opened.err().expect("there is no room for a table");
+    assert!(matches!(error, Error::Unusable { .. }), "{error}");
+    for words in [
+        "too full for a start",
+        "make so much room",
+        "nothing is lost",
+    ] {
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    crashed.set_capacity(u64::MAX);
+    assert!(is_live(&open(&vfs, &options()), b"\x10k"));
+}

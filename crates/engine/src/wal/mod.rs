@@ -185,6 +185,15 @@ fn fill(vfs: &dyn Vfs, file: &dyn File, name: &str, segment_bytes: usize) -> Res
         .map_err(|e| Error::io(format!("sync the folder for {name}"), e))
 }
 
+/// Was this segment made ahead of use, and never used?
+///
+/// # Errors
+/// When it cannot be read.
+pub fn is_unused(vfs: &dyn Vfs, segment: u64) -> Result<bool> {
+    let bytes = reader::read_whole(vfs, &segment_name(segment))?;
+    Ok(bytes.iter().all(|&b| b == 0))
+}
+
 fn remove_unused(vfs: &dyn Vfs, name: &str) -> Result<()> {
     let bytes = reader::read_whole(vfs, name)?;
     if let Some(used) = bytes.iter().position(|&b| b != 0) {
