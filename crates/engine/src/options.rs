@@ -153,6 +153,11 @@ impl Options {
         }
     }
 
+    /// The smallest log segment that takes any batch.
+    pub(crate) fn segment_bytes_min(&self) -> usize {
+        self.commit_queue_bytes_max + (4 << 10)
+    }
+
     /// The first reason why these settings cannot work together, with the way out.
     pub fn check(&self) -> Result<(), String> {
         if self.memtable_bytes * 4 > self.memory_bytes {
@@ -184,7 +189,7 @@ impl Options {
                 Options::memory_mib_min(self.value_bytes_max)
             ));
         }
-        if self.commit_queue_bytes_max + (4 << 10) > self.segment_bytes {
+        if self.segment_bytes_min() > self.segment_bytes {
             return Err(format!(
                 "one batch of {} bytes does not fit a log segment of {} bytes",
                 self.commit_queue_bytes_max, self.segment_bytes

@@ -88,7 +88,8 @@ fn open_with_room(
     let room = vfs
         .room()
         .map_err(|e| Error::io("asking for room on the disk", e))?;
-    if room.free_bytes < options.reserve_bytes {
+    let is_short = room.free_bytes < options.reserve_bytes;
+    if is_short {
         give_spares_back(vfs, &mut names)?;
     }
     let mut folder = match manifest::current(vfs, &names)? {
@@ -102,7 +103,12 @@ fn open_with_room(
     let first_needed = first_needed_segment(&folder, &names);
     let replayed = replay_log(vfs, options, identity, first_needed, now_ms, &mut next_file)?;
     let segment = replayed.next_segment;
-    let spare = wal::prepare(vfs, segment, options.segment_bytes)?;
+    // Where room is short, one that holds a single batch will do: the next one has the usual size.
+    let segment_bytes = match is_short {
+        true => options.segment_bytes_min(),
+        false => options.segment_bytes,
+    };
+    let spare = wal::prepare(vfs, segment, segment_bytes)?;
     for table in &replayed.tables {
         folder.levels[0].push(table.meta().clone());
     }

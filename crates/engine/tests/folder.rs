@@ -171,3 +171,44 @@ fn a_world_on_a_real_disk_agrees_with_its_twin() {
     world = world.reopen();
     world.check_all_keys();
 }
+
+#[test]
+fn a_lock_that_is_no_file_is_refused_at_once_with_the_way_out() {
+    for what in ["a folder", "a pipe"] {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let lock = dir.path().join("LOCK");
+        match what {
+            "a folder" => std::fs::create_dir(&lock).expect("a new name"),
+            _ => {
+                let made = std::process::Command::new("mkfifo").arg(&lock).status();
+                assert!(made.expect("mkfifo is there").success());
+            }
+        }
+        let error = open(dir.path()).err().expect("it is no lock").to_string();
+        assert!(
+            error.contains("LOCK is not a plain file: move it away"),
+            "{what}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_manifest_that_was_taken_away_is_named_with_the_way_out() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    drop(open(dir.path()).expect("a new folder"));
+    let is_manifest =
+        |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("manifest-");
+    let entries = std::fs::read_dir(dir.path()).expect("a folder");
+    for entry in entries
+        .map(|entry| entry.expect("it is read"))
+        .filter(is_manifest)
+    {
+        std::fs::remove_file(entry.path()).expect("it is there");
+    }
+    let error = open(dir.path()).err().expect("it is gone").to_string();
+    assert!(
+        error.contains("CURRENT names it and it is not there"),
+        "{error}"
+    );
+    assert!(error.contains("restore the folder from a copy"), "{error}");
+}

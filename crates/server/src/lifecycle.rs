@@ -212,6 +212,7 @@ impl Starting {
 }
 
 fn open_folder(settings: &Settings) -> Result<Arc<dyn Vfs>, StartError> {
+    warn_of_open_folder(&settings.data);
     dendra_engine::vfs::os::OsVfs::open(&settings.data)
         .map(|folder| Arc::new(folder) as Arc<dyn Vfs>)
         .map_err(|error| StartError::Folder {
@@ -220,6 +221,16 @@ fn open_folder(settings: &Settings) -> Result<Arc<dyn Vfs>, StartError> {
                 settings.data.display()
             ),
         })
+}
+
+/// A folder that is there already and that any user of the machine may write into.
+fn warn_of_open_folder(path: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(path).map_or(0, |found| found.permissions().mode());
+    if mode & 0o002 != 0 {
+        let folder = path.display();
+        tracing::warn!(%folder, "every user of this machine may write into the data folder: chmod 700 it");
+    }
 }
 
 /// Raises the process's own limit of descriptors, and lowers `connections_max` to what is left.
@@ -237,7 +248,9 @@ fn fit_descriptors(mut settings: Settings) -> Settings {
         return settings;
     };
     let most = usize::try_from(descriptors).unwrap_or(usize::MAX);
-    let most = most.saturating_sub(limits::DESCRIPTORS_RESERVED).max(1);
+    // A small limit is shared by halves.
+    let reserved = limits::DESCRIPTORS_RESERVED.min(most / 2);
+    let most = (most - reserved).max(1);
     if settings.connections_max > most {
         tracing::warn!(
             connections_max = most,
@@ -257,22 +270,42 @@ struct Doors {
 
 impl Doors {
     fn bind(settings: &Settings) -> Result<Doors, StartError> {
-        let bind = |plane: &'static str| {
-            move |addr: SocketAddr| {
-                let door = listener::bind(addr).map_err(not_ours(plane, addr))?;
-                Ok((addr, door))
-            }
-        };
+        // Those with a number first: a free port that the system chooses must not be one that is asked for.
+        let is_numbered = |addr: &SocketAddr| addr.port() != 0;
+        let mut admin = settings
+            .admin
+            .filter(is_numbered)
+            .map(bind_admin)
+            .transpose()?;
+        let mut data = settings
+            .listen
+            .iter()
+            .map(|&addr| (addr, None))
+            .collect::<Vec<_>>();
+        for (addr, door) in data.iter_mut().filter(|(addr, _)| is_numbered(addr)) {
+            *door = Some(bind_data(*addr)?);
+        }
+        if admin.is_none() {
+            admin = settings.admin.map(bind_admin).transpose()?;
+        }
+        let data = data.into_iter().map(|(addr, door)| match door {
+            Some(door) => Ok((addr, door)),
+            None => Ok((addr, bind_data(addr)?)),
+        });
         Ok(Doors {
-            admin: settings.admin.map(bind("admin")).transpose()?,
-            data: settings
-                .listen
-                .iter()
-                .copied()
-                .map(bind("data"))
-                .collect::<Result<_, StartError>>()?,
+            admin,
+            data: data.collect::<Result<_, StartError>>()?,
         })
     }
+}
+
+fn bind_admin(addr: SocketAddr) -> Result<(SocketAddr, Door), StartError> {
+    let door = listener::bind(addr).map_err(not_ours("admin", addr))?;
+    Ok((addr, door))
+}
+
+fn bind_data(addr: SocketAddr) -> Result<Door, StartError> {
+    listener::bind(addr).map_err(not_ours("data", addr))
 }
 
 /// Two may bind an address before one of them opens it.

@@ -154,6 +154,14 @@ impl Settings {
         if self.listen.is_empty() {
             return Err("listen names no address: give at least one".to_owned());
         }
+        let addresses: Vec<&SocketAddr> = self.listen.iter().chain(&self.admin).collect();
+        for (at, address) in addresses.iter().enumerate() {
+            if address.port() != 0 && addresses[..at].contains(address) {
+                return Err(format!(
+                    "{address} is named twice: listen and admin need an address each"
+                ));
+            }
+        }
         let most = [
             ("workers", self.workers, limits::WORKERS_MAX),
             ("queue", self.queue, limits::STORE_QUEUE_LEN_MAX_LIMIT),
@@ -191,6 +199,17 @@ mod tests {
         settings.workers = 0;
         let reason = settings.check().expect_err("no workers");
         assert!(reason.starts_with("workers = 0"), "{reason}");
+    }
+
+    #[test]
+    fn one_address_is_not_bound_twice() {
+        let mut settings = Settings::new("data");
+        settings.admin = Some(settings.listen[0]);
+        let reason = settings.check().expect_err("twice");
+        assert!(reason.contains("is named twice"), "{reason}");
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        (settings.listen, settings.admin) = (vec![any, any], Some(any));
+        assert_eq!(settings.check(), Ok(()), "free ports differ");
     }
 
     #[test]

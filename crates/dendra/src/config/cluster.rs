@@ -92,12 +92,15 @@ impl Effective {
 
     /// What is possible and perhaps not meant: sentences to warn with.
     pub(crate) fn doubts(&self, settings: &Settings) -> Vec<String> {
+        let admin: Vec<SocketAddr> = settings.admin.into_iter().collect();
+        let open = [("listen", &settings.listen), ("admin", &admin)]
+            .into_iter()
+            .filter_map(|(key, addresses)| self.open_door(key, addresses));
         let Some(cluster) = &settings.cluster else {
-            return Vec::new();
+            return open.collect();
         };
         let found = self.unlistened_self(cluster, &settings.listen);
-        found
-            .into_iter()
+        open.chain(found)
             .chain(self.fewer_copies(cluster))
             .chain(self.open_to_strangers(settings).map(|address| {
                 format!(
@@ -107,6 +110,18 @@ impl Effective {
                 )
             }))
             .collect()
+    }
+
+    /// Other machines reach the node, and it asks for no name and no password.
+    fn open_door(&self, key: &str, addresses: &[SocketAddr]) -> Option<String> {
+        let open = addresses
+            .iter()
+            .find(|address| !address.ip().is_loopback())?;
+        Some(format!(
+            "{key} ({}) has {open}, which other machines may reach, and a node does not ask who they are: keep it behind a \
+             proxy that does, or on a network of its own (SECURITY.md)",
+            self.setting(key).source
+        ))
     }
 
     /// A cluster that others than this machine can reach needs a secret.
@@ -244,6 +259,9 @@ mod tests {
         let elsewhere = ("listen", "127.0.0.1:1,127.0.0.1:3");
         let here = ("listen", "127.0.0.1:1,127.0.0.1:2");
         assert_eq!(doubts(&[]), [""; 0], "no cluster");
+        let open = doubts(&[("listen", "0.0.0.0:1"), ("admin", "[::]:2")]);
+        assert!(open[0].contains("listen (flag) has 0.0.0.0:1"), "{open:?}");
+        assert!(open[1].contains("admin (flag) has [::]:2"), "{open:?}");
         assert_eq!(doubts(&[three, me, here]), [""; 0]);
         let found = doubts(&[three, me, elsewhere]);
         let sentence = "self is http://localhost:2, and listen (flag) is 127.0.0.1:1,127.0.0.1:3: the other members look";
@@ -292,13 +310,10 @@ mod tests {
                 let effective = effective(&[flags, &[more]].concat()).expect("said");
                 effective.doubts(&effective.node_settings().expect("fine"))
             };
-            assert_eq!(with(("cluster-secret-file", "/a/secret")), [""; 0]);
-            let doubts = with(("insecure-peers", "on"));
             let words = "insecure-peers (flag) is on, and there is no cluster-secret-file";
-            assert!(
-                doubts.len() == 1 && doubts[0].starts_with(words),
-                "{doubts:?}"
-            );
+            let said = |doubts: Vec<String>| doubts.iter().filter(|d| d.starts_with(words)).count();
+            assert_eq!(said(with(("cluster-secret-file", "/a/secret"))), 0);
+            assert_eq!(said(with(("insecure-peers", "on"))), 1);
         }
     }
 

@@ -175,9 +175,13 @@ pub enum Entry {
 pub fn read(vfs: &dyn Vfs, id: u64, mut visit: impl FnMut(u64, Entry) -> Result<()>) -> Result<()> {
     let name = file_name(id);
     let damaged = |offset: u64, reason: String| Error::damaged(name.clone(), offset, reason);
-    let file = vfs
-        .open(&name)
-        .map_err(|e| Error::io(format!("opening {name}"), e))?;
+    let file = vfs.open(&name).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => damaged(
+            0,
+            "CURRENT names it and it is not there: bring the file back, or restore the folder from a copy".to_owned(),
+        ),
+        _ => Error::io(format!("opening {name}"), e),
+    })?;
     let len = file
         .len()
         .map_err(|e| Error::io(format!("reading {name}"), e))?;

@@ -87,6 +87,27 @@ impl OsVfs {
     }
 }
 
+/// What stands in the way of the lock, with the way out where there is one.
+fn not_a_lock(error: io::Error) -> io::Error {
+    let way_out = match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "the file system is read-only: mount it for writing, or copy the folder to one that is"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "this user may not write there: give it the folder, or run as its owner"
+        }
+        io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => {
+            "LOCK is not a plain file: move it away, a start makes a new one"
+        }
+        // A pipe that no process reads.
+        _ if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+            "LOCK is not a plain file: move it away, a start makes a new one"
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}: {way_out}"))
+}
+
 impl Vfs for OsVfs {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let file = fs::OpenOptions::new()
@@ -135,7 +156,13 @@ impl Vfs for OsVfs {
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .open(self.path_of(LOCK_NAME)?)?;
+            // A pipe of that name would be waited for without end.
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+            .open(self.path_of(LOCK_NAME)?)
+            .map_err(not_a_lock)?;
+        if !file.metadata()?.is_file() {
+            return Err(not_a_lock(io::ErrorKind::InvalidInput.into()));
+        }
         rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(file))
     }
