@@ -43,6 +43,8 @@ pub enum Flow {
     Continue,
     /// Stop after this record; the cursor stands behind it.
     Pause,
+    /// Stop in front of this record, which was not taken; the cursor stands on it.
+    Stay,
 }
 
 /// Is there more to scan?
@@ -112,11 +114,18 @@ impl Cursor {
     }
 
     fn stand_behind(&mut self, key: &[u8]) {
-        let bound = match self.direction {
+        *self.bound() = Bound::Excluded(key.to_vec());
+    }
+
+    fn stand_on(&mut self, key: &[u8]) {
+        *self.bound() = Bound::Included(key.to_vec());
+    }
+
+    fn bound(&mut self) -> &mut Bound<Vec<u8>> {
+        match self.direction {
             Direction::Forward => &mut self.start,
             Direction::Backward => &mut self.end,
-        };
-        *bound = Bound::Excluded(key.to_vec());
+        }
     }
 
     /// Carries the scan on over `sources` until the visitor pauses, the range ends, or about
@@ -148,6 +157,10 @@ impl Cursor {
             } else {
                 Flow::Continue
             };
+            if flow == Flow::Stay {
+                self.stand_on(key);
+                return Ok(Progress::More);
+            }
             if flow == Flow::Pause || seen >= budget_bytes {
                 self.stand_behind(key);
                 return Ok(Progress::More);

@@ -174,6 +174,13 @@ impl<G: Deref<Target = Gate>> LocalGate<G> {
         self.used.get()
     }
 
+    /// Gives leased room back that nothing here is under way in: others wait for it.
+    pub fn release_idle(&self) {
+        let idle = self.leased.get() - self.used.get();
+        self.leased.set(self.used.get());
+        self.shared.give_back(idle);
+    }
+
     fn take(&self, cost: u64) -> bool {
         let idle = self.leased.get() - self.used.get();
         if cost > idle {
@@ -206,6 +213,19 @@ impl<G: Deref<Target = Gate>> LocalGate<G> {
 impl<G: Deref<Target = Gate>> Drop for LocalGate<G> {
     fn drop(&mut self) {
         self.shared.give_back(self.leased.get());
+    }
+}
+
+impl<L, G> LocalPermit<L, G>
+where
+    G: Deref<Target = Gate>,
+    L: Deref<Target = LocalGate<G>>,
+{
+    /// Gives back what is beyond `cost`.
+    pub fn keep(&mut self, cost: u64) {
+        let surplus = self.cost.saturating_sub(cost);
+        self.cost -= surplus;
+        self.gate.give_back(surplus);
     }
 }
 

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Memory for a body was taken from the bytes gate before its bytes are read.
+//! 1. Of a body 4 KiB, and one read, come before room is taken at the bytes gate: what is announced holds nothing. Then
+//!    its room is waited for while its socket is not read, and whoever does not use it gives it back.
 //! 2. A body that does not keep the least rate ends the connection; nothing of it is applied.
 //! 3. Nothing is sent to the engine before the body's last byte is here.
 //!
@@ -15,12 +16,12 @@
 
 use crate::connection::{Connection, End, Stage};
 use crate::input::Input;
-use crate::lane::RoomPermit;
 use crate::limits;
 use crate::metrics::{Op, Refused};
+use crate::room::{Room, Turnover};
 use crate::stages::Watch;
 use crate::status::{self, Terms};
-use bytes::BufMut;
+use bytes::{BufMut, Bytes};
 use dendra_base::Key;
 use dendra_wire::Refusal;
 use dendra_wire::http::response;
@@ -59,19 +60,15 @@ impl BodyReader {
         BodyReader::Chunked(ChunkDecoder::new(body_bytes_max))
     }
 
-    /// Takes what is in `input`, and gives data to `sink`; its error stops.
-    fn take<E: From<Refusal>>(
-        &mut self,
-        input: &mut Input,
-        mut sink: impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<Taken, E> {
+    /// Takes what is in `input`, and gives data to `sink`.
+    fn take(&mut self, input: &mut Input, mut sink: impl FnMut(&[u8])) -> Result<Taken, Refusal> {
         loop {
             match self {
                 BodyReader::Length(0) => return Ok(Taken::All),
                 BodyReader::Length(_) if input.len() == 0 => return Ok(Taken::More),
                 BodyReader::Length(left) => {
                     let n = usize::try_from(*left).map_or(input.len(), |n| n.min(input.len()));
-                    sink(&input.data()[..n])?;
+                    sink(&input.data()[..n]);
                     input.consume(n);
                     *left -= n as u64;
                 }
@@ -81,7 +78,7 @@ impl BodyReader {
                         return Ok(Taken::More);
                     }
                     Step::Data { start, end } => {
-                        sink(&input.data()[start..end])?;
+                        sink(&input.data()[start..end]);
                         input.consume(end);
                     }
                     Step::End { consumed } => {
@@ -98,18 +95,46 @@ impl BodyReader {
 pub(crate) struct Inflow {
     reader: BodyReader,
     value: Vec<u8>,
-    /// Room in the bytes gate for `value`.
-    pub(crate) room: Vec<RoomPermit>,
+    /// Room in the bytes gate for `value`, and for what is still to come of it.
+    pub(crate) room: Vec<Room>,
 }
 
 impl Inflow {
-    /// Nothing has arrived yet; `room` is taken for what will.
-    pub(crate) fn new(reader: BodyReader, room: Vec<RoomPermit>) -> Inflow {
+    /// Nothing has arrived yet.
+    pub(crate) fn new(reader: BodyReader) -> Inflow {
         Inflow {
             reader,
             value: Vec::new(),
-            room,
+            room: Vec::new(),
         }
+    }
+
+    /// Room that has to be there before what stands in `input` is taken, if any: all of a body whose length is known,
+    /// as soon as its sender has shown that it sends; a chunked one as it grows.
+    fn lacking(&self, input: &Input) -> Option<usize> {
+        let arrived = self.value.len() + input.len();
+        match &self.reader {
+            BodyReader::Length(left) => {
+                let is_due = self.room.is_empty() && arrived > limits::UNCOUNTED_BYTES_MAX;
+                let whole = self.value.len() + *left as usize;
+                (is_due && whole > limits::UNCOUNTED_BYTES_MAX).then_some(whole)
+            }
+            BodyReader::Chunked(_) => {
+                let spare = self.value.capacity() - self.value.len();
+                let grows = spare < input.len() && arrived > limits::UNCOUNTED_BYTES_MAX;
+                let more = input.len().max(self.value.capacity());
+                grows.then_some(more.max(limits::UNCOUNTED_BYTES_MAX))
+            }
+        }
+    }
+
+    /// `room` is there.
+    fn grow(&mut self, room: Room) {
+        match &self.reader {
+            BodyReader::Length(left) => self.value.reserve_exact(*left as usize),
+            BodyReader::Chunked(_) => self.value.reserve_exact(room.bytes()),
+        }
+        self.room.push(room);
     }
 }
 
@@ -121,18 +146,6 @@ pub(crate) struct PendingBody {
     pub(crate) body: Inflow,
     pub(crate) expects_continue: bool,
     pub(crate) watch: Watch,
-}
-
-/// Why a body cannot be stored.
-enum Spoiled {
-    Refusal(Refusal),
-    NoRoom,
-}
-
-impl From<Refusal> for Spoiled {
-    fn from(refusal: Refusal) -> Spoiled {
-        Spoiled::Refusal(refusal)
-    }
 }
 
 /// The pace that a body has to keep.
@@ -166,20 +179,14 @@ impl Connection {
                 self.lane.finish(Op::Put, status);
                 self.is_closing = true;
                 self.lingers = true;
+                self.lingers_for_body = true;
                 return Ok(());
             }
             Err(Err(end)) => return Err(end),
         };
         // Waiting for the client is no stage of ours.
         body.watch.restart();
-        let stored_key = body.key.as_stored();
-        let pushed = self.push(
-            &body.entity,
-            body.terms,
-            stored_key,
-            Some(&value),
-            body.watch,
-        );
+        let pushed = self.push_value(&mut body, value).await;
         if let Err(what) = pushed {
             self.lane.metrics().refuse(what);
             let refusal = status::refused(what);
@@ -188,6 +195,34 @@ impl Connection {
         }
         self.is_closing |= body.terms.style.connection == dendra_wire::http::Connection::Close;
         Ok(())
+    }
+
+    /// Puts a value that came into the loop's batch: waits for the log rather than to have it sent once more.
+    async fn push_value(&mut self, body: &mut PendingBody, value: Vec<u8>) -> Result<(), Refused> {
+        let (terms, stored_key) = (body.terms, body.key.as_stored());
+        if self.lane.is_member() {
+            let room = std::mem::take(&mut body.body.room);
+            let value = Some(Bytes::from(value));
+            return self.push_operation(&body.entity, terms, stored_key, value, room, body.watch);
+        }
+        let came_us = self.lane.now_us();
+        let until_us = came_us + u64::from(body.entity.timeout_ms) * 1_000;
+        let mut entity = body.entity;
+        loop {
+            let value = Some(value.as_slice());
+            let pushed = self.push(&entity, terms, stored_key, value, body.watch);
+            if pushed != Err(Refused::LogQueue) {
+                return pushed;
+            }
+            let len = value.map_or(0, <[u8]>::len);
+            if !self.lane.wait_for_log(&self.seat, len, until_us).await {
+                return pushed;
+            }
+            self.lane.refresh();
+            let waited_ms = (self.lane.now_us() - came_us) / 1_000;
+            let left_ms = u64::from(body.entity.timeout_ms).saturating_sub(waited_ms);
+            entity.timeout_ms = (left_ms as u32).max(1);
+        }
     }
 
     /// Reads the rest of a body.
@@ -199,53 +234,78 @@ impl Connection {
             began_us: self.lane.now_us(),
             received: 0,
         };
-        let value = &mut body.value;
-        if let BodyReader::Length(length) = body.reader {
-            // The gate has counted them; pages that never arrive are never touched.
-            value.reserve_exact(length as usize);
-        }
+        let mut turnover = Turnover::new(pace.began_us);
+        let timeout = self.lane.shared.settings.timeouts.body;
         loop {
-            let Connection { lane, input, .. } = self;
-            let room = &mut body.room;
-            let before = input.len();
-            let taken = body.reader.take(input, |data| {
-                if value.capacity() - value.len() < data.len() {
-                    let more = data
-                        .len()
-                        .max(value.capacity())
-                        .max(limits::UNCOUNTED_BYTES_MAX);
-                    room.push(lane.hold_bytes(more).ok_or(Spoiled::NoRoom)?);
-                    value.reserve_exact(more);
-                }
-                value.extend_from_slice(data);
-                Ok(())
-            });
-            pace.received += before - input.len();
+            if let Some(bytes) = body.lacking(&self.input) {
+                let Some(room) = self.wait_for_room(bytes, timeout).await else {
+                    self.lane.metrics().refuse(Refused::Bytes);
+                    return Err(Ok(status::refused(Refused::Bytes).closing()));
+                };
+                let now_us = self.lane.now_us();
+                // It is not the sender who was slow meanwhile.
+                pace.began_us = now_us;
+                turnover = Turnover::new(now_us);
+                body.grow(room);
+            }
+            let Inflow {
+                reader,
+                value,
+                room,
+            } = body;
+            let before = pace.received + self.input.len();
+            let taken = reader.take(&mut self.input, |data| value.extend_from_slice(data));
+            pace.received = before - self.input.len();
             match taken {
                 Ok(Taken::All) => return Ok(std::mem::take(value)),
                 Ok(Taken::More) => {}
-                Err(Spoiled::Refusal(refusal)) => return Err(Ok(refusal)),
-                Err(Spoiled::NoRoom) => {
-                    self.lane.metrics().refuse(Refused::Bytes);
-                    return Err(Ok(status::refused(Refused::Bytes).closing()));
-                }
+                Err(refusal) => return Err(Ok(refusal)),
             }
-            let timeout = self.lane.shared.settings.timeouts.body;
-            self.seat.arm(pace.deadline_us(timeout));
-            let filled = match &mut body.reader {
-                BodyReader::Length(left) if *left > limits::READ_BYTES_MAX as u64 / 2 => {
+            let holds = !room.is_empty();
+            let deadline_us = pace.deadline_us(timeout);
+            self.seat.arm(match holds {
+                true => deadline_us.min(turnover.due_us()),
+                false => deadline_us,
+            });
+            let before = pace.received + self.input.len();
+            let filled = match reader {
+                BodyReader::Length(left) if holds && *left > limits::READ_BYTES_MAX as u64 / 2 => {
                     self.fill_value(value, left, &mut pace).await
                 }
                 BodyReader::Length(_) | BodyReader::Chunked(_) => self.fill(Stage::Body).await,
             };
+            turnover.note(pace.received + self.input.len() - before);
+            let now_us = self.lane.now_us();
+            // A sender may be slow for as long as nobody needs its room.
+            if holds && turnover.is_slow(now_us) && self.lane.bytes.is_short() {
+                let why = "others waited for the room that the body held, and it came too slowly";
+                return Err(Ok(Refusal::too_slow(why)));
+            }
             match filled {
                 Ok(()) => {}
+                Err(End::TooSlow) if now_us < deadline_us => {}
                 Err(End::TooSlow) => {
                     return Err(Ok(Refusal::too_slow("the body did not arrive in time")));
                 }
                 Err(end) => return Err(Err(end)),
             }
         }
+    }
+
+    /// Waits for room; meanwhile the socket is not read.
+    async fn wait_for_room(&mut self, bytes: usize, at_most: Duration) -> Option<Room> {
+        if let Some(room) = self.lane.bytes.offer_in_turn(self.source, bytes) {
+            return Some(room);
+        }
+        let _held = self.hold_input();
+        let until_us = self.deadline_us(at_most);
+        let room = self
+            .lane
+            .bytes
+            .wait(&self.seat, self.source, bytes, until_us)
+            .await;
+        self.lane.refresh();
+        room
     }
 
     /// Reads a large body straight to where it is stored.
@@ -291,7 +351,7 @@ impl Connection {
         };
         loop {
             let before = self.input.len();
-            let taken = body.take(&mut self.input, |_| Ok::<(), Refusal>(()));
+            let taken = body.take(&mut self.input, |_| {});
             pace.received += before - self.input.len();
             match taken {
                 Ok(Taken::All) => return Ok(()),
@@ -301,7 +361,7 @@ impl Connection {
             }
             let timeout = self.lane.shared.settings.timeouts.body;
             self.seat.arm(pace.deadline_us(timeout));
-            self.fill(Stage::Body).await?;
+            self.fill_unwanted().await?;
         }
     }
 }

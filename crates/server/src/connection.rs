@@ -22,16 +22,18 @@
 
 use crate::body::PendingBody;
 use crate::input::Input;
-use crate::lane::{Lane, RoomPermit};
+use crate::lane::Lane;
 use crate::limits;
 use crate::peers::{PendingAsk, PendingLink, PendingOperation};
 use crate::requests::{PendingRead, PendingWrite};
+use crate::room::{Room, Turnover};
 use crate::scan::PendingScan;
 use crate::seat::Seat;
 use crate::stages::Unsent;
 use dendra_wire::Refusal;
 use dendra_wire::http::response::Style;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -47,6 +49,8 @@ pub(crate) enum Next {
     Outcomes,
     /// The client: enough answers wait to be read.
     Flush,
+    /// Room in the loop's batch for a value of so many bytes, until a moment in microseconds.
+    LogRoom(usize, u64),
     /// The engine: a newcomer is delayed by this many microseconds.
     Pause(u64),
     /// The rest of a body that will be stored.
@@ -97,9 +101,13 @@ pub(crate) enum Stage {
 pub(crate) struct Connection {
     pub(crate) lane: Rc<Lane>,
     pub(crate) seat: Rc<Seat>,
+    /// Where the client is.
+    pub(crate) source: IpAddr,
     pub(crate) stream: TcpStream,
     pub(crate) input: Input,
     pub(crate) out: Vec<u8>,
+    /// Room that `out` has already: a scan's, until it is written.
+    pub(crate) out_room: Option<(Room, Room)>,
     pub(crate) pending: Vec<PendingWrite>,
     /// Operations that the loop's node works on, in a cluster.
     pub(crate) operations: Vec<PendingOperation>,
@@ -111,8 +119,12 @@ pub(crate) struct Connection {
     pub(crate) is_closing: bool,
     /// Unread bytes may follow the last answer: wait for the client to have read it.
     pub(crate) lingers: bool,
+    /// And what follows is a body: it may be long.
+    pub(crate) lingers_for_body: bool,
     /// The newcomer in front has had its delay.
     pub(crate) has_paused: bool,
+    /// The write in front has stood in line for the log.
+    pub(crate) has_lined_up: bool,
     head_deadline_us: Option<u64>,
 }
 
@@ -121,21 +133,26 @@ pub(crate) struct Connection {
 pub(crate) async fn serve(
     lane: Rc<Lane>,
     seat: Rc<Seat>,
+    source: IpAddr,
     stream: TcpStream,
 ) -> Option<(PendingLink, TcpStream, Vec<u8>)> {
     let mut connection = Connection {
         lane,
         seat,
+        source,
         stream,
         input: Input::default(),
         out: Vec::new(),
+        out_room: None,
         pending: Vec::new(),
         operations: Vec::new(),
         link: None,
         unsent: Unsent::default(),
         is_closing: false,
         lingers: false,
+        lingers_for_body: false,
         has_paused: false,
+        has_lined_up: false,
         head_deadline_us: None,
     };
     let end = connection.run().await;
@@ -170,6 +187,7 @@ impl Connection {
                     done
                 }
                 Next::Pause(us) => self.pause(us).await,
+                Next::LogRoom(bytes, until_us) => self.line_up(bytes, until_us).await,
                 // The rare ways are boxed: an idle connection should not reserve room for them.
                 Next::Body(body) => Box::pin(self.receive(*body)).await,
                 Next::Discard(body) => Box::pin(self.discard(*body)).await,
@@ -233,6 +251,7 @@ impl Connection {
             if consumed > 0 {
                 self.head_deadline_us = None;
                 self.has_paused = false;
+                self.has_lined_up = false;
             }
             if let Some(next) = next {
                 return next;
@@ -278,9 +297,35 @@ impl Connection {
         Ok(())
     }
 
+    /// Waits for room in the loop's batch: without any, the write is refused when it is looked at again.
+    async fn line_up(&mut self, value_len: usize, until_us: u64) -> Result<(), End> {
+        self.flush().await?;
+        let _held = self.hold_input();
+        let _ = self
+            .lane
+            .wait_for_log(&self.seat, value_len, until_us)
+            .await;
+        self.lane.refresh();
+        Ok(())
+    }
+
     /// A deadline `after` from now.
     pub(crate) fn deadline_us(&self, after: Duration) -> u64 {
         self.lane.now_us() + after.as_micros() as u64
+    }
+
+    /// Reads what will be dropped, as far as the loop's allowance goes: then what is wanted goes first. The caller
+    /// has armed the deadline.
+    pub(crate) async fn fill_unwanted(&mut self) -> Result<(), End> {
+        while !self.lane.may_discard(limits::READ_BYTES_MAX) {
+            if self.seat.is_late() {
+                return Err(End::TooSlow);
+            }
+            // The allowance comes back with the sweep.
+            tokio::time::sleep(limits::SWEEP).await;
+            self.lane.refresh();
+        }
+        self.fill(Stage::Body).await
     }
 
     /// Reads more into the buffer.
@@ -369,12 +414,17 @@ impl Connection {
     /// Keeps only the unread bytes while something is waited for, and counts them where they are
     /// many. When the gate has no room they stay uncounted: reads are small long before that, since
     /// the loop is crowded from a half on.
-    pub(crate) fn hold_input(&mut self) -> Option<RoomPermit> {
+    pub(crate) fn hold_input(&mut self) -> Option<Room> {
         self.input.settle(&self.lane);
         match self.input.is_large() {
-            true => self.lane.hold_bytes(self.input.len()),
+            true => self.hold_bytes(self.input.len()),
             false => None,
         }
+    }
+
+    /// Takes room for bytes of this client now, or not at all.
+    pub(crate) fn hold_bytes(&self, bytes: usize) -> Option<Room> {
+        self.lane.bytes.offer(self.source, bytes)
     }
 
     /// Writes everything out.
@@ -382,6 +432,7 @@ impl Connection {
         let unsent = std::mem::take(&mut self.unsent);
         let watch = unsent.watch();
         self.write_out().await?;
+        self.out_room = None;
         unsent.sent(watch, &self.lane.metrics().stages);
         Ok(())
     }
@@ -400,14 +451,22 @@ impl Connection {
             return done;
         }
         let _held = self.hold_input();
-        let rest = out.len() - at;
-        let _room = match rest > limits::UNCOUNTED_BYTES_MAX {
-            true => Some(self.lane.hold_bytes(rest).ok_or(End::Crowded)?),
+        // Until it is gone, whatever of it is gone: memory comes back in one piece.
+        let counted = self.out_room.as_ref().map_or(0, |(room, _)| room.bytes());
+        let more = out.len().saturating_sub(counted);
+        let room = match more > limits::UNCOUNTED_BYTES_MAX {
+            true => Some(self.hold_bytes(more).ok_or(End::Crowded)?),
             false => None,
         };
+        let holds = room.is_some() || self.out_room.is_some();
         let write = self.lane.shared.settings.timeouts.write;
+        let mut turnover = Turnover::new(self.lane.now_us());
+        let mut stalls_us = self.deadline_us(write);
         loop {
-            self.seat.arm(self.deadline_us(write));
+            self.seat.arm(match holds {
+                true => stalls_us.min(turnover.due_us()),
+                false => stalls_us,
+            });
             let before = at;
             let done = poll_fn(|cx| {
                 let polled = self.poll_write(cx, &out, &mut at);
@@ -422,10 +481,30 @@ impl Connection {
             })
             .await;
             self.lane.refresh();
-            if let Poll::Ready(done) = done {
-                return done;
+            let now_us = self.lane.now_us();
+            if at > before {
+                turnover.note(at - before);
+                stalls_us = self.deadline_us(write);
+            }
+            // A reader may be slow for as long as nobody needs its room.
+            if holds && turnover.is_slow(now_us) && self.is_room_short() {
+                return Err(End::TooSlow);
+            }
+            match done {
+                Poll::Ready(Err(End::TooSlow)) if now_us < stalls_us => {}
+                Poll::Ready(done) => {
+                    self.lane.reuse_output(out);
+                    return done;
+                }
+                Poll::Pending => {}
             }
         }
+    }
+
+    /// Do others wait for room of the kind that is held here?
+    pub(crate) fn is_room_short(&self) -> bool {
+        let is_of_scan = self.out_room.is_some();
+        self.lane.bytes.is_short() || (is_of_scan && self.lane.scan_bytes.is_short())
     }
 
     fn poll_write(
@@ -455,8 +534,11 @@ impl Connection {
             return;
         }
         self.seat.arm(self.deadline_us(limits::LINGER));
-        let mut left = limits::DISCARD_BYTES_MAX;
-        while self.fill(Stage::Body).await.is_ok() && left > 0 {
+        let mut left = match self.lingers_for_body {
+            true => limits::DISCARD_BYTES_MAX,
+            false => limits::LINGER_BYTES_MAX,
+        };
+        while left > 0 && !self.seat.is_late() && self.fill_unwanted().await.is_ok() {
             left = left.saturating_sub(self.input.len());
             self.input.consume(self.input.len());
         }

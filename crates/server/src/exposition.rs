@@ -274,6 +274,11 @@ fn queues(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
         ),
         ("bytes_inflight_max", "Their bound.", shared.bytes.limit()),
         (
+            "bytes_waiting",
+            "Bytes of bodies and answers that wait for room, within 100 ms.",
+            sum(shared, |m| &m.bytes_waiting),
+        ),
+        (
             "store_queue_points",
             "Point reads waiting for the store pool.",
             points as u64,

@@ -27,21 +27,26 @@ use crate::mailbox::LaneEvent;
 use crate::metrics::{LaneMetrics, Op, Refused};
 use crate::peers::{self, Agent};
 use crate::profile;
+use crate::room::Rooms;
 use crate::seat::{Due, LocalBell, Seat};
 use crate::shared::{LaneHandle, Phase, Shared};
 use crate::stages::{Draw, Watch};
 use crate::store_pool::{Answer, Job, Work};
 use crate::wal_thread;
-use dendra_base::CellRef;
+use dendra_base::{CellRef, Key};
 use dendra_engine::{Batch, Durability, Engine, Error, Guard, Outcome, Stop, Submitted};
 use dendra_node::step::{Event, Now, StoreTicket};
 use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Pressure, Topology};
 use dendra_wire::{Copies, KeyBuf};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::thread::JoinHandle;
 use tokio::net::TcpStream;
 
@@ -85,7 +90,18 @@ pub(crate) struct Lane {
     requests: Rc<LocalGate<Arc<Gate>>>,
     /// Room for orders of the node: peers do not pass the clients' gate.
     orders: Rc<LocalGate<Arc<Gate>>>,
-    bytes: Rc<LocalGate<Arc<Gate>>>,
+    pub(crate) bytes: Rc<Rooms>,
+    pub(crate) scan_bytes: Rc<Rooms>,
+    /// Unwanted bytes that may still be read before the next sweep.
+    discard_left: Cell<usize>,
+    /// Orders of the node that wait for room in this loop's batch, and their bytes.
+    order_line: RefCell<VecDeque<WaitingOrder>>,
+    order_line_bytes: Cell<usize>,
+    /// Writes of clients that wait for room in this loop's batch.
+    log_line: RefCell<VecDeque<(u64, Rc<Seat>)>>,
+    next_in_log_line: Cell<u64>,
+    /// The first of them was called, and its write comes next.
+    is_called: Cell<bool>,
     spare_inputs: RefCell<Vec<Vec<u8>>>,
     spare_outputs: RefCell<Vec<Vec<u8>>>,
     /// The node of this loop, in a cluster of more than one.
@@ -101,6 +117,41 @@ pub(crate) struct Lane {
     /// Rung when the loop should end.
     ended: LocalBell,
 }
+
+/// A write of the node that waits for room in the batch; its ticket is taken.
+struct WaitingOrder {
+    slot: u32,
+    key: Key,
+    cell: dendra_base::Cell,
+    guard: Guard,
+}
+
+impl WaitingOrder {
+    fn bytes(&self) -> usize {
+        RECORD_HEAD_BYTES_MAX + self.cell.value.len()
+    }
+}
+
+/// A place in the line for the log, left when dropped.
+struct LogPlace<'a> {
+    lane: &'a Lane,
+    number: u64,
+}
+
+impl Drop for LogPlace<'_> {
+    fn drop(&mut self) {
+        self.lane
+            .log_line
+            .borrow_mut()
+            .retain(|one| one.0 != self.number);
+        self.lane.call_first_in_log_line();
+    }
+}
+
+/// What a record has besides its value, at most: its key, and what a cell carries.
+const RECORD_HEAD_BYTES_MAX: usize = dendra_base::limits::STORED_KEY_BYTES_MAX + 128;
+/// Room that is given back at once belongs to nobody.
+const NO_SOURCE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 /// Spare buffers kept for reuse; more than this many are never in use at once without waiting.
 const SPARES_MAX: usize = 16;
@@ -166,6 +217,13 @@ async fn sweep(lane: Rc<Lane>) {
         lane.pressure.set(pressure(&lane.shared.engine));
         lane.metrics().requests_held.set(lane.requests.used());
         lane.metrics().bytes_held.set(lane.bytes.used());
+        lane.metrics()
+            .bytes_waiting
+            .set(lane.bytes.waiting() + lane.scan_bytes.waiting());
+        lane.discard_left.set(limits::DISCARD_BYTES_PER_SWEEP);
+        lane.bytes.sweep();
+        lane.scan_bytes.sweep();
+        lane.call_first_in_log_line();
         let now_us = lane.now_us();
         for (_, seat) in lane.seats.borrow().iter() {
             seat.check_deadline(now_us);
@@ -215,7 +273,14 @@ impl Lane {
             pressure: Cell::new(pressure(&shared.engine)),
             requests: Rc::new(LocalGate::new(Arc::clone(&shared.requests), loops)),
             orders: Rc::new(LocalGate::new(Arc::clone(&shared.orders), loops)),
-            bytes: Rc::new(LocalGate::new(Arc::clone(&shared.bytes), loops)),
+            bytes: Rc::new(Rooms::new(&shared.bytes, loops)),
+            scan_bytes: Rc::new(Rooms::new(&shared.scan_bytes, loops)),
+            discard_left: Cell::new(limits::DISCARD_BYTES_PER_SWEEP),
+            order_line: RefCell::default(),
+            order_line_bytes: Cell::new(0),
+            log_line: RefCell::default(),
+            next_in_log_line: Cell::new(0),
+            is_called: Cell::new(false),
             agent: shared.cluster.as_ref().map(|cluster| {
                 let longest = shared.settings.value_bytes_max;
                 Rc::new(Agent::new(cluster, index, longest, clock::monotonic_us()))
@@ -337,6 +402,8 @@ impl Lane {
 
     fn welcome(self: &Rc<Lane>, stream: std::net::TcpStream) {
         self.metrics().accepted.add(1);
+        // A socket that is gone already has no address; it is found out at the first read.
+        let source = stream.peer_addr().map_or(NO_SOURCE, |addr| addr.ip());
         match TcpStream::from_std(stream) {
             Ok(stream) if !self.is_draining.get() => {
                 let seat = Rc::new(Seat::default());
@@ -344,7 +411,8 @@ impl Lane {
                 let lane = Rc::clone(self);
                 tokio::task::spawn_local(async move {
                     let guest = Guest { lane, number };
-                    let link = connection::serve(Rc::clone(&guest.lane), seat, stream).await;
+                    let link =
+                        connection::serve(Rc::clone(&guest.lane), seat, source, stream).await;
                     if let Some((link, stream, rest)) = link {
                         let lane = Rc::clone(&guest.lane);
                         peers::serve(lane, link, stream, rest, guest).await;
@@ -384,19 +452,21 @@ impl Lane {
         }
     }
 
-    /// Takes `bytes` of the node's room for bodies and answers.
-    pub(crate) fn hold_bytes(&self, bytes: usize) -> Option<RoomPermit> {
-        LocalGate::offer(Rc::clone(&self.bytes), bytes as u64)
-    }
-
     /// Is half of the node's room for bytes in use? Then connections get small buffers.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.shared.bytes.used() > self.shared.bytes.limit() / 2
+        self.bytes.is_crowded()
     }
 
     /// Would `bytes` more fit now?
     pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
-        self.hold_bytes(bytes).is_some()
+        self.bytes.offer(NO_SOURCE, bytes).is_some()
+    }
+
+    /// May this many unwanted bytes be read before the next sweep?
+    pub(crate) fn may_discard(&self, bytes: usize) -> bool {
+        let left = self.discard_left.get();
+        self.discard_left.set(left.saturating_sub(bytes));
+        left > 0
     }
 
     /// May one more request wait for the log or the store pool?
@@ -476,6 +546,59 @@ impl Lane {
         Ok(())
     }
 
+    /// As `push_order`, but an order that finds the log's queue full waits: a write that reached its owners is not
+    /// refused by them because others came at the same time.
+    pub(crate) fn push_order_in_line(
+        &self,
+        target: Target,
+        key: &Key,
+        cell: &dendra_base::Cell,
+        guard: Guard,
+    ) -> Result<(), Refused> {
+        let record_bytes = RECORD_HEAD_BYTES_MAX + cell.value.len();
+        let waiting = self.order_line_bytes.get();
+        if waiting == 0 && self.find_batch_room(record_bytes) {
+            return self.push_order(target, key.as_stored(), &cell.as_ref(), guard);
+        }
+        let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
+        if waiting > 0 && waiting + record_bytes > most {
+            return Err(Refused::LogQueue);
+        }
+        if let Err(unfit) = Batch::check(key.as_stored(), &cell.as_ref()) {
+            tracing::warn!(%unfit, "refused a record");
+            return Err(Refused::Unfit);
+        }
+        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(Refused::Requests)?;
+        let order = WaitingOrder {
+            slot: self.ticket(target, permit),
+            key: key.clone(),
+            cell: cell.clone(),
+            guard,
+        };
+        self.order_line_bytes.set(waiting + order.bytes());
+        self.order_line.borrow_mut().push_back(order);
+        Ok(())
+    }
+
+    /// Orders in line go into the batch, as far as it has room.
+    fn push_orders_in_line(&self) {
+        let mut line = self.order_line.borrow_mut();
+        while let Some(order) = line.pop_front() {
+            if !self.has_batch_room(order.bytes()) {
+                line.push_front(order);
+                return;
+            }
+            let waiting = self.order_line_bytes.get() - order.bytes();
+            self.order_line_bytes.set(waiting);
+            self.push(
+                order.slot,
+                order.key.as_stored(),
+                &order.cell.as_ref(),
+                order.guard,
+            );
+        }
+    }
+
     fn push(&self, slot: u32, stored_key: &[u8], cell: &CellRef<'_>, guard: Guard) {
         let token = wal_thread::token(self.index, slot);
         let mut batch = self.batch.borrow_mut();
@@ -485,20 +608,71 @@ impl Lane {
         self.commit_due.ring();
     }
 
+    /// Waits until `until_us` for room in the batch: `true` when it is there for the write that is pushed next.
+    pub(crate) async fn wait_for_log(
+        &self,
+        seat: &Rc<Seat>,
+        value_len: usize,
+        until_us: u64,
+    ) -> bool {
+        let bytes = value_len + RECORD_HEAD_BYTES_MAX;
+        let number = self.next_in_log_line.get();
+        self.next_in_log_line.set(number + 1);
+        let in_front = (number, Rc::clone(seat));
+        self.log_line.borrow_mut().push_back(in_front);
+        let place = LogPlace { lane: self, number };
+        seat.arm(until_us);
+        let is_there = poll_fn(|cx| {
+            let is_first = self
+                .log_line
+                .borrow()
+                .front()
+                .is_some_and(|first| first.0 == number);
+            if is_first && self.find_batch_room(bytes) {
+                return Poll::Ready(true);
+            }
+            if seat.is_late() || self.is_poisoned() {
+                return Poll::Ready(false);
+            }
+            seat.register(cx);
+            Poll::Pending
+        })
+        .await;
+        drop(place);
+        self.is_called.set(is_there);
+        is_there
+    }
+
+    fn call_first_in_log_line(&self) {
+        if let Some((_, seat)) = self.log_line.borrow().front() {
+            seat.wake();
+        }
+    }
+
+    fn find_batch_room(&self, record_bytes: usize) -> bool {
+        self.has_batch_room(record_bytes) || {
+            // What is there goes now.
+            self.commit();
+            self.has_batch_room(record_bytes)
+        }
+    }
+
     fn make_batch_room(&self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), Refused> {
         if let Err(unfit) = Batch::check(stored_key, cell) {
             tracing::warn!(%unfit, "refused a record");
             return Err(Refused::Unfit);
         }
         let record_bytes = stored_key.len() + cell.encoded_len() + 64;
-        if !self.has_batch_room(record_bytes) {
-            // What is there goes now; when the log's queue is full too, the client hears it.
-            self.commit();
-            if !self.has_batch_room(record_bytes) {
-                return Err(Refused::LogQueue);
-            }
+        let is_called = self.is_called.take();
+        let is_next = |lane: &Lane| {
+            is_called || lane.log_line.borrow().is_empty() || !lane.batch.borrow().is_empty()
+        };
+        // Nobody begins a batch in front of those who wait for one; when the log's queue is full, too, the client
+        // waits or hears it.
+        match is_next(self) && self.find_batch_room(record_bytes) && is_next(self) {
+            true => Ok(()),
+            false => Err(Refused::LogQueue),
         }
-        Ok(())
     }
 
     fn has_batch_room(&self, record_bytes: usize) -> bool {
@@ -530,6 +704,8 @@ impl Lane {
         drop(batch);
         match submitted {
             Ok(submitted) => {
+                self.push_orders_in_line();
+                self.call_first_in_log_line();
                 self.shared.poke.note_bytes(bytes);
                 match (self.shared.settings.durability, submitted) {
                     (Durability::Os, Submitted::First) => self.commit_inline(count),

@@ -47,6 +47,7 @@ mod notes;
 mod peers;
 mod profile;
 mod requests;
+mod room;
 mod scan;
 mod seat;
 pub mod settings;

@@ -29,6 +29,7 @@ use crate::mailbox::LaneEvent;
 use crate::maintenance;
 use crate::notes;
 use crate::peers::{self, Cluster, Disowned, Host, Met};
+use crate::room::Space;
 use crate::settings::Settings;
 use crate::shared::{LaneHandle, Phase, PhaseCell, Shared};
 use crate::store_pool::{self, StorePool};
@@ -409,7 +410,10 @@ fn open_engine(
         requests: Arc::new(Gate::new(settings.requests_inflight_max as u64)),
         orders: Arc::new(Gate::new(limits::ORDERS_INFLIGHT_MAX as u64)),
         cluster,
-        bytes: Arc::new(Gate::new(settings.body_bytes_inflight_max as u64)),
+        bytes: Arc::new(Space::new(settings.body_bytes_inflight_max)),
+        scan_bytes: Arc::new(Space::new(
+            settings.body_bytes_inflight_max / limits::SCAN_BYTES_SHARE,
+        )),
         pool: StorePool::new(settings.queue, settings.workers),
         bell: wal_thread::Bell::default(),
         poke: maintenance::Poke::default(),

@@ -50,16 +50,25 @@ pub const PIPELINED_WRITES_MAX: usize = 256;
 pub const LANE_BATCH_LEN_MAX: usize = 2_048;
 /// One chunk of a scan: large enough to be one write, small enough for ten thousand readers.
 pub const SCAN_CHUNK_BYTES: usize = 64 << 10;
+/// Scans may hold this share of the room for bytes (a half), so that values always find some.
+pub const SCAN_BYTES_SHARE: usize = 2;
 /// What one scan job may look at before it goes back to the end of the queue: about a millisecond
 /// of decoding, so that a scan over tombstones does not hold a worker.
 pub const SCAN_LOOK_BYTES: usize = 256 << 10;
 
 /// A body that arrives slower than this (after `Timeouts::body`) is given up.
 pub const BODY_BYTES_PER_SECOND_MIN: usize = 64 << 10;
+/// While others wait for room, a body or an answer that holds some and moves less than the least rate over this time
+/// gives it back.
+pub const TURNOVER_TIME: Duration = Duration::from_secs(1);
 /// However large, no body may take longer.
 pub const BODY_TIMEOUT_MAX: Duration = Duration::from_secs(30);
 /// A body that nobody wants is read and dropped up to this much to keep the connection.
 pub const DISCARD_BYTES_MAX: usize = 16 << 20;
+/// Unwanted bytes that a loop reads between two sweeps, 40 MiB a second: what nobody wants comes behind what is.
+pub const DISCARD_BYTES_PER_SWEEP: usize = 4 << 20;
+/// Of a head that was refused this much more is read: enough for any header that a browser sends.
+pub const LINGER_BYTES_MAX: usize = 64 << 10;
 /// After an answer that ends a connection: how long to wait for the client to have read it.
 pub const LINGER: Duration = Duration::from_secs(2);
 /// Deadlines of connections are looked at this often: no timer per request.
@@ -110,6 +119,9 @@ pub const NODE_OPERATIONS_MAX: usize = 16_384;
 /// Orders of nodes to the store that wait for the log or the store pool at once, all loops together:
 /// twice what clients may have, because each write of a client is one on every owner.
 pub const ORDERS_INFLIGHT_MAX: usize = 8_192;
+/// Values of such orders that wait for room in the log's queue, all loops together: half a second of a disk that
+/// syncs 64 MiB a second. The node's deadlines go on meanwhile.
+pub const ORDERS_WAITING_BYTES_MAX: usize = 32 << 20;
 /// One read from a link, and its buffer while frames are short.
 pub const LINK_READ_BYTES: usize = 64 << 10;
 /// Frames that wait for one link: a promise with two of the largest cells fits. Beyond it questions

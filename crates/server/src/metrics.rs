@@ -268,6 +268,8 @@ pub(crate) struct LaneMetrics {
     /// Requests that wait and bytes that are held, as of the last sweep: within 100 ms.
     pub(crate) requests_held: Tally,
     pub(crate) bytes_held: Tally,
+    /// Bytes that clients stand in line for, as of the last sweep.
+    pub(crate) bytes_waiting: Tally,
     /// Reads that went to the store pool.
     pub(crate) pooled: Tally,
     /// Operations and scans that the loop's node works on, as of the last sweep.

@@ -22,6 +22,7 @@ use crate::lane::Lane;
 use crate::limits;
 use crate::metrics::{Op, Refused};
 use crate::peers;
+use crate::room::Room;
 use crate::scan::PendingScan;
 use crate::seat::Due;
 use crate::shared::Phase;
@@ -218,6 +219,7 @@ impl Connection {
         if skips.is_none() || refusal.close {
             style = style.closing();
             self.lingers = true;
+            self.lingers_for_body = head.body != Body::None;
         }
         let op = op_of(head);
         let status = status::write_refusal(&mut self.out, style, refusal);
@@ -227,6 +229,7 @@ impl Connection {
             Some(Some(body)) if !self.is_closing => Some(Next::Discard(Box::new(body))),
             Some(Some(_)) => {
                 self.lingers = true;
+                self.lingers_for_body = true;
                 None
             }
             Some(None) | None => None,
@@ -391,7 +394,7 @@ impl Connection {
                     self.end_if(terms.style);
                     (head.consumed + value_len, None)
                 }
-                Err(what) => self.turn_away(head, what),
+                Err(what) => self.line_up_or_turn_away(head, what, value_len, entity),
             };
         }
         if self.has_waiting() {
@@ -400,24 +403,22 @@ impl Connection {
         if !self.lane.has_request_room() {
             return self.turn_away(head, Refused::Requests);
         }
-        let (reader, room) = match head.body {
+        let reader = match head.body {
             Body::Length(length) => {
-                // At most `value_bytes_max`: the route has checked.
-                let Some(room) = self.lane.hold_bytes(length as usize) else {
+                // At most `value_bytes_max`: the route has checked. Its room is taken when it comes, but where a
+                // whole gate of others waits, it is not worth sending.
+                if !self.lane.bytes.has_place(length as usize) {
                     return self.turn_away(head, Refused::Bytes);
-                };
-                (BodyReader::of_length(length), vec![room])
+                }
+                BodyReader::of_length(length)
             }
-            Body::Chunked | Body::None => {
-                let max = self.lane.routes.value_bytes_max;
-                (BodyReader::chunked(max), Vec::new())
-            }
+            Body::Chunked | Body::None => BodyReader::chunked(self.lane.routes.value_bytes_max),
         };
         let body = PendingBody {
             entity: *entity,
             terms,
             key: Key::user(&stored_key[1..]),
-            body: Inflow::new(reader, room),
+            body: Inflow::new(reader),
             expects_continue: head.expects_continue(),
             watch,
         };
@@ -442,8 +443,24 @@ impl Connection {
                 self.end_if(terms.style);
                 (head.consumed, None)
             }
-            Err(what) => self.turn_away(head, what),
+            Err(what) => self.line_up_or_turn_away(head, what, 0, entity),
         }
+    }
+
+    /// A write that finds the log's queue full waits for room, once; everything else that is full refuses.
+    fn line_up_or_turn_away(
+        &mut self,
+        head: &Head<'_>,
+        what: Refused,
+        value_len: usize,
+        entity: &Entity,
+    ) -> Step {
+        if what != Refused::LogQueue || self.has_waiting() || self.has_lined_up {
+            return self.turn_away(head, what);
+        }
+        self.has_lined_up = true;
+        let until_us = self.lane.now_us() + u64::from(entity.timeout_ms) * 1_000;
+        (0, Some(Next::LogRoom(value_len, until_us)))
     }
 
     fn after_pause(&self, us: u64) -> Step {
@@ -463,8 +480,8 @@ impl Connection {
         mut watch: Watch,
     ) -> Result<(), Refused> {
         if self.lane.is_member() {
-            let operation = self.operation(entity, value);
-            return self.begin(entity, terms, stored_key, operation, watch);
+            let value = value.map(Bytes::copy_from_slice);
+            return self.push_operation(entity, terms, stored_key, value, Vec::new(), watch);
         }
         let lane = &self.lane;
         let version = lane
@@ -491,19 +508,36 @@ impl Connection {
         Ok(())
     }
 
-    /// A write, as the loop's node is told it.
-    fn operation(&self, entity: &Entity, value: Option<&[u8]>) -> Operation {
+    /// Begins a write with the loop's node; `None` is a deletion. What `room` has of the value is held until it ends.
+    pub(crate) fn push_operation(
+        &mut self,
+        entity: &Entity,
+        terms: Terms,
+        stored_key: &[u8],
+        value: Option<Bytes>,
+        mut room: Vec<Room>,
+        watch: Watch,
+    ) -> Result<(), Refused> {
+        let len = value.as_ref().map_or(0, Bytes::len);
+        if room.is_empty() && len > limits::UNCOUNTED_BYTES_MAX {
+            room.push(self.hold_bytes(len).ok_or(Refused::Bytes)?);
+        }
         let condition = entity.condition;
-        match value {
+        let operation = match value {
             None => Operation::Delete { condition },
             Some(value) => Operation::Put {
-                value: Bytes::copy_from_slice(value),
+                value,
                 expiry_ms: entity
                     .ttl_s
                     .map(|seconds| self.lane.wall_ms() + u64::from(seconds) * 1_000),
                 condition,
             },
+        };
+        self.begin(entity, terms, stored_key, operation, watch)?;
+        if let Some(begun) = self.operations.last_mut() {
+            begun.room = room;
         }
+        Ok(())
     }
 
     /// Waits for the commit of everything in `pending`, and forms the answers.

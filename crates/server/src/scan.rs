@@ -8,7 +8,8 @@
 //!
 //! Invariants
 //! 1. A scan holds one chunk and a cursor, which pins nothing: memory does not depend on the answer
-//!    or on the reader.
+//!    or on the reader. Room for the chunk was taken before it is made, and is held until the socket
+//!    has it; a record that is larger waits for room of its own size.
 //! 2. The head is sent with the first record or with the end, so that a failure before has a status.
 //! 3. The trailer says `complete` exactly when nothing of the range is left out.
 //!
@@ -53,6 +54,10 @@ pub(crate) struct Scan {
     direction: Direction,
     left: Option<u64>,
     out: Vec<u8>,
+    /// Bytes of `out` that room was taken for.
+    room: usize,
+    /// The next record alone needs this much; 0 when it is not known to need more than a chunk.
+    needs: usize,
     /// Stored key of the last record shown.
     last_key: Vec<u8>,
     stand: Stand,
@@ -76,6 +81,8 @@ impl Scan {
             direction,
             left: query.limit,
             out,
+            room: limits::SCAN_CHUNK_BYTES,
+            needs: 0,
             last_key: Vec::new(),
             stand: Stand::Open,
         }
@@ -105,9 +112,13 @@ impl Scan {
             direction,
             left,
             out,
+            room,
+            needs,
             last_key,
             stand,
         } = self;
+        let begin = out.len();
+        *needs = 0;
         let progress = engine.scan(cursor, limits::SCAN_LOOK_BYTES, |key, cell| {
             if *left == Some(0) {
                 *stand = Stand::Cut(resume_key(*direction, key, last_key));
@@ -116,6 +127,17 @@ impl Scan {
             if !cell.is_intact(key) {
                 *stand = Stand::Damaged(key[1..].to_vec());
                 return Flow::Pause;
+            }
+            let len = records::record_len_max(*framing, *show, &key[1..], cell.value);
+            if out.len() + len > *room {
+                if out.len() == begin {
+                    *needs = begin + len;
+                }
+                return Flow::Stay;
+            }
+            if out.capacity() < out.len() + len {
+                let capacity = (out.len() + len).max((2 * out.capacity()).min(*room));
+                out.reserve_exact(capacity - out.len());
             }
             records::record(out, *framing, *show, &key[1..], cell.value);
             last_key.clear();
@@ -200,10 +222,6 @@ impl Connection {
         let copies = Copies { ack: 1, from: 1 };
         let durability = self.lane.shared.settings.durability;
         let terms = Terms::new(pending.style, copies, durability, &self.lane.routes);
-        let Some(_room) = self.lane.hold_bytes(limits::SCAN_CHUNK_BYTES) else {
-            self.answer_missing(&terms, &pending, Missing::Refused(Refused::Bytes));
-            return Ok(());
-        };
         let mut out = self.lane.output_buffer();
         response::scan_head(&mut out, terms.style, pending.query.framing, terms.receipt);
         let head_len = out.len();
@@ -306,8 +324,54 @@ impl Connection {
         }
     }
 
-    /// Has the store pool fill the scan's buffer once.
+    /// Has the store pool fill the scan's buffer once, when there is room for what comes.
     async fn chunk(
+        &mut self,
+        mut scan: Box<Scan>,
+        deadline_us: u64,
+        watch: Watch,
+    ) -> Result<Box<Scan>, (Missing, Option<Box<Scan>>)> {
+        loop {
+            let wanted = scan.needs.max(limits::SCAN_CHUNK_BYTES);
+            if !self.has_scan_room(wanted) && !self.wait_for_scan_room(wanted, deadline_us).await {
+                return Err((Missing::Refused(Refused::Bytes), Some(scan)));
+            }
+            // What is more than all the room there is, is let in alone.
+            scan.room = wanted;
+            scan = self.fill_once(scan, deadline_us, watch).await?;
+            if scan.needs == 0 {
+                return Ok(scan);
+            }
+        }
+    }
+
+    fn has_scan_room(&self, bytes: usize) -> bool {
+        let bytes = bytes.min(self.lane.shared.bytes.limit() as usize);
+        let room = self.out_room.as_ref();
+        room.is_some_and(|(room, _)| room.bytes() >= bytes)
+    }
+
+    /// Waits for room in the share of scans, and then in all of it. Nothing is held while the first is waited for.
+    pub(crate) async fn wait_for_scan_room(&mut self, bytes: usize, until_us: u64) -> bool {
+        self.out_room = None;
+        let (seat, source) = (&self.seat, self.source);
+        let share = self
+            .lane
+            .scan_bytes
+            .wait(seat, source, bytes, until_us)
+            .await;
+        self.lane.refresh();
+        let Some(share) = share else {
+            return false;
+        };
+        let room = self.lane.bytes.wait(seat, source, bytes, until_us).await;
+        self.lane.refresh();
+        self.out_room = room.map(|room| (room, share));
+        self.out_room.is_some()
+    }
+
+    /// Has the store pool fill the scan's buffer once.
+    async fn fill_once(
         &mut self,
         scan: Box<Scan>,
         deadline_us: u64,

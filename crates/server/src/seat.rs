@@ -139,7 +139,8 @@ impl Seat {
         }
     }
 
-    fn wake(&self) {
+    /// Wakes the connection.
+    pub(crate) fn wake(&self) {
         if let Some(waker) = self.waker.borrow().as_ref() {
             waker.wake_by_ref();
         }

@@ -15,6 +15,7 @@ use crate::mailbox::Mailbox;
 use crate::maintenance::Poke;
 use crate::metrics::LaneMetrics;
 use crate::peers::{Cluster, Disowned};
+use crate::room::Space;
 use crate::settings::Settings;
 use crate::store_pool::StorePool;
 use crate::versions::Versions;
@@ -147,7 +148,9 @@ pub(crate) struct Shared {
     /// What the loops' nodes share, in a cluster of more than one.
     pub(crate) cluster: Option<Arc<Cluster>>,
     /// Bytes of bodies that arrive and of answers that leave.
-    pub(crate) bytes: Arc<Gate>,
+    pub(crate) bytes: Arc<Space>,
+    /// The share of them that scans may have.
+    pub(crate) scan_bytes: Arc<Space>,
     pub(crate) pool: StorePool,
     pub(crate) bell: Bell,
     pub(crate) poke: Poke,

@@ -179,8 +179,9 @@ fn a_stop_waits_no_longer_than_it_was_told_to() {
         settings.timeouts.body = Duration::from_secs(600);
     });
     let mut stuck = node.client();
-    stuck.send(b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nv");
-    node.wait_for_metric("dendra_bytes_inflight ", 9.0);
+    let begin = b"PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nv";
+    stuck.send(begin);
+    node.wait_until_metric("dendra_socket_read_bytes_total", begin.len() as f64);
     let running = node.running.take().expect("the node runs");
     assert_eq!(running.phase(), Phase::Serving);
     stop_in_time(running);

@@ -234,39 +234,6 @@ fn a_full_request_gate_refuses_before_the_body() {
     assert_eq!(refused.put("b", b"b").status, 201);
 }
 
-#[test]
-fn a_full_bytes_gate_refuses_before_the_body() {
-    const MIB: usize = 1 << 20;
-    let node = Node::with(|settings| {
-        settings.loops = Some(1);
-        settings.body_bytes_inflight_max = 2 * MIB;
-    });
-    let head =
-        format!("PUT /v0/entity?id=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MIB}\r\n");
-    let mut first = node.client();
-    first.send(format!("{head}\r\n12345").as_bytes());
-    let mut second = node.client();
-    second.send(format!("{head}\r\n12345").as_bytes());
-    node.wait_for_metric("dendra_bytes_inflight ", (2 * MIB) as f64);
-    let mut third = node.client();
-    third.send(format!("{head}\r\n").as_bytes());
-    assert_refused(&third.read("PUT"), "overloaded: too many bytes");
-    third.send(&vec![b'x'; MIB]);
-    assert_eq!(
-        third.put("small", b"v").status,
-        201,
-        "the connection is in step"
-    );
-    let mut polite = node.client();
-    polite.send(format!("{head}Expect: 100-continue\r\n\r\n").as_bytes());
-    let answer = polite.read("PUT");
-    assert_refused(&answer, "overloaded");
-    assert_eq!(answer.header("Connection"), Some("close"));
-    assert!(polite.is_closed());
-    first.send(&vec![b'x'; MIB - 5]);
-    assert_eq!(first.read("PUT").status, 201);
-}
-
 /// A node that waits a tenth of a second for one thing, and ten minutes for all others.
 fn impatient_node(change: impl FnOnce(&mut Timeouts, Duration)) -> Node {
     Node::with(|settings| {

@@ -205,14 +205,21 @@ proptest! {
     #[test]
     fn doors_never_exceed_the_node_and_lose_nothing(
         limit in 1u64..200,
-        steps in prop::collection::vec((0usize..3, 0u64..60, any::<bool>()), 0..200),
+        steps in prop::collection::vec((0usize..3, 0u64..60, 0u8..6), 0..200),
     ) {
         let gate = Gate::new(limit);
         {
             let doors: Vec<LocalGate<&Gate>> = (0..3).map(|_| LocalGate::new(&gate, 3)).collect();
             let mut held: Vec<Vec<(u64, LocalPermit<_, _>)>> = vec![Vec::new(), Vec::new(), Vec::new()];
-            for (door, cost, is_offer) in steps {
-                if !is_offer {
+            for (door, cost, what) in steps {
+                if what == 0 {
+                    doors[door].release_idle();
+                } else if what == 1 {
+                    if let Some((known, permit)) = held[door].last_mut() {
+                        *known = cost.min(*known);
+                        permit.keep(cost);
+                    }
+                } else if what < 4 {
                     held[door].pop();
                 } else if let Some(permit) = LocalGate::offer(&doors[door], cost) {
                     held[door].push((cost, permit));

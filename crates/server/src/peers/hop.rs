@@ -104,20 +104,14 @@ impl Connection {
                 let frame = &rest[..length as usize];
                 (frame.len(), Frame::Whole(Bytes::copy_from_slice(frame)))
             }
-            Body::Length(length) => {
-                let room = match length as usize {
-                    0..=limits::UNCOUNTED_BYTES_MAX => Vec::new(),
-                    bytes => vec![self.lane.hold_bytes(bytes).ok_or_else(|| {
-                        self.lane.metrics().refuse(Refused::Bytes);
-                        status::refused(Refused::Bytes)
-                    })?],
-                };
-                let reader = BodyReader::of_length(length);
-                (0, arriving(Inflow::new(reader, room)))
+            Body::Length(length) if !self.lane.bytes.has_place(length as usize) => {
+                self.lane.metrics().refuse(Refused::Bytes);
+                return Err(status::refused(Refused::Bytes));
             }
+            Body::Length(length) => (0, arriving(Inflow::new(BodyReader::of_length(length)))),
             Body::Chunked => {
                 let reader = BodyReader::chunked(PEER_FRAME_BYTES_MAX as u64);
-                (0, arriving(Inflow::new(reader, Vec::new())))
+                (0, arriving(Inflow::new(reader)))
             }
         };
         let pending = PendingAsk {

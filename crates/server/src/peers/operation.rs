@@ -18,6 +18,7 @@ use crate::lane::Lane;
 use crate::limits;
 use crate::metrics::{Op, Refused};
 use crate::requests::answer_read;
+use crate::room::Room;
 use crate::stages::{Stage, Watch};
 use crate::status::{self, Terms};
 use bytes::Bytes;
@@ -64,6 +65,8 @@ pub(crate) struct PendingOperation {
     began_ns: u64,
     deadline_us: u64,
     watch: Watch,
+    /// For the value that the node works on.
+    pub(crate) room: Vec<Room>,
 }
 
 /// A condition is judged by a majority of all copies, or not at all.
@@ -127,6 +130,7 @@ impl Connection {
             began_ns: self.lane.now_ns(),
             deadline_us,
             watch,
+            room: Vec::new(),
         });
         Ok(())
     }

@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. A scan holds one page, whatever the size of the answer; the next is asked for when the client has
-//!    taken this one.
+//!    taken this one. While it is asked for, room is held for all that the members may send.
 //! 2. The head is sent with the first page, so that a failure before has a status.
 //! 3. The trailer says `complete` exactly when the node said so of every page.
 //! 4. The receipt says `eventual`: nothing waits until a majority holds what is shown.
@@ -69,10 +69,6 @@ impl Connection {
         let durability = self.lane.shared.settings.durability;
         let routes = &self.lane.routes;
         let terms = Terms::new(pending.style, copies, durability, routes).of_scan(routes.nodes);
-        let Some(_room) = self.lane.hold_bytes(limits::SCAN_PAGE_BYTES) else {
-            self.refuse_scan(&terms, &pending, Refused::Bytes);
-            return Ok(());
-        };
         let query = &pending.query;
         let mut left = query.limit;
         let mut rest = (!query.is_empty()).then(|| range_of(query));
@@ -122,6 +118,11 @@ impl Connection {
                 left = left.map(|left| left - 1);
                 last = key.clone();
             }
+            drop(page.records);
+            if let Some((room, share)) = &mut self.out_room {
+                room.keep(self.out.len());
+                share.keep(self.out.len());
+            }
             match (page.rest, page.failure) {
                 (Some(rest), Some(_)) => {
                     let next = next_of(&rest);
@@ -155,6 +156,12 @@ impl Connection {
             .lane
             .agent()
             .expect("a node by itself never comes here");
+        // What the members may send for it: each a page, and one record more.
+        let longest = limits::SCAN_PAGE_BYTES + self.lane.shared.settings.value_bytes_max;
+        let most = longest * usize::from(self.lane.routes.nodes);
+        if !self.wait_for_scan_room(most, deadline_us).await {
+            return Err(Refused::Bytes);
+        }
         let permit = self.lane.hold_request().ok_or(Refused::Requests)?;
         let client = agent.ticket(&self.seat, permit);
         agent.post(Event::Scan {

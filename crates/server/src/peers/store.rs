@@ -152,7 +152,7 @@ fn write(
         StoreGuard::Only(Condition::Differs(version)) => Guard::Differs(version),
     };
     let target = Target::Node(ticket);
-    let pushed = lane.push_order(target, key.as_stored(), &cell.as_ref(), guard);
+    let pushed = lane.push_order_in_line(target, key, cell, guard);
     match pushed {
         Ok(()) => None,
         Err(Refused::Disk) => fail(StoreFailure::DiskFull),

@@ -14,6 +14,7 @@
 )]
 
 pub(crate) mod guest;
+pub(crate) mod other;
 pub(crate) mod valve;
 
 use dendra_engine::vfs::Vfs;
@@ -102,6 +103,18 @@ impl Node {
     pub(crate) fn wait_for_metric(&self, name: &str, value: f64) {
         let deadline = Instant::now() + PATIENCE;
         while self.metric(name) != value {
+            assert!(
+                Instant::now() < deadline,
+                "{name} stays {}",
+                self.metric(name)
+            );
+        }
+    }
+
+    /// Waits until a metric is at least so large.
+    pub(crate) fn wait_until_metric(&self, name: &str, least: f64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.metric(name) < least {
             assert!(
                 Instant::now() < deadline,
                 "{name} stays {}",

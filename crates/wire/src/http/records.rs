@@ -58,6 +58,24 @@ pub fn record(out: &mut Vec<u8>, framing: Framing, show: Show, key: &[u8], value
     out.extend_from_slice(b"\r\n");
 }
 
+/// Bytes that [`record`] appends at most: exact but for the digits of a size line.
+pub fn record_len_max(framing: Framing, show: Show, key: &[u8], value: &[u8]) -> usize {
+    // A size line of at most sixteen digits, and the line ends.
+    const CHUNK: usize = 16 + 2 + 2;
+    const FIELDS: usize = br#"{"key_base64":"","value_base64":""}"#.len() + 1;
+    let value = match show {
+        Show::KeysAndValues => value,
+        Show::KeysOnly => b"",
+    };
+    let body = match (framing, str::from_utf8(key), str::from_utf8(value)) {
+        (Framing::Plain, _, _) => key.len() + 1 + value.len(),
+        (Framing::Records, _, _) => 8 + key.len() + value.len(),
+        (Framing::Ndjson, Ok(key), Ok(value)) => FIELDS + escaped_len(key) + escaped_len(value),
+        (Framing::Ndjson, _, _) => FIELDS + key.len().div_ceil(3) * 4 + value.len().div_ceil(3) * 4,
+    };
+    CHUNK + body
+}
+
 /// Appends the end mark of a framing that has one.
 pub(crate) fn end_mark(out: &mut Vec<u8>, framing: Framing) {
     if framing == Framing::Records {

@@ -36,6 +36,28 @@ fn encode(framing: Framing, show: Show, pairs: &Pairs) -> Vec<u8> {
     out
 }
 
+proptest! {
+    #[test]
+    fn a_record_is_never_longer_than_said_and_little_shorter(
+        key in prop::collection::vec(any::<u8>(), 1..40),
+        text in "[\\x00-\\x7f\\u{e9}]{0,200}",
+        is_text in any::<bool>(),
+        place in 0usize..6,
+    ) {
+        let framing = [Framing::Plain, Framing::Ndjson, Framing::Records][place % 3];
+        let show = [Show::KeysAndValues, Show::KeysOnly][place / 3];
+        let value = match is_text {
+            true => text.into_bytes(),
+            false => key.iter().rev().map(|byte| byte | 0x80).collect(),
+        };
+        let mut out = Vec::new();
+        record(&mut out, framing, show, &key, &value);
+        let most = record_len_max(framing, show, &key, &value);
+        prop_assert!(out.len() <= most, "{} > {most}", out.len());
+        prop_assert!(most <= out.len() + 60, "{most} for {}", out.len());
+    }
+}
+
 #[test]
 fn each_framing_is_drawn_once() {
     let pairs: Pairs = vec![

@@ -1,0 +1,240 @@
+//! Room for bytes: who holds it, who waits for it, and who has to give it back.
+//!
+//! Invariants
+//! 1. What has to last is made by a valve in front of the disk or by clients that stop, and all timeouts are long: the
+//!    only clock that ends anybody here is that of the node's turnover.
+//!
+//! Not here: gates of requests and queues (`overload.rs`).
+//! See: docs/overload.md.
+
+mod support;
+
+use dendra_engine::vfs::mem::MemVfs;
+use dendra_server::{Settings, Timeouts, limits};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+use support::other::{self, Other, Resident};
+use support::valve::Valve;
+use support::{Client, Node};
+
+const MIB: usize = 1 << 20;
+
+fn be_patient(settings: &mut Settings) {
+    let long = Duration::from_secs(600);
+    settings.timeouts = Timeouts {
+        head: long,
+        idle: long,
+        body: long,
+        write: long,
+    };
+    settings.loops = Some(1);
+}
+
+/// A node with room for two values of a mebibyte.
+fn narrow_node() -> Node {
+    Node::with(|settings| {
+        be_patient(settings);
+        settings.body_bytes_inflight_max = 2 * MIB;
+    })
+}
+
+/// Begins a PUT of a mebibyte with so many bytes of it.
+fn begin(client: &mut Client, id: &str, bytes: usize) {
+    let head = format!(
+        "PUT /v0/entity?id={id} HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: {MIB}\r\n\r\n"
+    );
+    client.send(head.as_bytes());
+    client.send(&vec![b'x'; bytes]);
+}
+
+#[test]
+fn values_that_are_announced_and_do_not_come_refuse_nobody() {
+    let node = narrow_node();
+    let mut slow: Vec<Client> = (0..64).map(|_| node.client()).collect();
+    for (n, client) in slow.iter_mut().enumerate() {
+        begin(client, &format!("slow{n}"), 1);
+    }
+    node.wait_for_metric("dendra_connections ", 64.0);
+    let mut client = node.client();
+    for _ in 0..10 {
+        assert_eq!(client.put("large", &vec![b'v'; MIB]).status, 201);
+        assert_eq!(client.value("large").body.len(), MIB);
+    }
+    assert_eq!(node.metric("dendra_refused_total{by=\"bytes\"}"), 0.0);
+    slow[0].send(&vec![b'x'; MIB - 1]);
+    assert_eq!(slow[0].read("PUT").status, 201, "it is only late");
+}
+
+#[test]
+fn a_body_that_does_not_use_its_room_gives_it_back_when_others_wait() {
+    let node = narrow_node();
+    let (mut first, mut second) = (node.client(), node.client());
+    begin(&mut first, "first", 100_000);
+    begin(&mut second, "second", 100_000);
+    node.wait_for_metric("dendra_bytes_inflight ", (2 * MIB) as f64);
+    let mut third = node.client();
+    assert_eq!(third.put("third", &vec![b'v'; MIB]).status, 201);
+    let ended = [&mut first, &mut second].map(|client| client.read("PUT"));
+    for answer in ended {
+        assert_eq!(answer.status, 408, "{answer:?}");
+        assert!(answer.text().contains("others waited"), "{}", answer.text());
+    }
+    assert_eq!(third.value("first").status, 404);
+}
+
+#[test]
+fn a_reader_that_does_not_use_its_room_gives_it_back_when_others_wait() {
+    // Room for two answers with their heads, and not for a value besides.
+    let node = Node::with(|settings| {
+        be_patient(settings);
+        settings.body_bytes_inflight_max = 2 * MIB + (8 << 10);
+    });
+    let mut client = node.client();
+    assert_eq!(client.put("large", &vec![b'v'; MIB]).status, 201);
+    let burst = "GET /v0/entity?id=large HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(50);
+    let mut deaf: Vec<Client> = (0..2).map(|_| node.client()).collect();
+    for reader in &mut deaf {
+        reader.send(burst.as_bytes());
+    }
+    node.wait_until_metric("dendra_bytes_inflight ", (2 * MIB) as f64);
+    assert_eq!(client.put("other", &vec![b'v'; MIB]).status, 201);
+    assert!(node.metric("dendra_timed_out_total") >= 1.0);
+}
+
+#[test]
+fn values_that_came_wait_for_the_log_and_a_whole_gate_of_waiters_refuses_before_the_body() {
+    // One value is being written, one in the log's queue, one in the loop's batch, two hold the gate while they wait
+    // for the log, and two wait for the gate.
+    const FIT: usize = 7;
+    let valve = Valve::new(Arc::new(MemVfs::new()));
+    let node = Node::on(Arc::new(valve.clone()), |settings| {
+        be_patient(settings);
+        settings.body_bytes_inflight_max = 2 * MIB;
+    });
+    valve.hold_syncs();
+    std::thread::scope(|threads| {
+        for n in 0..FIT {
+            let mut client = node.client();
+            threads.spawn(move || {
+                begin(&mut client, &format!("k{n}"), MIB);
+                assert_eq!(client.read("PUT").status, 201, "{n}");
+            });
+            // One after the other, as far as the node reads them.
+            let read = (n + 1).min(FIT - 2) * MIB;
+            node.wait_until_metric("dendra_socket_read_bytes_total", read as f64);
+        }
+        node.wait_for_metric("dendra_bytes_waiting ", (2 * MIB) as f64);
+        let mut refused = node.client();
+        begin(&mut refused, "refused", 0);
+        let answer = refused.read("PUT");
+        assert_eq!(answer.status, 503, "{answer:?}");
+        assert!(
+            answer.text().contains("too many bytes"),
+            "{}",
+            answer.text()
+        );
+        assert_eq!(answer.header("Dendra-Receipt"), Some("outcome=not-applied"));
+        refused.send(&vec![b'x'; MIB]);
+        assert_eq!(refused.value("k0").status, 404, "the connection is in step");
+        valve.let_go();
+    });
+    assert_eq!(node.metric("dendra_refused_total{by=\"log_queue\"}"), 0.0);
+}
+
+#[test]
+fn small_writes_wait_for_the_log_behind_large_ones() {
+    let valve = Valve::new(Arc::new(MemVfs::new()));
+    let node = Node::on(Arc::new(valve.clone()), be_patient);
+    valve.hold_syncs();
+    std::thread::scope(|threads| {
+        for n in 0..8 {
+            let mut client = node.client();
+            threads.spawn(move || {
+                assert_eq!(client.put(&format!("k{n}"), &vec![b'x'; MIB]).status, 201);
+            });
+        }
+        node.wait_until_metric("dendra_bytes_inflight ", (5 * MIB) as f64);
+        let small = threads.spawn(|| {
+            let mut client = node.client();
+            assert_eq!(client.put("small", b"v").status, 201);
+            assert_eq!(client.delete("small").status, 202);
+        });
+        node.wait_for_metric("dendra_connections ", 9.0);
+        valve.let_go();
+        small.join().expect("it was served");
+    });
+}
+
+#[test]
+fn a_head_that_was_refused_is_not_read_to_its_end() {
+    let node = narrow_node();
+    let mut flood = node.client();
+    let line = format!("X: {}\r\n", "y".repeat(1_000));
+    flood.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n");
+    for _ in 0..16 << 10 {
+        // The node ends the connection long before.
+        if flood.stream.write_all(line.as_bytes()).is_err() {
+            break;
+        }
+    }
+    let read = node.metric("dendra_socket_read_bytes_total") as usize;
+    let most = 2 * limits::LINGER_BYTES_MAX + 2 * limits::READ_BYTES_MAX;
+    assert!(read <= most, "{read} bytes were read, {most} are enough");
+}
+
+/// Readers of 8 MiB values that stop at the first byte.
+const READERS: usize = 200;
+
+#[test]
+fn slow_scans_of_large_values_stay_within_the_memory_that_was_promised() {
+    const MEMORY: usize = 300 * MIB;
+    const VALUE: usize = 8 * MIB;
+    if let Some(folder) = other::asked_to_be_one() {
+        return other::be_the_node(&folder, |settings| {
+            settings.memory_bytes = MEMORY;
+            settings.value_bytes_max = VALUE;
+            settings.loops = Some(2);
+        });
+    }
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let name = "slow_scans_of_large_values_stay_within_the_memory_that_was_promised";
+    let other = Other::start(folder.path(), name);
+    let mut client = Client::connect(other.addr);
+    for n in 0..8 {
+        assert_eq!(client.put(&format!("k{n}"), &vec![b'v'; VALUE]).status, 201);
+    }
+    let mut readers = Vec::with_capacity(READERS);
+    for _ in 0..READERS {
+        let mut stream = TcpStream::connect(other.addr).expect("the node accepts");
+        // Small windows: most of an answer is still the node's to hold.
+        rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 16 << 10)
+            .expect("it can be small");
+        stream
+            .write_all(b"GET /v0/entities?start=k HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .expect("the node is there");
+        readers.push(stream);
+    }
+    let mut served = 0;
+    for reader in &mut readers {
+        let mut status = [0; 12];
+        reader.read_exact(&mut status).expect("each is answered");
+        served += usize::from(&status == b"HTTP/1.1 200");
+    }
+    // The rest is what docs/overload.md says: the gate, batches of two loops, a block for each thread that reads.
+    let rest =
+        limits::BODY_BYTES_INFLIGHT_MAX_DEFAULT + (VALUE + MIB) * (1 + limits::WORKERS_DEFAULT);
+    let most = other.memory_bytes(Resident::Most);
+    let promised = MEMORY + rest;
+    assert!(
+        most <= promised + promised / 10,
+        "{} MiB of {} MiB, {served} of {READERS} were served",
+        most / MIB,
+        promised / MIB,
+    );
+    assert!(served > 0);
+    // Readers that hold room and do not read make way for others.
+    assert_eq!(client.put("k0", &vec![b'w'; VALUE]).status, 201);
+    assert_eq!(client.value("k0").body.len(), VALUE);
+}
