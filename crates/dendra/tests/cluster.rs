@@ -348,20 +348,8 @@ fn an_image_of_a_running_disk_is_refused(transport: &[&str]) {
         copy_folder(&root.join("2"), &root.join(image));
     }
     signal(cluster.child(2), "CONT");
-    let mut client = Client::open(cluster.listen[0]).expect("it listens");
-    let mut began = None;
     // The image's clock is durable up to three seconds ahead of what was used.
-    loop {
-        let target = "/v0/entity?id=k&ack=3&from=3";
-        let stored = client
-            .request("PUT", target, &[], b"v")
-            .expect("it answers");
-        assert_eq!(stored.status, 201);
-        let now = millisecond(stored.etag.as_ref());
-        if now > *began.get_or_insert(now) + 3_100 {
-            break;
-        }
-    }
+    write_for(&cluster, 3_100);
     cluster.kill(2);
     let (code, said) = Copy::start(&cluster, "image").wait_for_end();
     assert_eq!(code, Some(3), "{said}");

@@ -67,6 +67,13 @@ fn push(batch: &mut Batch, key: &[u8], hlc: u64, guard: Guard) {
         .expect("the record fits");
 }
 
+/// Bytes of all files of a folder.
+fn bytes_of(vfs: &MemVfs) -> u64 {
+    let names = vfs.names();
+    let sizes = names.iter().filter_map(|name| vfs.file_bytes(name));
+    sizes.map(|bytes| bytes.len() as u64).sum()
+}
+
 fn tokens(done: &[(u64, Outcome)]) -> Vec<u64> {
     done.iter().map(|(token, _)| *token).collect()
 }
@@ -485,12 +492,8 @@ fn a_full_disk_keeps_the_old_manifest_in_force_and_the_log_sure() {
     let below = MemVfs::new();
     let engine = with_a_long_manifest(&below);
     let before = manifest(&below);
-    let used: usize = below
-        .names()
-        .iter()
-        .map(|name| below.file_bytes(name).map_or(0, |bytes| bytes.len()))
-        .sum();
-    below.set_capacity(used as u64 + (1 << 20));
+    let used = bytes_of(&below);
+    below.set_capacity(used + (1 << 20));
     for hlc in 1_000_000..1_000_005 {
         write_table(&engine, hlc);
     }
@@ -805,14 +808,10 @@ fn a_start_on_a_full_disk_takes_the_room_of_unused_log_segments_and_serves() {
     }
     drop(engine);
     let crashed = below.process_crash_image();
-    let used: usize = crashed
-        .names()
-        .iter()
-        .map(|name| crashed.file_bytes(name).map_or(0, |bytes| bytes.len()))
-        .sum();
+    let used = bytes_of(&crashed);
     let vfs: Arc<dyn Vfs> = Arc::new(crashed.clone());
     // Another program took all but a kilobyte.
-    crashed.set_capacity(used as u64 + 1024);
+    crashed.set_capacity(used + 1024);
     let engine = open(&vfs, &options);
     settle_flush_of_full_disk(&engine);
     assert_eq!(engine.pressure().stop, Some(Stop::DiskFull));
@@ -843,13 +842,9 @@ fn a_start_without_any_room_names_the_way_out_and_loses_nothing() {
     write(&engine, b"\x10k", 1, Some(&[7; 3000]));
     drop(engine);
     let crashed = below.process_crash_image();
-    let used: usize = crashed
-        .names()
-        .iter()
-        .map(|name| crashed.file_bytes(name).map_or(0, |bytes| bytes.len()))
-        .sum();
+    let used = bytes_of(&crashed);
     let vfs: Arc<dyn Vfs> = Arc::new(crashed.clone());
-    crashed.set_capacity(used as u64);
+    crashed.set_capacity(used);
     let opened = Engine::open(Arc::clone(&vfs), options(), IDENTITY, 1);
     let error = opened.err().expect("there is no room for a table");
     assert!(matches!(error, Error::Unusable { .. }), "{error}");

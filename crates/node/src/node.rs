@@ -238,7 +238,7 @@ impl Node {
         });
     }
 
-    /// Begins the operations that end disputes: nobody waits for them, and what cannot begin is seen again.
+    /// Begins the operations that end disputes: no client waits for them, and what cannot begin is seen again.
     fn settle_disputes(&mut self, turn: &mut Turn<'_>) {
         while let Some(todo) = self.desk.disputes.next() {
             if self.ops.len() >= self.operations_max {

@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. Of a body 4 KiB, and one read, come before room is taken at the bytes gate: what is announced holds nothing. Then
-//!    its room is waited for while its socket is not read, and whoever does not use it gives it back.
+//!    its room is waited for while its socket is not read, and a holder that does not use it gives it back.
 //! 2. A body that does not keep the least rate ends the connection; nothing of it is applied.
 //! 3. Nothing is sent to the engine before the body's last byte is here.
 //!
@@ -276,7 +276,7 @@ impl Connection {
             };
             turnover.note(pace.received + self.input.len() - before);
             let now_us = self.lane.now_us();
-            // A sender may be slow for as long as nobody needs its room.
+            // A sender may be slow for as long as no other request needs its room.
             if holds && turnover.is_slow(now_us) && self.lane.bytes.is_short() {
                 let why = "others waited for the room that the body held, and it came too slowly";
                 return Err(Ok(Refusal::too_slow(why)));

@@ -486,7 +486,7 @@ impl Connection {
                 turnover.note(at - before);
                 stalls_us = self.deadline_us(write);
             }
-            // A reader may be slow for as long as nobody needs its room.
+            // A reader may be slow for as long as no other request needs its room.
             if holds && turnover.is_slow(now_us) && self.is_room_short() {
                 return Err(End::TooSlow);
             }

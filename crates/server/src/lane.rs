@@ -150,7 +150,7 @@ impl Drop for LogPlace<'_> {
 
 /// What a record has besides its value, at most: its key, and what a cell carries.
 const RECORD_HEAD_BYTES_MAX: usize = dendra_base::limits::STORED_KEY_BYTES_MAX + 128;
-/// Room that is given back at once belongs to nobody.
+/// Room that is given back at once is free.
 const NO_SOURCE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 /// Spare buffers kept for reuse; more than this many are never in use at once without waiting.

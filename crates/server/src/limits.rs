@@ -65,7 +65,7 @@ pub const TURNOVER_TIME: Duration = Duration::from_secs(1);
 pub const BODY_TIMEOUT_MAX: Duration = Duration::from_secs(30);
 /// A body that nobody wants is read and dropped up to this much to keep the connection.
 pub const DISCARD_BYTES_MAX: usize = 16 << 20;
-/// Unwanted bytes that a loop reads between two sweeps, 40 MiB a second: what nobody wants comes behind what is.
+/// Unwanted bytes that a loop reads between two sweeps, 40 MiB a second: what is refused comes behind what is.
 pub const DISCARD_BYTES_PER_SWEEP: usize = 4 << 20;
 /// Of a head that was refused this much more is read: enough for any header that a browser sends.
 pub const LINGER_BYTES_MAX: usize = 64 << 10;
@@ -94,7 +94,7 @@ pub const RETRY_AFTER_S: u32 = 1;
 /// The same when the disk is full: somebody has to make room.
 pub const RETRY_AFTER_DISK_FULL_S: u32 = 30;
 
-/// While a member confirms writes, that is noted so often: an image that is older is refused, whoever else died.
+/// While a member confirms writes, that is noted so often: an image that is older is refused, whichever members died.
 pub const PEER_NOTE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Admin connections at once: a scraper, a few people, a probe.

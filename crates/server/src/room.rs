@@ -10,8 +10,8 @@
 //! Invariants
 //! 1. What is held and what waits is known by source address: of those in line the one is called whose source holds
 //!    least, and among equals the one that came first.
-//! 2. Nobody waits longer than it said, and a line holds at most as many bytes as its gate.
-//! 3. While somebody waits, or was refused a moment ago, room that moves too few bytes is taken back (`Turnover`).
+//! 2. No request waits longer than it said, and a line holds at most as many bytes as its gate.
+//! 3. While a request waits, or was refused a moment ago, room that moves too few bytes is taken back (`Turnover`).
 //!
 //! Not here: counting (crate `node`, `admission.rs`), what the bytes are (`body.rs`, `scan.rs`, `connection.rs`).
 //! See: docs/overload.md.
@@ -35,7 +35,7 @@ type Permit = LocalPermit<Rc<LocalGate<Arc<Gate>>>, Arc<Gate>>;
 #[derive(Debug)]
 pub(crate) struct Space {
     gate: Arc<Gate>,
-    /// When a loop last had no room for somebody, in microseconds of the monotonic clock.
+    /// When a loop last had no room for a request, in microseconds of the monotonic clock.
     lacked_us: AtomicU64,
 }
 
@@ -198,7 +198,7 @@ impl Rooms {
         })
     }
 
-    /// May somebody who needs `bytes` still stand in line?
+    /// May a request that needs `bytes` still stand in line?
     pub(crate) fn has_place(&self, bytes: usize) -> bool {
         self.waiting_bytes.get() == 0
             || self.waiting_bytes.get() + bytes as u64 <= self.space.limit()
@@ -301,7 +301,7 @@ impl Rooms {
         self.space.lacked_us.store(now_us, Ordering::Relaxed);
     }
 
-    /// Does somebody wait for room, or was one refused within the last second?
+    /// Does a request wait for room, or was one refused within the last second?
     pub(crate) fn is_short(&self) -> bool {
         let lacked_us = self.space.lacked_us.load(Ordering::Relaxed);
         lacked_us > 0

@@ -104,7 +104,7 @@ impl Effective {
             .chain(self.fewer_copies(cluster))
             .chain(self.open_to_strangers(settings).map(|address| {
                 format!(
-                    "insecure-peers ({}) is on, and there is no cluster-secret-file: whoever reaches {address} can say that it is \
+                    "insecure-peers ({}) is on, and there is no cluster-secret-file: every program that reaches {address} can say that it is \
                      a member, shut members out for good and change every record",
                     self.setting("insecure-peers").source
                 )
@@ -132,7 +132,7 @@ impl Effective {
         let is_waived = self.setting("insecure-peers").value == Value::Choice("on");
         match self.open_to_strangers(settings) {
             Some(address) if !is_waived => Err(format!(
-                "cluster-secret-file ({}) is off, and this cluster is reached at {address}: whoever reaches it could say that it is \
+                "cluster-secret-file ({}) is off, and this cluster is reached at {address}: every program that reaches it could say that it is \
                  a member, shut members out for good and change every record; make a secret (head -c 32 /dev/urandom | base64 > \
                  FILE; chmod 600 FILE), the same file for every member, or say --insecure-peers on",
                 self.setting("cluster-secret-file").source

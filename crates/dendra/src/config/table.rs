@@ -270,7 +270,7 @@ pub(crate) static OPTIONS: [Spec; 20] = [
         shape: "off|on",
         kind: Kind::Choice(&["off", "on"]),
         fallback: Fallback::Fixed("off"),
-        help: "on = a cluster beyond loopback without a secret: whoever reaches the port can be a member and destroy it",
+        help: "on = a cluster beyond loopback without a secret: every program that reaches the port can be a member and destroy it",
     },
     Spec {
         key: "peer-transport",

@@ -137,7 +137,7 @@ pub(super) const STILL_THERE: &str = "still-there";
 /// Bits of an origin that name the loop.
 const LANE_BITS: u32 = 8;
 
-/// Bytes from the operating system that nobody can guess. They take no descriptor: strangers can ask for many.
+/// Bytes from the operating system that cannot be guessed. They take no descriptor: strangers can ask for many.
 pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;

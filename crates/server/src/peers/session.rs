@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! 1. A token is found only after a handshake in which it was not sent: who shows it has made it.
-//! 2. What strangers can fill, the hellos that nobody proved, replaces no session that was settled; nor does a process that
+//! 2. What strangers can fill, the hellos without a proof, replaces no session that was settled; nor does a process that
 //!    knows the secret and is not let in.
 //! 3. A session of an earlier life of a peer ends with the first that is settled in a later one.
 //!
