@@ -410,7 +410,9 @@ impl Cluster {
         let mut known = self.known.lock().expect("no holder panics");
         let met = &mut known[member.at()];
         if met.noted.is_none_or(|noted| noted.boot <= peer.boot) {
-            met.noted = Some(peer);
+            // It may have confirmed more, to another loop, while the note was written.
+            let clock = met.noted.map_or(0, |noted| noted.clock).max(peer.clock);
+            met.noted = Some(Peer { clock, ..peer });
             met.noted_clock = peer.clock;
             self.lives[member.at()].store(peer.life, Ordering::Release);
         }
