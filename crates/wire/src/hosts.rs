@@ -3,7 +3,7 @@
 //! ```text
 //! Host: 10.0.0.2:8080        an address as a literal           taken
 //! Host: localhost            this machine                      taken
-//! Host: db1:8080             a name of the node itself         taken: --self, --listen, --admin, --cluster
+//! Host: db1:8080             a name of the node itself         taken: --self, the machine's name
 //! Host: kv.example.com       --allowed-hosts *.example.com     taken
 //! Host: evil.example         any other name                    421
 //! Sec-Fetch-Site: cross-site, same-site; Origin of another     403
