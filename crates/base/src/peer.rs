@@ -98,8 +98,8 @@ impl Ballot {
     pub const ZERO: Ballot = Ballot { hlc: 0, origin: 0 };
 }
 
-/// How many authors a proposal remembers: as many rivals as can get through while one of them rests.
-pub const ANCESTORS: usize = 3;
+/// How many authors a proposal remembers: far more than rivals get through between two attempts of one of them.
+pub const ANCESTORS_MAX: usize = 64;
 
 /// A cell that somebody wants to become the next one, and under which ballot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,11 +110,20 @@ pub struct Proposal {
     /// Rivals on one base propose the same version, perhaps of the same value; only this tells them
     /// apart.
     pub author: Ballot,
-    /// Authors of the version that it builds on, of the one before that, and so on; `ZERO` where
-    /// that is not known. Somebody who comes late still learns whether the own proposal won.
-    pub ancestors: [Ballot; ANCESTORS],
+    /// Authors of the version that it builds on, of the one before that, and so on, as far as they are known and
+    /// young; at most `ANCESTORS_MAX`. A coordinator that comes late learns from it whether its own proposal won.
+    pub ancestors: Vec<Ballot>,
     /// The cell, with the version that it will have.
     pub cell: Cell,
+}
+
+/// What a member accepted last, for a coordinator that it outbids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Version of the accepted proposal. It may never be chosen; those that it builds on were.
+    pub version: Version,
+    /// As in the proposal.
+    pub ancestors: Vec<Ballot>,
 }
 
 /// What stands on every question: where it belongs and until when somebody waits.
@@ -241,7 +250,12 @@ pub enum Answer {
     /// To `Accept`: accepted, durably.
     Accepted,
     /// To `Prepare` and `Accept`: a higher ballot was promised.
-    Outbid(Ballot),
+    Outbid {
+        /// The promise.
+        promised: Ballot,
+        /// What was accepted last, if anything was.
+        line: Option<Line>,
+    },
     /// To `Page`: records in the order of the walk, and where to go on if there is more.
     Page {
         /// Raw keys and their newest cells, tombstones included.

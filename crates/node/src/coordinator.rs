@@ -4,7 +4,7 @@
 //! GET            Read ──────────────────────────────► outcome        held by a write quorum
 //!                  └─► WriteBack ───────────────────► outcome
 //! PUT, DELETE    Clock ─► (Cover) ─► Write ─────────► outcome ─► lingers for the late ones
-//! conditional    Prepare ─► Accept ─► Write ────────► outcome        paxos.rs
+//! conditional    (Queue) ─► Prepare ─► Accept ─► Write ────────► outcome        paxos.rs
 //! one member     Only ──────────────────────────────► outcome
 //! any            (Links) in front, and again when a round failed before anything of its own that changes the key had left
 //! ```
@@ -22,6 +22,7 @@ pub(crate) mod clock;
 pub(crate) mod links;
 pub(crate) mod only;
 pub(crate) mod paxos;
+pub(crate) mod queue;
 pub(crate) mod read;
 pub(crate) mod scan;
 pub(crate) mod write;
@@ -55,6 +56,8 @@ pub(crate) enum Stage {
     Read,
     /// What was read is on its way to those who lack it.
     WriteBack,
+    /// Another conditional write of the key is ahead.
+    Queue,
     /// Promises are asked for.
     Prepare,
     /// A proposal is on its way.
@@ -88,6 +91,8 @@ pub(crate) enum Intent {
 #[derive(Debug)]
 pub(crate) struct Op {
     pub(crate) id: OpId,
+    /// What was told, or would have been if somebody waited for it.
+    pub(crate) told: Option<Outcome>,
     /// `None` once the outcome was told, or nobody waits for it.
     pub(crate) client: Option<ClientTicket>,
     /// Was the outcome settled? Then the operation only lingers.
@@ -168,6 +173,7 @@ impl Op {
         };
         Op {
             id: 0,
+            told: None,
             client: Some(client),
             is_settled: false,
             intent,
@@ -201,6 +207,9 @@ impl Op {
     pub(crate) fn begin(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         if desk.topology.len() == 1 {
             return self.begin_only(desk, turn);
+        }
+        if !self.is_its_turn(desk, turn) {
+            return Fate::Goes;
         }
         if let Some(fate) = self.check_wall(desk, turn) {
             return fate;
@@ -246,6 +255,7 @@ impl Op {
             | Stage::Links
             | Stage::Clock
             | Stage::Cover
+            | Stage::Queue
             | Stage::BackOff
             | Stage::Only => Fate::Goes,
         }
@@ -262,6 +272,7 @@ impl Op {
         self.alarm_us = NEVER;
         match self.stage {
             Stage::Links => self.begin(desk, turn),
+            Stage::Queue => self.wait_on(desk, turn),
             Stage::Clock => self.hedge_clocks(desk, turn),
             Stage::Read => self.hedge(desk, turn),
             Stage::BackOff => self.prepare(desk, turn),
@@ -343,7 +354,7 @@ impl Op {
     fn shortfall(&self, desk: &Desk) -> (u8, u8) {
         let needed = match self.stage {
             Stage::Clock => self.clocks_needed(),
-            Stage::Prepare | Stage::Accept | Stage::BackOff => self.majority(),
+            Stage::Queue | Stage::Prepare | Stage::Accept | Stage::BackOff => self.majority(),
             Stage::WriteBack | Stage::Finish if !self.is_held(desk) => return self.held(desk),
             _ => self.quorum.ack(),
         };
@@ -353,6 +364,7 @@ impl Op {
     /// Tells the client, once.
     pub(crate) fn tell(&mut self, turn: &mut Turn<'_>, outcome: Outcome, cell: Option<Cell>) {
         self.is_settled = true;
+        self.told = Some(outcome);
         if let Some(client) = self.client.take() {
             turn.effects.push(Effect::Outcome {
                 client,

@@ -30,6 +30,7 @@ use crate::ring::Ring;
 use crate::rounds::Rounds;
 use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreGuard, StoreTicket};
 use crate::topology::Topology;
+use crate::turns::Turns;
 use crate::walls::Walls;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
 use dendra_base::{Cell, CellId, Key, Prng};
@@ -122,6 +123,8 @@ pub(crate) struct Desk {
     pub(crate) asks: Ledger<OpenAsk>,
     pub(crate) orders: Ledger<Order>,
     pub(crate) inbox: VecDeque<(Purpose, Answer)>,
+    /// Who waits for whose conditional write.
+    pub(crate) turns: Turns,
     /// Operations that want a clock round with the next probe.
     pub(crate) unclocked: Vec<OpId>,
     /// Operations whose version waits for its ceiling.
@@ -146,6 +149,7 @@ impl Desk {
             asks: Ledger::new(prng.next_u64()),
             orders: Ledger::new(prng.next_u64()),
             inbox: VecDeque::new(),
+            turns: Turns::default(),
             unclocked: Vec::new(),
             uncovered: Vec::new(),
             open_asks: vec![0; members],

@@ -53,6 +53,7 @@ pub mod ring;
 pub mod rounds;
 pub mod step;
 pub mod topology;
+mod turns;
 pub mod walls;
 
 pub use admission::{

@@ -100,6 +100,18 @@ pub const BACK_OFF_US_MIN: u64 = 1_000;
 /// Pauses double up to this: far inside a deadline of a second.
 pub const BACK_OFF_US_MAX: u64 = 64_000;
 
+/// How long a proposal remembers an author, as a difference of clock values (10 s): longer than a coordinator rests
+/// between two attempts, whatever stalls it, so that a key without rivals keeps a record without names.
+pub const ANCESTOR_AGE: u64 = 10_000 << crate::hlc::COUNTER_BITS;
+
+/// The longest pause of one that has a proposal under way: rivals that get through meanwhile push it out of what their
+/// proposals remember.
+pub const BACK_OFF_OWN_US_MAX: u64 = 4_000;
+
+/// How long a conditional write waits behind another one of its key while nothing moves there: far above the time of one
+/// with healthy members, far inside a deadline of a second. Then it goes beside it, as those of other members do.
+pub const TURN_US_MAX: u64 = 100_000;
+
 /// The shortest and the longest patience before a read asks another member: a round trip in a
 /// rack with one sync in front, and a tenth of the smallest deadline that people use.
 pub const HEDGE_US_MIN: u64 = 1_000;

@@ -38,6 +38,7 @@ use crate::step::{
     AskId, ClientTicket, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
 };
 use crate::topology::Topology;
+use crate::turns::Passed;
 use crate::walls::Walls;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Refused};
@@ -295,6 +296,9 @@ impl Node {
             self.desk.rounds.note(stage, took_us);
             op.since_us = now_us;
         }
+        if op.is_settled || fate == Fate::Over {
+            op.leave_queue(&mut self.desk);
+        }
         match fate {
             Fate::Goes => {
                 let due_us = op.due_us();
@@ -425,8 +429,33 @@ impl Node {
     }
 
     fn empty_inbox(&mut self, turn: &mut Turn<'_>) {
-        while let Some((purpose, answer)) = self.desk.inbox.pop_front() {
-            self.route(turn, purpose, answer);
+        loop {
+            while let Some((purpose, answer)) = self.desk.inbox.pop_front() {
+                self.route(turn, purpose, answer);
+            }
+            match self.desk.turns.passed.pop_front() {
+                Some(passed) => self.pass(turn, &passed),
+                None => return,
+            }
+        }
+    }
+
+    /// A conditional write was told: those behind it are judged with it where that is right, and the next one goes.
+    fn pass(&mut self, turn: &mut Turn<'_>, passed: &Passed) {
+        let now_us = turn.now.mono_us;
+        let mut waiting = self.desk.turns.behind(&passed.key);
+        if let Some(verdict) = &passed.verdict {
+            waiting.retain(|waiting| {
+                self.with_op(now_us, waiting.op, |op, _| {
+                    op.judge(turn, verdict, waiting.came)
+                });
+                self.ops.find(waiting.op).is_some()
+            });
+        }
+        if let Some(next) = waiting.pop_front() {
+            let key = &passed.key;
+            self.desk.turns.go_ahead(key, waiting, now_us);
+            self.with_op(now_us, next.op, |op, desk| op.go_ahead(desk, turn));
         }
     }
 

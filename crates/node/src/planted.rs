@@ -67,6 +67,12 @@ pub enum Bug {
     ScanFromMinority,
     /// A scan shows what one member sent beyond the place up to which all have come.
     ScanPastRest,
+    /// A proposal does not name those before it.
+    ForgetAncestors,
+    /// A rival's proposal that was accepted, perhaps by one member, counts as chosen.
+    LoseToOpenRival,
+    /// Whoever waits behind a conditional write is judged with it, also when it came too late for that.
+    JudgeLateComers,
     /// A proposal that is finished for its author gets a version of its own.
     FinishUnderNewVersion,
     /// A record that was written to fewer copies is shown at the default level when those have it.
@@ -83,7 +89,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 32] = [
+    pub const ALL: [Bug; 35] = [
         Bug::SkipWriteBack,
         Bug::AckBeforeDurable,
         Bug::HintCountsAsAck,
@@ -110,6 +116,9 @@ impl Bug {
         Bug::FinishLowerBallot,
         Bug::ScanFromMinority,
         Bug::ScanPastRest,
+        Bug::ForgetAncestors,
+        Bug::LoseToOpenRival,
+        Bug::JudgeLateComers,
         Bug::FinishUnderNewVersion,
         Bug::ReadOfFewerCopies,
         Bug::RefuseVersionsAhead,

@@ -50,7 +50,9 @@ pub(crate) fn is_answer(answer: &Answer) -> bool {
         Answer::Promised { stored, accepted } => {
             stored.as_ref().is_none_or(is_cell) && accepted.iter().all(is_proposal)
         }
-        Answer::Outbid(ballot) => is_ballot(*ballot),
+        Answer::Outbid { promised, line } => {
+            is_ballot(*promised) && line.as_ref().is_none_or(|line| is_version(line.version))
+        }
         Answer::Page { records, .. } => records.iter().all(|(_, cell)| is_cell(cell)),
         Answer::Same | Answer::Accepted | Answer::Refused(_) => true,
     }

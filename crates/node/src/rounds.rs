@@ -3,7 +3,7 @@
 //! ```text
 //! GET          read ─ (write_back)                  a round begins when its questions are made,
 //! PUT          clock ─ (cover) ─ write              and ends when enough answers came, or it failed
-//! conditional  prepare ─ accept ─ write             … finish, back_off between the attempts
+//! conditional  (queue) ─ prepare ─ accept ─ write             … finish, back_off between the attempts
 //! any          links, in front, when too few owners have one
 //! ```
 //!
@@ -40,6 +40,8 @@ pub enum Round {
     Read,
     /// Confirmations of what a read found, by those who lacked it.
     WriteBack,
+    /// Another conditional write of the key, begun at the same loop.
+    Queue,
     /// Promises.
     Prepare,
     /// Acceptances.
@@ -54,13 +56,14 @@ pub enum Round {
 
 impl Round {
     /// All of them.
-    pub const ALL: [Round; 11] = [
+    pub const ALL: [Round; 12] = [
         Round::Links,
         Round::Clock,
         Round::Cover,
         Round::Write,
         Round::Read,
         Round::WriteBack,
+        Round::Queue,
         Round::Prepare,
         Round::Accept,
         Round::Finish,
@@ -77,6 +80,7 @@ impl Round {
             Round::Write => "write",
             Round::Read => "read",
             Round::WriteBack => "write_back",
+            Round::Queue => "queue",
             Round::Prepare => "prepare",
             Round::Accept => "accept",
             Round::Finish => "finish",
@@ -94,6 +98,7 @@ impl Round {
             Stage::Write => Round::Write,
             Stage::Read => Round::Read,
             Stage::WriteBack => Round::WriteBack,
+            Stage::Queue => Round::Queue,
             Stage::Prepare => Round::Prepare,
             Stage::Accept => Round::Accept,
             Stage::Finish => Round::Finish,

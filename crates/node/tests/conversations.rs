@@ -699,7 +699,7 @@ impl Stage {
                 format!("promised, has {stored}{}", accepted.unwrap_or_default())
             }
             Answer::Accepted => "accepted".to_owned(),
-            Answer::Outbid(ballot) => format!("outbid by {}", self.ballot(*ballot)),
+            Answer::Outbid { promised, .. } => format!("outbid by {}", self.ballot(*promised)),
             Answer::Page { records, rest } => format!(
                 "{} records{}",
                 records.len(),
@@ -826,6 +826,8 @@ fn planted_bugs_that_the_twin_cannot_show_change_a_conversation() {
         Bug::JudgeByHybridClock,
         Bug::WriteWithWrongClock,
         Bug::SameVersionIsSameCell,
+        Bug::ForgetAncestors,
+        Bug::JudgeLateComers,
     ];
     for bug in bugs {
         plant(Some(bug));

@@ -14,6 +14,7 @@
 
 use crate::limits;
 use crate::metrics::Refused;
+use dendra_base::CellRef;
 use dendra_node::{Known, Outcome};
 use dendra_wire::copies::Level;
 use dendra_wire::http::response::{self, Durability, Found, Receipt, Style};
@@ -129,6 +130,12 @@ pub(crate) fn write(out: &mut Vec<u8>, terms: &Terms, outcome: &Outcome, value: 
             write_refusal(out, style, &Refusal::overtaken(got, from))
         }
     }
+}
+
+/// Appends a `412` with the value that is there, which the client prefers; returns its status.
+pub(crate) fn write_current(out: &mut Vec<u8>, terms: &Terms, cell: CellRef<'_>) -> u16 {
+    response::condition_failed_with(out, terms.style, cell.version, cell.expiry_ms, cell.value);
+    412
 }
 
 /// In the words of the wire.

@@ -1,6 +1,7 @@
 //! Conditional writes: consensus among the owners of one key about what follows one version.
 //!
 //! ```text
+//! (Queue) ─ nobody of this loop is ahead ─► Prepare      queue.rs
 //! Prepare ─ a majority promised ─► base = newest stored
 //!   │          a proposal above the base was accepted ─► ACCEPT it under the own ballot ─► Finish ─► Prepare
 //!   │          the own one is known to have won         ─► Write
@@ -23,14 +24,15 @@
 //! Not here: promises (`replica/protocol.rs`), the last round (`write.rs`).
 //! See: docs/consistency.md; Lamport, "The Part-Time Parliament"; Burke, Cheng, Lloyd, "Gryff", 2020.
 
+use super::queue::Standing;
 use super::{Fate, Op, Stage};
 use crate::desk::{Desk, Turn};
 use crate::hlc::CLOCK_MIN;
-use crate::limits::{BACK_OFF_US_MAX, BACK_OFF_US_MIN};
+use crate::limits::{ANCESTOR_AGE, BACK_OFF_OWN_US_MAX, BACK_OFF_US_MAX, BACK_OFF_US_MIN};
 use crate::outcome::Outcome;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
-use dendra_base::peer::{ANCESTORS, Answer, Ask, Ballot, Condition, Proposal};
+use dendra_base::peer::{ANCESTORS_MAX, Answer, Ask, Ballot, Condition, Line, Proposal};
 use dendra_base::{Cell, Version};
 
 /// What a conditional write knows beside its operation.
@@ -40,6 +42,9 @@ pub(crate) struct Paxos {
     /// The client's value, without a version.
     value: Cell,
     ballot: Ballot,
+    pub(super) standing: Standing,
+    /// Who came before this waited when the promises under way were asked for.
+    before: u64,
     attempt: u32,
     is_outbid: bool,
     /// What was accepted earlier, as those who promised say.
@@ -53,13 +58,15 @@ pub(crate) struct Paxos {
 }
 
 /// A proposal of this operation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Own {
     author: Ballot,
-    ancestors: [Ballot; ANCESTORS],
+    ancestors: Vec<Ballot>,
     version: Version,
     /// What it builds on; zero = nothing.
     base: Version,
+    /// Who came before this waited when the base was asked for.
+    before: u64,
 }
 
 /// What became of the own proposal.
@@ -75,6 +82,8 @@ impl Paxos {
             condition,
             value,
             ballot: Ballot::ZERO,
+            standing: Standing::New,
+            before: 0,
             attempt: 0,
             is_outbid: false,
             accepted: Vec::new(),
@@ -108,36 +117,60 @@ impl Paxos {
     /// The majority that accepted the base has one among those who promised: of the proposals with
     /// its version the highest is the one that won, and names the authors before it. Requires: they promised when the
     /// base had been accepted (`Op::is_told`).
-    fn fortune(&self, own: Own, base: Version) -> Fortune {
+    fn fortune(&self, own: &Own, base: Version) -> Fortune {
         if own.base == Version::ZERO {
             return fortune_of_first(own.version, base);
         }
-        let is_of_one_line = (own.version.hlc, own.version.origin) == (base.hlc, base.origin);
         let Some(winner) = self.highest(|version| version == base) else {
             return Fortune::Unknown;
         };
-        let author = match base.rmw.wrapping_sub(own.version.rmw) {
-            _ if !is_of_one_line => Ballot::ZERO,
-            0 => winner.author,
-            later => {
-                let at = later as usize - 1;
-                winner.ancestors.get(at).copied().unwrap_or_default()
+        fortune_behind(own, winner)
+    }
+
+    /// The same, as an owner tells that accepted `line` last. It is only certain of what `line` builds on.
+    fn fortune_of_outbid(&self, line: Option<&Line>) -> Fortune {
+        match (&self.own, line) {
+            (Some(own), Some(line))
+                if is_planted(Bug::LoseToOpenRival) && line.version == own.version =>
+            {
+                Fortune::Lost
             }
-        };
-        match author {
-            Ballot::ZERO => Fortune::Unknown,
-            author if author == own.author => Fortune::Won,
-            _ => Fortune::Lost,
+            (Some(own), Some(line)) => fortune_in_line(own, line.version, &line.ancestors),
+            _ => Fortune::Unknown,
         }
     }
 
-    /// The authors that a proposal on `base` remembers.
-    fn line_of(&self, base: Version) -> [Ballot; ANCESTORS] {
+    /// Is the own proposal what was accepted last?
+    fn is_last(&self, own: &Own) -> bool {
+        let last = self.highest(|_| true);
+        last.is_some_and(|last| last.author == own.author)
+    }
+
+    /// The same below a plain write that all who promised hold: nothing below it is finished any more, and what was
+    /// accepted under the highest ballot tells. Had the own proposal been chosen, that would be itself or
+    /// what was built later.
+    fn fortune_below(&self, own: &Own) -> Fortune {
+        match self.highest(|_| true) {
+            None => Fortune::Lost,
+            Some(last) if last.cell.version < own.version => Fortune::Lost,
+            Some(last) if own.base == Version::ZERO => {
+                fortune_of_first(own.version, last.cell.version)
+            }
+            Some(last) => fortune_behind(own, last),
+        }
+    }
+
+    /// The authors that a proposal of `author` on `base` remembers.
+    fn line_of(&self, base: Version, author: Ballot) -> Vec<Ballot> {
         let Some(winner) = self.highest(|version| version == base) else {
-            return [Ballot::ZERO; ANCESTORS];
+            return Vec::new();
         };
-        let [first, second, _] = winner.ancestors;
-        [winner.author, first, second]
+        if is_planted(Bug::ForgetAncestors) {
+            return Vec::new();
+        }
+        let line = std::iter::once(winner.author).chain(winner.ancestors.iter().copied());
+        let is_young = |of: &Ballot| of.hlc.saturating_add(ANCESTOR_AGE) > author.hlc;
+        line.take(ANCESTORS_MAX).take_while(is_young).collect()
     }
 
     /// The proposal of the highest ballot among those that `wanted` lets pass.
@@ -179,6 +212,33 @@ fn fortune_of_first(own: Version, base: Version) -> Fortune {
     }
 }
 
+/// What became of the own proposal, when `winner` is its rival, or was built behind it or its rival?
+fn fortune_behind(own: &Own, winner: &Proposal) -> Fortune {
+    let version = winner.cell.version;
+    if version != own.version {
+        return fortune_in_line(own, version, &winner.ancestors);
+    }
+    match winner.author == own.author {
+        true => Fortune::Won,
+        false => Fortune::Lost,
+    }
+}
+
+/// What became of it, when `version` was proposed, chosen or not? All that a proposal builds on was chosen, and
+/// its ancestors name the authors.
+fn fortune_in_line(own: &Own, version: Version, ancestors: &[Ballot]) -> Fortune {
+    let is_of_one_line = (own.version.hlc, own.version.origin) == (version.hlc, version.origin);
+    if !is_of_one_line || version.rmw <= own.version.rmw {
+        return Fortune::Unknown;
+    }
+    let later = version.rmw - own.version.rmw;
+    match ancestors.get(later as usize - 1) {
+        None => Fortune::Unknown,
+        Some(author) if *author == own.author => Fortune::Won,
+        Some(_) => Fortune::Lost,
+    }
+}
+
 impl Op {
     fn paxos_mut(&mut self) -> &mut Paxos {
         self.paxos
@@ -193,7 +253,9 @@ impl Op {
             origin: desk.origin,
         };
         let stored = self.cell.as_ref().map(|cell| cell.version);
+        let came = desk.turns.came();
         let paxos = self.paxos_mut();
+        paxos.before = came;
         paxos.seen = paxos.seen.max(stored.unwrap_or_default());
         paxos.ballot = ballot;
         paxos.is_outbid = false;
@@ -242,9 +304,17 @@ impl Op {
 
     /// An owner neither promised nor accepted.
     fn not_served(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, answer: &Answer) -> Fate {
-        if let Answer::Outbid(ballot) = answer {
+        if let Answer::Outbid { promised, line } = answer {
             self.paxos_mut().is_outbid = true;
-            desk.follow(ballot.hlc);
+            desk.follow(promised.hlc);
+            match self.paxos_mut().fortune_of_outbid(line.as_ref()) {
+                Fortune::Won => return self.write_own(desk, turn),
+                Fortune::Lost => {
+                    self.paxos_mut().own = None;
+                    return self.back_off(desk, turn);
+                }
+                Fortune::Unknown => {}
+            }
             // The others may do; but nobody waits long for those who may never answer.
             self.alarm_us = self.alarm_us.min(turn.now.mono_us + BACK_OFF_US_MIN);
         }
@@ -263,7 +333,11 @@ impl Op {
         let paxos = self.paxos_mut();
         let pause_us = BACK_OFF_US_MIN << paxos.attempt.min(16);
         paxos.attempt += 1;
-        let pause_us = desk.prng.below(pause_us.min(BACK_OFF_US_MAX));
+        let longest_us = match paxos.own {
+            Some(_) => BACK_OFF_OWN_US_MAX,
+            None => BACK_OFF_US_MAX,
+        };
+        let pause_us = desk.prng.below(pause_us.min(longest_us));
         self.alarm_us = turn.now.mono_us + 1 + pause_us;
         Fate::Goes
     }
@@ -274,6 +348,11 @@ impl Op {
     fn is_told(&mut self, base: Version) -> bool {
         let is_held = self.holders.len() >= self.majority();
         is_held || base <= self.paxos_mut().seen
+    }
+
+    /// Is the stored version `base` what a plain write left? Then no proposal is behind it.
+    fn is_plain(base: Version) -> bool {
+        base == Version::ZERO || base.rmw == 0 && base.hlc >= CLOCK_MIN
     }
 
     /// A majority promised: what is the base, and what follows it?
@@ -288,6 +367,7 @@ impl Op {
             .filter(|cell| cell.as_ref().is_live(turn.now.wall_ms))
             .map(|cell| cell.version);
         let is_told = self.is_told(base);
+        let is_everywhere = self.holders.len() >= self.majority();
         let paxos = self.paxos_mut();
         // What a majority accepted is under the highest ballot of any majority, or was built on since.
         let open = paxos
@@ -300,26 +380,34 @@ impl Op {
             }
             return self.propose(desk, turn, open);
         }
-        if let Some(own) = paxos.own {
+        if let Some(own) = paxos.own.clone() {
             let is_first_now = own.base != Version::ZERO || base == Version::ZERO;
             if own.version > base && is_first_now {
                 // Nobody of a majority accepted it, and nothing newer came: it is proposed again.
-                let proposal = paxos.own_proposal(own);
+                let proposal = paxos.own_proposal(&own);
                 return self.propose(desk, turn, proposal);
             }
             if !is_told {
                 // The next promises are given behind its acceptance.
                 return self.prepare(desk, turn);
             }
-            let fortune = match paxos.fortune(own, base) {
+            let is_covered = base != Version::ZERO && Op::is_plain(base);
+            let fortune = match paxos.fortune(&own, base) {
                 _ if is_planted(Bug::WinnerByVersionAlone) && own.version == base => Fortune::Won,
+                Fortune::Unknown if is_covered && !is_everywhere => {
+                    // What lies above it has to be held before the promises tell what became of it.
+                    return self.write_back(desk, turn, Stage::Finish);
+                }
+                Fortune::Unknown if is_covered && paxos.is_last(&own) => {
+                    // Nothing was accepted instead: a majority decides, below what lies above it.
+                    let proposal = paxos.own_proposal(&own);
+                    return self.propose(desk, turn, proposal);
+                }
+                Fortune::Unknown if is_covered => paxos.fortune_below(&own),
                 fortune => fortune,
             };
             match fortune {
-                Fortune::Won => {
-                    self.cell = Some(paxos.own_proposal(own).cell);
-                    return self.send_write(desk, turn);
-                }
+                Fortune::Won => return self.write_own(desk, turn),
                 // Its version is a rival's, for ever: the own proposal never happened.
                 Fortune::Lost => paxos.own = None,
                 Fortune::Unknown => {
@@ -340,21 +428,31 @@ impl Op {
             }
             return self.write_back(desk, turn, Stage::WriteBack);
         }
+        if !is_told && !Op::is_plain(base) {
+            // Whoever is built on has to be named: the next promises tell.
+            return self.prepare(desk, turn);
+        }
         let own = Own {
             author: paxos.ballot,
-            ancestors: match is_told {
-                true => paxos.line_of(base),
-                false => [Ballot::ZERO; ANCESTORS],
-            },
+            ancestors: paxos.line_of(base, paxos.ballot),
+            before: paxos.before,
             version: match base {
                 Version::ZERO => first_version(paxos.ballot),
                 base => base.successor(),
             },
             base,
         };
+        let proposal = paxos.own_proposal(&own);
         paxos.own = Some(own);
-        let proposal = paxos.own_proposal(own);
         self.propose(desk, turn, proposal)
+    }
+
+    /// The own proposal was chosen: it is written, below what was built on it since.
+    fn write_own(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+        let paxos = self.paxos_mut();
+        let own = paxos.own.clone().expect("it won");
+        self.cell = Some(paxos.own_proposal(&own).cell);
+        self.send_write(desk, turn)
     }
 
     /// Asks all owners to accept a proposal under the own ballot.
@@ -387,7 +485,10 @@ impl Op {
         }
         let paxos = self.paxos_mut();
         let chosen = paxos.proposal.take().expect("a proposal is under way");
-        let is_own = paxos.own.is_some_and(|own| own.author == chosen.author);
+        let is_own = paxos
+            .own
+            .as_ref()
+            .is_some_and(|own| own.author == chosen.author);
         self.cell = Some(chosen.cell);
         if is_own {
             return self.send_write(desk, turn);
@@ -404,20 +505,34 @@ impl Op {
             .as_ref()
             .filter(|cell| cell.as_ref().is_live(turn.now.wall_ms));
         let current = live.map(|cell| cell.version);
+        let live = live.cloned();
         self.good = self.good.or(self.holders);
         // A value may have expired since it was judged: then it is gone, and the condition that
         // wanted it gone failed a moment too early. Both are true at some point of the operation.
-        self.tell(turn, Outcome::ConditionFailed { current }, None);
+        self.tell(turn, Outcome::ConditionFailed { current }, live);
         Fate::Over
     }
 }
 
 impl Paxos {
-    fn own_proposal(&self, own: Own) -> Proposal {
+    /// What those who waited are judged by once this is told: who came before which operation.
+    pub(super) fn before(&self, is_stored: bool) -> Option<u64> {
+        match (is_stored, &self.own) {
+            (true, Some(own)) => Some(own.before),
+            (true, None) => None,
+            (false, _) => Some(self.before),
+        }
+    }
+
+    pub(super) fn condition(&self) -> Condition {
+        self.condition
+    }
+
+    fn own_proposal(&self, own: &Own) -> Proposal {
         Proposal {
             ballot: self.ballot,
             author: own.author,
-            ancestors: own.ancestors,
+            ancestors: own.ancestors.clone(),
             cell: Cell {
                 version: own.version,
                 ..self.value.clone()

@@ -133,7 +133,8 @@ pub(crate) fn read(
     }
     let ballot = job.question.ballot();
     if ballot < job.record.promised && !is_planted(Bug::AcceptBelowPromise) {
-        desk.reply(turn, job.requester, Answer::Outbid(job.record.promised));
+        let (promised, line) = (job.record.promised, job.record.line());
+        desk.reply(turn, job.requester, Answer::Outbid { promised, line });
         return;
     }
     match &job.question {

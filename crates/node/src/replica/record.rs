@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! value of the cell under | Space::Protocol | raw key |
-//!   format 1 | promised: hlc 8, origin 4 |                          nothing accepted yet
-//!   format 1 | promised | ballot 12 | author 12 | ancestors 36 | encoded cell |    the proposal accepted last
+//!   format 2 | promised: hlc 8, origin 4 |                          nothing accepted yet
+//!   format 2 | promised | ballot 12 | author 12 | count 1 | its ancestors, 12 each | encoded cell |    the proposal accepted last
+//!   format 1   the same with three ancestors and no count: read, not written
 //! the cell's version: 1, 2, 3 … in its clock field, one more with every change
 //! ```
 //!
@@ -15,10 +16,13 @@
 //! Not here: when records change (`protocol.rs`).
 //! See: docs/format/cluster.md, docs/consistency.md.
 
-use dendra_base::peer::{ANCESTORS, Ballot, Proposal};
+use dendra_base::peer::{ANCESTORS_MAX, Ballot, Line, Proposal};
 use dendra_base::{Cell, CellRef, Key, Kind, Version};
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// With three ancestors, `ZERO` where they are not known.
+const FORMAT_OLD: u8 = 1;
+const ANCESTORS_OLD: usize = 3;
 const BALLOT_BYTES: usize = 12;
 
 /// See the module.
@@ -38,8 +42,10 @@ impl Record {
         if let Some(accepted) = &self.accepted {
             put_ballot(&mut bytes, accepted.ballot);
             put_ballot(&mut bytes, accepted.author);
-            for ancestor in accepted.ancestors {
-                put_ballot(&mut bytes, ancestor);
+            let known = &accepted.ancestors[..accepted.ancestors.len().min(ANCESTORS_MAX)];
+            bytes.push(known.len() as u8);
+            for ancestor in known {
+                put_ballot(&mut bytes, *ancestor);
             }
             accepted.cell.as_ref().encode(&mut bytes);
         }
@@ -54,7 +60,7 @@ impl Record {
     /// Reads the value of a record's cell.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Record> {
         let (format, mut rest) = bytes.split_first()?;
-        if *format != FORMAT {
+        if ![FORMAT, FORMAT_OLD].contains(format) {
             return None;
         }
         let promised = take_ballot(&mut rest)?;
@@ -66,10 +72,20 @@ impl Record {
         }
         let ballot = take_ballot(&mut rest)?;
         let author = take_ballot(&mut rest)?;
-        let mut ancestors = [Ballot::ZERO; ANCESTORS];
-        for ancestor in &mut ancestors {
-            *ancestor = take_ballot(&mut rest)?;
+        let count = match *format {
+            FORMAT_OLD => ANCESTORS_OLD,
+            _ => {
+                let (count, behind) = rest.split_first()?;
+                rest = behind;
+                usize::from(*count)
+            }
+        };
+        let mut ancestors = Vec::with_capacity(count.min(ANCESTORS_MAX));
+        for _ in 0..count {
+            ancestors.push(take_ballot(&mut rest)?);
         }
+        let known = ancestors.iter().take_while(|a| **a != Ballot::ZERO).count();
+        ancestors.truncate(known);
         let cell = CellRef::decode(rest)?.to_owned();
         Some(Record {
             promised,
@@ -79,6 +95,15 @@ impl Record {
                 ancestors,
                 cell,
             }),
+        })
+    }
+
+    /// What was accepted last, without its value.
+    pub(crate) fn line(&self) -> Option<Line> {
+        let accepted = self.accepted.as_ref()?;
+        Some(Line {
+            version: accepted.cell.version,
+            ancestors: accepted.ancestors.clone(),
         })
     }
 
@@ -133,7 +158,7 @@ mod tests {
             accepted: Some(Proposal {
                 ballot: ballot(8),
                 author: ballot(3),
-                ancestors: [ballot(2), ballot(1), Ballot::ZERO],
+                ancestors: (1..=5).rev().map(|at| ballot(20 + at)).collect(),
                 cell: CellRef::value(b"\x10k", version(5), b"v").to_owned(),
             }),
         }
@@ -155,6 +180,21 @@ mod tests {
     }
 
     #[test]
+    fn a_record_of_the_format_before_reads_back() {
+        let bytes = record()
+            .to_cell(&Key::new(Space::Protocol, b"k"), None, 6)
+            .value;
+        let at = 1 + 3 * BALLOT_BYTES;
+        let (front, behind) = (&bytes[1..at], &bytes[at + 1 + 5 * BALLOT_BYTES..]);
+        let two = &bytes[at + 1..at + 1 + 2 * BALLOT_BYTES];
+        let old = [&[FORMAT_OLD], front, two, &[0; BALLOT_BYTES], behind].concat();
+        let mut wanted = record();
+        let accepted = wanted.accepted.as_mut().expect("there is one");
+        accepted.ancestors.truncate(2);
+        assert_eq!(Record::decode(&old), Some(wanted));
+    }
+
+    #[test]
     fn a_value_is_shed_once_the_key_holds_it_and_its_author_stays() {
         let mut kept = record();
         kept.shed_value(Some(version(4)));
@@ -173,7 +213,7 @@ mod tests {
         #[test]
         fn garbage_is_no_record(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             if let Some(record) = Record::decode(&bytes) {
-                prop_assert!(bytes.len() >= 13 && bytes[0] == FORMAT);
+                prop_assert!(bytes.len() >= 13 && [FORMAT, FORMAT_OLD].contains(&bytes[0]));
                 prop_assert_eq!(record.accepted.is_some(), bytes.len() > 13);
             }
         }

@@ -64,22 +64,24 @@ fn in_fair_weather_everything_succeeds() {
     }
     println!("{unknown} unknown of {}", 15 * seeds);
     // Plain and conditional writes of three clients on one key: who rested while others built on what
-    // may have been its own proposal cannot always be told. Of conditional writes alone, one in 15,000.
-    assert!(unknown * 50 < 15 * seeds, "{unknown} of {}", 15 * seeds);
+    // may have been its own proposal cannot always be told: one in a thousand.
+    assert!(unknown * 500 < 15 * seeds, "{unknown} of {}", 15 * seeds);
 }
 
 /// Bugs that this world shows too rarely, or not at all: those that conversations show.
-const ELSEWHERE: [Bug; 11] = [
-    Bug::NoFence,                    // one epoch only: scripts/refusals.txt
-    Bug::HintDroppedEarly,           // hints never count: scripts/hints.txt
-    Bug::ReplacedHintIsCounted,      // the same: scripts/hint-replaced.txt
-    Bug::ScanFromMinority,           // one key, no scans: scripts/scan.txt
-    Bug::ScanPastRest,               // the same
-    Bug::ReadOfFewerCopies,          // the default level only: scripts/read-elsewhere.txt
-    Bug::RefuseVersionsAhead,        // clocks are near each other: scripts/clocks.txt
-    Bug::JudgeByHybridClock,         // the same
-    Bug::WriteWithWrongClock,        // the same
-    Bug::SameVersionIsSameCell,      // no cell is forged: scripts/two-cells-one-version.txt
+const ELSEWHERE: [Bug; 13] = [
+    Bug::ForgetAncestors, // an outcome is unknown, no promise is broken: scripts/late-loser.txt
+    Bug::JudgeLateComers, // one conditional write of a key and member at a time: scripts/turns.txt
+    Bug::NoFence,         // one epoch only: scripts/refusals.txt
+    Bug::HintDroppedEarly, // hints never count: scripts/hints.txt
+    Bug::ReplacedHintIsCounted, // the same: scripts/hint-replaced.txt
+    Bug::ScanFromMinority, // one key, no scans: scripts/scan.txt
+    Bug::ScanPastRest,    // the same
+    Bug::ReadOfFewerCopies, // the default level only: scripts/read-elsewhere.txt
+    Bug::RefuseVersionsAhead, // clocks are near each other: scripts/clocks.txt
+    Bug::JudgeByHybridClock, // the same
+    Bug::WriteWithWrongClock, // the same
+    Bug::SameVersionIsSameCell, // no cell is forged: scripts/two-cells-one-version.txt
     Bug::ProbeServesLaterOperations, // one of 20,000 seeds or so: scripts/two-writes-one-probe.txt
 ];
 

@@ -200,6 +200,20 @@ fn answer(
             let cell = cell.map(Cell::as_ref);
             answer_read(lane, out, &waiting.entity, terms, stored.as_stored(), cell)
         }
+        Outcome::ConditionFailed {
+            current: Some(version),
+        } if waiting.entity.wants_current => {
+            let stored = dendra_base::Key::user(&waiting.key);
+            let cell = cell.map(Cell::as_ref).filter(|cell| {
+                let has_room = cell.value.len() <= limits::UNCOUNTED_BYTES_MAX
+                    || lane.has_room_for(cell.value.len());
+                cell.version == *version && has_room && cell.is_intact(stored.as_stored())
+            });
+            match cell {
+                Some(cell) => status::write_current(out, terms, cell),
+                None => refuse(lane, out, terms, outcome),
+            }
+        }
         failure => refuse(lane, out, terms, failure),
     }
 }

@@ -152,6 +152,8 @@ pub struct Head<'a> {
     pub if_match: Field<'a>,
     /// `If-None-Match`
     pub if_none_match: Field<'a>,
+    /// `Prefer: return=representation` is there.
+    pub prefers_representation: bool,
     /// `Dendra-Timeout-Ms`
     pub timeout_ms: Field<'a>,
     /// `Accept`, all fields together.
@@ -319,6 +321,7 @@ fn read_head<'a>(
         },
         if_match: fields.if_match,
         if_none_match: fields.if_none_match,
+        prefers_representation: fields.prefers_representation,
         timeout_ms: fields.timeout_ms,
         accepted: fields.accepted,
         has_content_coding: fields.has_content_coding,
@@ -472,6 +475,7 @@ struct Fields<'a> {
     peer_proof: Field<'a>,
     accepted: Accepted,
     expect: Expect,
+    prefers_representation: bool,
     says_close: bool,
     says_keep_alive: bool,
     says_upgrade: bool,
@@ -495,6 +499,7 @@ impl Default for Fields<'_> {
             peer_proof: Field::Absent,
             accepted: Accepted::default(),
             expect: Expect::Nothing,
+            prefers_representation: false,
             says_close: false,
             says_keep_alive: false,
             says_upgrade: false,
@@ -514,6 +519,7 @@ impl<'a> Fields<'a> {
             4 if is("host") => self.host.note(value),
             6 if is("accept") => self.accepted.note(value),
             6 if is("expect") => self.note_expect(value),
+            6 if is("prefer") => self.prefers_representation |= list(value).any(is_representation),
             6 if is("origin") => self.origin.note(value),
             7 if is("upgrade") => {
                 self.names_peer_protocol |= list(value).any(|token| token == b"dendra-peer/1");
@@ -622,6 +628,21 @@ pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
         .split(|&b| b == b',')
         .map(<[u8]>::trim_ascii)
         .filter(|token| !token.is_empty())
+}
+
+/// RFC 7240: names of preferences are compared without regard to case, their values may be quoted, parameters follow.
+fn is_representation(preference: &[u8]) -> bool {
+    let mut parts = preference.split(|&b| b == b';');
+    let first = parts.next().unwrap_or_default();
+    let Some(at) = first.iter().position(|&b| b == b'=') else {
+        return false;
+    };
+    let (name, value) = (first[..at].trim_ascii(), first[at + 1..].trim_ascii());
+    let value = value
+        .strip_prefix(b"\"")
+        .and_then(|value| value.strip_suffix(b"\""))
+        .unwrap_or(value);
+    name.eq_ignore_ascii_case(b"return") && value == b"representation"
 }
 
 /// A length of a body: plain digits, nothing else.

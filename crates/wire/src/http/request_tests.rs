@@ -319,6 +319,19 @@ fn fields_that_routes_need_are_found_once_or_known_to_be_repeated() {
     assert_eq!(once.if_match, Field::Once(b"\"a\""));
     assert_eq!(once.if_none_match, Field::Once(b"*"));
     assert_eq!(once.timeout_ms, Field::Once(b"5"));
+    for (prefer, wanted) in [
+        ("Prefer: return=representation", true),
+        ("prefer: wait=5, Return = \"representation\" ; x=1", true),
+        (
+            "Prefer: respond-async\r\nPrefer: return=representation",
+            true,
+        ),
+        ("Prefer: return=minimal", false),
+        ("Prefer: representation", false),
+    ] {
+        let text = with_lines(&format!("{prefer}\r\n"));
+        assert_eq!(head(&text).prefers_representation, wanted, "{prefer}");
+    }
     let text = with_lines("If-Match: a\r\nIf-Match: a\r\nIf-Match: a\r\n");
     assert_eq!(head(&text).if_match, Field::Repeated);
     let text = with_lines("Accept: text/html\r\nAccept: application/x-ndjson\r\n");

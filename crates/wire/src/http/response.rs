@@ -159,6 +159,26 @@ pub fn condition_failed(out: &mut Vec<u8>, style: Style, current: Option<Version
     finish_with(out, style, body);
 }
 
+/// 412 with the current value, for whoever prefers that to a second question. `expiry_ms` is the value's.
+pub fn condition_failed_with(
+    out: &mut Vec<u8>,
+    style: Style,
+    current: Version,
+    expiry_ms: Option<u64>,
+    value: &[u8],
+) {
+    out.reserve(ANSWER_HEAD_BYTES_MAX + value.len());
+    out.extend_from_slice(
+        b"HTTP/1.1 412 Precondition Failed\r\nContent-Type: application/octet-stream\r\nX-Content-Type-Options: nosniff\r\nPreference-Applied: return=representation\r\n",
+    );
+    etag(out, current);
+    if let Some(expiry_ms) = expiry_ms {
+        number_line(out, b"Dendra-Expires: ", expiry_ms);
+    }
+    known_line(out, None, Known::NotApplied);
+    finish_with(out, style, value);
+}
+
 /// 200 to a peer that asks over plain HTTP: one frame.
 pub(crate) fn frame(out: &mut Vec<u8>, style: Style, frame: &[u8]) {
     out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n");

@@ -91,6 +91,17 @@ fn a_failed_condition_names_the_current_version() {
     assert!(present.contains(TAG));
     assert!(present.contains("Dendra-Receipt: outcome=not-applied\r\n"));
     assert!(present.ends_with("\r\n\r\ncondition-failed: the record has the version in ETag\n"));
+    let whole = written(|out| condition_failed_with(out, KEEP, VERSION, Some(7), b"value"));
+    assert!(whole.starts_with("HTTP/1.1 412 "));
+    for line in [
+        "Preference-Applied: return=representation",
+        "Dendra-Expires: 7",
+        "Dendra-Receipt: outcome=not-applied",
+        "Content-Length: 5",
+    ] {
+        assert!(whole.contains(&format!("\r\n{line}\r\n")), "{whole}");
+    }
+    assert!(whole.contains("\r\nETag: ") && whole.ends_with("\r\n\r\nvalue"));
     let absent = written(|out| condition_failed(out, KEEP, None));
     assert!(!absent.contains("ETag"));
 }

@@ -3,7 +3,9 @@
 //! ```text
 //! key, bytes   | length u32 | bytes |             version  16 bytes, big-endian
 //! cell         | length u32 | as docs/format/cell.md |        option   | 0 or 1 | then it |
-//! proposal     ballot, ballot of its author, ballots of three authors before it, cell
+//! ancestors    | count u8 | ballots of the authors before it |
+//! proposal     ballot, ballot of its author, ancestors, cell
+//! line         version, ancestors
 //! range        | start | option of end | bits: 1 reverse, 2 keys only |
 //! ```
 //!
@@ -19,7 +21,7 @@
 use super::frame::{Malformed, kind};
 use bytes::Bytes;
 use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
-use dendra_base::peer::{Answer, Ask, Ballot, Proposal, Range, Refused};
+use dendra_base::peer::{ANCESTORS_MAX, Answer, Ask, Ballot, Line, Proposal, Range, Refused};
 use dendra_base::{Cell, CellId, CellRef, Version};
 
 type Result<T> = std::result::Result<T, Malformed>;
@@ -144,8 +146,23 @@ impl<'a> Cursor<'a> {
         Ok(Proposal {
             ballot: self.ballot()?,
             author: self.ballot()?,
-            ancestors: [self.ballot()?, self.ballot()?, self.ballot()?],
+            ancestors: self.ancestors()?,
             cell: self.cell()?,
+        })
+    }
+
+    fn ancestors(&mut self) -> Result<Vec<Ballot>> {
+        let count = usize::from(self.u8("ancestors")?);
+        if count > ANCESTORS_MAX {
+            return Err(Malformed::Body("ancestors"));
+        }
+        (0..count).map(|_| self.ballot()).collect()
+    }
+
+    fn line(&mut self) -> Result<Line> {
+        Ok(Line {
+            version: self.version()?,
+            ancestors: self.ancestors()?,
         })
     }
 
@@ -212,10 +229,21 @@ fn put_ballot(out: &mut Vec<u8>, ballot: Ballot) {
 fn put_proposal(out: &mut Vec<u8>, proposal: &Proposal) {
     put_ballot(out, proposal.ballot);
     put_ballot(out, proposal.author);
-    for ancestor in proposal.ancestors {
-        put_ballot(out, ancestor);
-    }
+    put_ancestors(out, &proposal.ancestors);
     put_cell(out, &proposal.cell);
+}
+
+fn put_ancestors(out: &mut Vec<u8>, ancestors: &[Ballot]) {
+    let known = &ancestors[..ancestors.len().min(ANCESTORS_MAX)];
+    out.push(known.len() as u8);
+    for ancestor in known {
+        put_ballot(out, *ancestor);
+    }
+}
+
+fn put_line(out: &mut Vec<u8>, line: &Line) {
+    put_version(out, line.version);
+    put_ancestors(out, &line.ancestors);
 }
 
 fn put_range(out: &mut Vec<u8>, range: &Range) {
@@ -251,7 +279,7 @@ pub(super) fn kind_of_answer(answer: &Answer) -> u8 {
         Answer::Written(_) => kind::WRITTEN,
         Answer::Promised { .. } => kind::PROMISED,
         Answer::Accepted => kind::ACCEPTED,
-        Answer::Outbid(_) => kind::OUTBID,
+        Answer::Outbid { .. } => kind::OUTBID,
         Answer::Page { .. } => kind::PAGE_IS,
         Answer::Refused(_) => kind::REFUSED,
     }
@@ -324,7 +352,10 @@ pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             put_option(out, stored.as_ref(), put_cell);
             put_option(out, accepted.as_ref(), put_proposal);
         }
-        Answer::Outbid(ballot) => put_ballot(out, *ballot),
+        Answer::Outbid { promised, line } => {
+            put_ballot(out, *promised);
+            put_option(out, line.as_ref(), put_line);
+        }
         Answer::Page { records, rest } => {
             let len = u32::try_from(records.len()).expect("a page is bounded by its bytes");
             out.extend_from_slice(&len.to_le_bytes());
@@ -367,7 +398,10 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
             accepted: cursor.option(Cursor::proposal)?,
         },
         kind::ACCEPTED => Answer::Accepted,
-        kind::OUTBID => Answer::Outbid(cursor.ballot()?),
+        kind::OUTBID => Answer::Outbid {
+            promised: cursor.ballot()?,
+            line: cursor.option(Cursor::line)?,
+        },
         kind::PAGE_IS => {
             let len = cursor.u32("records")? as usize;
             if len > cursor.left() / RECORD_BYTES_MIN {

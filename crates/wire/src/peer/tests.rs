@@ -11,7 +11,9 @@
 use super::*;
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX};
 use bytes::Bytes;
-use dendra_base::peer::{Answer, Ask, Ballot, Proposal, Range, Refused, Stamp};
+use dendra_base::peer::{
+    ANCESTORS_MAX, Answer, Ask, Ballot, Line, Proposal, Range, Refused, Stamp,
+};
 use dendra_base::{Cell, CellId, CellRef, Version};
 use proptest::prelude::*;
 
@@ -52,13 +54,16 @@ fn any_ballot() -> impl Strategy<Value = Ballot> {
     (any::<u64>(), any::<u32>()).prop_map(|(hlc, origin)| Ballot { hlc, origin })
 }
 
+fn any_ancestors() -> impl Strategy<Value = Vec<Ballot>> {
+    prop::collection::vec(any_ballot(), 0..=ANCESTORS_MAX)
+}
+
 fn any_proposal() -> impl Strategy<Value = Proposal> {
-    let line = [any_ballot(), any_ballot(), any_ballot()];
-    let parts = (any_ballot(), any_ballot(), line, any_cell());
+    let parts = (any_ballot(), any_ballot(), any_ancestors(), any_cell());
     parts.prop_map(|(ballot, author, ancestors, cell)| Proposal {
-        ancestors,
         ballot,
         author,
+        ancestors,
         cell,
     })
 }
@@ -108,7 +113,14 @@ fn any_answer() -> impl Strategy<Value = Answer> {
         (cell(), prop::option::of(any_proposal()))
             .prop_map(|(stored, accepted)| Answer::Promised { stored, accepted }),
         Just(Answer::Accepted),
-        any_ballot().prop_map(Answer::Outbid),
+        (
+            any_ballot(),
+            prop::option::of((any_version(), any_ancestors()))
+        )
+            .prop_map(|(promised, line)| Answer::Outbid {
+                promised,
+                line: line.map(|(version, ancestors)| Line { version, ancestors }),
+            }),
         (records, prop::option::of(any_range()))
             .prop_map(|(records, rest)| Answer::Page { records, rest }),
         any::<u64>().prop_map(|epoch| Answer::Refused(Refused::Stale { epoch })),

@@ -127,6 +127,8 @@ pub struct Entity {
     pub copies: Copies,
     /// What must hold of the current record.
     pub condition: Condition,
+    /// Is the current value wanted when the condition of a write does not hold?
+    pub wants_current: bool,
     /// Time to live in seconds (PUT only).
     pub ttl_s: Option<u32>,
     /// Time until the deadline, counted from the arrival of the head.
@@ -232,6 +234,8 @@ fn entity(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<Enti
         op,
         copies: copies(ack, from, replicas, settings)?,
         condition: condition(head, op)?,
+        wants_current: head.prefers_representation
+            && matches!(op, EntityOp::Put | EntityOp::Delete),
         ttl_s: ttl.map(time_to_live).transpose()?,
         timeout_ms: timeout_ms(head)?,
     };

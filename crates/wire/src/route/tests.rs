@@ -73,6 +73,7 @@ fn a_get_of_one_key_has_the_usual_numbers() {
             op: EntityOp::Get,
             copies: Copies { ack: 2, from: 3 },
             condition: Condition::None,
+            wants_current: false,
             ttl_s: None,
             timeout_ms: TIMEOUT_MS_DEFAULT,
         }))

@@ -1,0 +1,90 @@
+//! Conditional writes of many clients to one key, while nothing fails: each learns what became of it.
+//!
+//! ```text
+//! 16 clients ─ If-Match, Prefer: return=representation ─► node 1, node 2, node 3 ─► 201, or 412 with the value
+//! ```
+//!
+//! Invariants
+//! 1. Nothing is injected: an unknown outcome is a failure, whatever the machine does meanwhile.
+//! 2. The counter ends at the number of writes that were told to be stored.
+//!
+//! Not here: members that fail (`cluster.rs`), every schedule of messages (crate `sim`).
+//! See: docs/consistency.md.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+use support::cluster::{Cluster, NODES};
+use support::http::{Answer, Client};
+
+const CLIENTS: usize = 16;
+const INCREMENTS: usize = 800;
+const PREFER: &str = "Prefer: return=representation";
+
+/// A version of the counter, and its value.
+type Known = (String, usize);
+
+fn known(answer: &Answer) -> Known {
+    let text = String::from_utf8_lossy(&answer.body);
+    let value = text.parse().expect("the body is the counter");
+    (answer.etag.clone().expect("it has a version"), value)
+}
+
+#[derive(Default)]
+struct Count {
+    stored: AtomicUsize,
+    attempts: AtomicUsize,
+}
+
+/// Counts until all together have counted so far.
+fn increment(address: SocketAddr, count: &Count) {
+    let mut client = Client::open(address).expect("it listens");
+    let first = client.ask("GET", "counter", &[], b"");
+    let (mut etag, mut value) = known(&first.expect("it answers"));
+    while count.stored.load(Ordering::Relaxed) < INCREMENTS {
+        count.attempts.fetch_add(1, Ordering::Relaxed);
+        let condition = format!("If-Match: {etag}");
+        let next = (value + 1).to_string();
+        let headers = [condition.as_str(), PREFER];
+        let answer = client.ask("PUT", "counter", &headers, next.as_bytes());
+        let answer = answer.expect("it answers");
+        match answer.status {
+            201 => {
+                count.stored.fetch_add(1, Ordering::Relaxed);
+                etag = answer.etag.expect("it has a version");
+                value += 1;
+            }
+            412 => (etag, value) = known(&answer),
+            status => {
+                let said = String::from_utf8_lossy(&answer.body);
+                panic!("{status} {} {said}", answer.receipt);
+            }
+        }
+    }
+}
+
+#[test]
+fn while_members_answer_every_conditional_write_learns_its_fate() {
+    let cluster = Cluster::start(&["--durability", "os"]);
+    cluster.wait_for_all_links();
+    let mut client = Client::open(cluster.listen[0]).expect("it listens");
+    let stored = client.ask("PUT", "counter", &[], b"0");
+    assert_eq!(stored.expect("it answers").status, 201);
+    let (count, began) = (Count::default(), Instant::now());
+    std::thread::scope(|scope| {
+        for place in 0..CLIENTS {
+            let (address, count) = (cluster.listen[place % NODES], &count);
+            scope.spawn(move || increment(address, count));
+        }
+    });
+    let stored = count.stored.into_inner();
+    println!(
+        "{stored} increments in {:?}, {} attempts",
+        began.elapsed(),
+        count.attempts.into_inner()
+    );
+    let last = client.ask("GET", "counter", &[], b"");
+    assert_eq!(known(&last.expect("it answers")).1, stored);
+}
