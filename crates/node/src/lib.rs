@@ -6,6 +6,7 @@
 //! plausible.rs                     whether a message's clock values are a clock's
 //! quorum.rs     Quorum, Level      how many copies, how many answers, what that promises
 //! admission.rs  Gate, admit        who comes in, who waits a little, who is refused
+//! standing.rs   Line               which request is begun next when the processor is what runs out
 //! member.rs     MemberIndex        members by number
 //! outcome.rs    Outcome, Receipt   what a client can get, and what it is told about it
 //! identity.rs   Own, judge         what a folder remembers of itself and of its peers
@@ -51,6 +52,7 @@ pub mod quorum;
 mod replica;
 pub mod ring;
 pub mod rounds;
+pub mod standing;
 pub mod step;
 pub mod topology;
 mod turns;
@@ -68,5 +70,6 @@ pub use outcome::{Durability, Known, Outcome, Receipt};
 pub use quorum::{BadQuorum, Level, Quorum};
 pub use ring::{Partition, Ring};
 pub use rounds::{Round, Rounds};
+pub use standing::Line;
 pub use topology::{BadMember, BadTopology, Member, Topology};
 pub use walls::Walls;

@@ -423,6 +423,11 @@ fn queues(shared: &Shared) -> serde_json::Value {
         "connections": { "used": shared.connections(), "max": shared.settings.connections_max },
         "requests": { "used": exposition::sum(shared, |m| &m.requests_held), "max": shared.requests.limit() },
         "bytes": { "used": exposition::sum(shared, |m| &m.bytes_held), "max": shared.bytes.limit() },
+        "processor": {
+            "standing_delay_us": exposition::standing_us(shared),
+            "standing": exposition::sum(shared, |m| &m.standing),
+            "overloaded_loops": exposition::sum(shared, |m| &m.is_standing),
+        },
         "store": { "points": points, "scans": scans, "max": shared.settings.queue },
     })
 }

@@ -21,6 +21,7 @@
 //! See: docs/api.md, docs/overload.md.
 
 use crate::body::PendingBody;
+use crate::clock;
 use crate::input::Input;
 use crate::lane::Lane;
 use crate::limits;
@@ -30,6 +31,7 @@ use crate::room::{Room, Turnover};
 use crate::scan::PendingScan;
 use crate::seat::Seat;
 use crate::stages::Unsent;
+use dendra_node::standing::Called;
 use dendra_wire::Refusal;
 use dendra_wire::http::response::Style;
 use std::future::poll_fn;
@@ -38,7 +40,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 /// What a connection has to wait for before it can go on with its buffer.
@@ -67,6 +69,8 @@ pub(crate) enum Next {
     Link(Box<PendingLink>),
     /// The loop's node, for a peer that asks over plain HTTP.
     PeerAsk(Box<PendingAsk>),
+    /// Its turn: enough was done for this connection while others wait.
+    Turn,
     /// Nothing: the last answer is formed.
     Close,
 }
@@ -125,6 +129,10 @@ pub(crate) struct Connection {
     pub(crate) has_paused: bool,
     /// The write in front has stood in line for the log.
     pub(crate) has_lined_up: bool,
+    /// What was read last stood in line for so long that it is refused.
+    pub(crate) is_called_to_refuse: bool,
+    /// A peer asks here: it stands in no line of clients.
+    pub(crate) is_of_peer: bool,
     head_deadline_us: Option<u64>,
 }
 
@@ -153,6 +161,8 @@ pub(crate) async fn serve(
         lingers_for_body: false,
         has_paused: false,
         has_lined_up: false,
+        is_called_to_refuse: false,
+        is_of_peer: false,
         head_deadline_us: None,
     };
     let end = connection.run().await;
@@ -187,6 +197,12 @@ impl Connection {
                     done
                 }
                 Next::Pause(us) => self.pause(us).await,
+                Next::Turn => {
+                    let _held = self.hold_input();
+                    tokio::task::yield_now().await;
+                    self.lane.refresh();
+                    Ok(())
+                }
                 Next::LogRoom(bytes, until_us) => self.line_up(bytes, until_us).await,
                 // The rare ways are boxed: an idle connection should not reserve room for them.
                 Next::Body(body) => Box::pin(self.receive(*body)).await,
@@ -222,6 +238,7 @@ impl Connection {
             false => limits::ANSWER_BYTES_FLUSH,
             true => limits::UNCOUNTED_BYTES_MAX,
         };
+        let mut taken = 0;
         loop {
             if !self.pending.is_empty()
                 && (self.is_closing || self.pending.len() >= limits::PIPELINED_WRITES_MAX)
@@ -252,9 +269,13 @@ impl Connection {
                 self.head_deadline_us = None;
                 self.has_paused = false;
                 self.has_lined_up = false;
+                taken += 1;
             }
             if let Some(next) = next {
                 return next;
+            }
+            if taken >= limits::REQUESTS_A_TURN && self.lane.delay.is_crowded(self.lane.now_us()) {
+                return Next::Turn;
             }
         }
     }
@@ -343,6 +364,12 @@ impl Connection {
             }
             Stage::Body => {}
         }
+        if stage == Stage::Idle {
+            self.is_called_to_refuse = false;
+            if self.lane.delay.is_standing() && !self.is_of_peer {
+                self.stand_in_line().await?;
+            }
+        }
         let mut is_asked = false;
         let done = poll_fn(|cx| {
             // Between two requests there is nothing to read: that is seen without a buffer.
@@ -355,7 +382,52 @@ impl Connection {
         })
         .await;
         self.lane.refresh();
+        self.lane.delay.look(&self.lane, self.lane.now_us());
         done
+    }
+
+    /// Waits for a request, and until it is called: the loop has more of them than it serves in time.
+    async fn stand_in_line(&mut self) -> Result<(), End> {
+        poll_fn(|cx| match self.stream.poll_read_ready(cx) {
+            Poll::Ready(_) => Poll::Ready(Ok(())),
+            Poll::Pending => self.idle(cx, Stage::Idle),
+        })
+        .await?;
+        self.expect_client().await?;
+        let lane = Rc::clone(&self.lane);
+        let Some(in_line) = lane.delay.stand(&self.seat, clock::monotonic_us()) else {
+            return Ok(());
+        };
+        let called = poll_fn(|cx| {
+            if let Some(called) = in_line.called() {
+                return Poll::Ready(Ok(called));
+            }
+            self.idle(cx, Stage::Idle).map_ok(|()| Called::Serve)
+        })
+        .await?;
+        self.expect_client().await?;
+        self.is_called_to_refuse = called == Called::Refuse;
+        Ok(())
+    }
+
+    /// Ends when the client has closed its side: it waits for nothing any more.
+    async fn expect_client(&self) -> Result<(), End> {
+        let mut ready = std::pin::pin!(self.stream.ready(Interest::READABLE));
+        let is_gone = poll_fn(|cx| {
+            Poll::Ready(match ready.as_mut().poll(cx) {
+                Poll::Ready(Ok(ready)) => ready.is_read_closed(),
+                Poll::Ready(Err(_)) => true,
+                Poll::Pending => false,
+            })
+        })
+        .await;
+        if !is_gone {
+            return Ok(());
+        }
+        if matches!(self.stream.try_read(&mut [0]), Ok(1)) {
+            self.lane.metrics().abandoned.add(1);
+        }
+        Err(End::HungUp)
     }
 
     /// Waits for bytes, or for what ends the connection.

@@ -107,6 +107,13 @@ pub(crate) fn sum(shared: &Shared, of: impl Fn(&LaneMetrics) -> &Tally) -> u64 {
     lanes.map(|lane| of(&lane.metrics).read()).sum()
 }
 
+/// The standing delay of the slowest loop.
+pub(crate) fn standing_us(shared: &Shared) -> u64 {
+    let lanes = shared.lanes.iter();
+    let delays = lanes.map(|lane| lane.metrics.standing_us.read());
+    delays.max().unwrap_or(0)
+}
+
 /// Which of a loop's tallies.
 type Of = fn(&LaneMetrics) -> &Tally;
 
@@ -229,7 +236,7 @@ fn sockets(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
         "Client connections by event loop.",
         rows,
     )?;
-    let counters: [(&str, &str, Of); 8] = [
+    let counters: [(&str, &str, Of); 9] = [
         ("accepted", "Connections accepted.", |m| &m.accepted),
         ("timed_out", "Connections ended by a deadline.", |m| {
             &m.timed_out
@@ -246,6 +253,11 @@ fn sockets(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
             "Values whose checksum did not fit.",
             |m| &m.damaged,
         ),
+        (
+            "abandoned_requests",
+            "Requests whose client had gone when their turn came, and that were not begun.",
+            |m| &m.abandoned,
+        ),
     ];
     for (name, help, of) in counters {
         page.counter(name, help, sum(shared, of))?;
@@ -257,6 +269,16 @@ fn queues(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     let (points, scans) = shared.pool.queued();
     let letters: usize = shared.lanes.iter().map(|lane| lane.mailbox.len()).sum();
     let gauges = [
+        (
+            "overloaded_loops",
+            "Event loops with more requests than they serve in time: the newest go first.",
+            sum(shared, |m| &m.is_standing),
+        ),
+        (
+            "requests_standing",
+            "Requests that wait unread in their sockets, within 100 ms.",
+            sum(shared, |m| &m.standing),
+        ),
         (
             "requests_inflight",
             "Requests that wait for the log or the store pool, within 100 ms.",
@@ -302,7 +324,14 @@ fn queues(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     for (name, help, value) in gauges {
         page.gauge(name, help, value)?;
     }
-    Ok(())
+    page.0
+        .encode_descriptor(
+            "queue_delay_seconds",
+            "How long requests wait for their event loop, the slowest loop, within 100 ms.",
+            None,
+            MetricType::Gauge,
+        )?
+        .encode_gauge(&(standing_us(shared) as f64 / 1e6))
 }
 
 fn engine(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {

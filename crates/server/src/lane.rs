@@ -22,6 +22,7 @@
 
 use crate::clock::{self, Tick};
 use crate::connection;
+use crate::delay::{self, Delay};
 use crate::limits;
 use crate::mailbox::LaneEvent;
 use crate::metrics::{LaneMetrics, Op, Refused};
@@ -114,6 +115,8 @@ pub(crate) struct Lane {
     pub(crate) key: RefCell<KeyBuf>,
     is_draining: Cell<bool>,
     is_poisoned: Cell<bool>,
+    /// How long requests wait for this loop.
+    pub(crate) delay: Delay,
     /// Rung when the loop should end.
     ended: LocalBell,
 }
@@ -180,6 +183,8 @@ async fn run(lane: Rc<Lane>) {
     tokio::task::spawn_local(pump(Rc::clone(&lane)));
     tokio::task::spawn_local(commit_when_due(Rc::clone(&lane)));
     tokio::task::spawn_local(sweep(Rc::clone(&lane)));
+    tokio::task::spawn_local(delay::probe(Rc::clone(&lane)));
+    tokio::task::spawn_local(delay::porter(Rc::clone(&lane)));
     if let Some(agent) = lane.agent() {
         for member in agent.others() {
             tokio::task::spawn_local(peers::keep(Rc::clone(&lane), Rc::clone(&agent), member));
@@ -225,6 +230,7 @@ async fn sweep(lane: Rc<Lane>) {
         lane.scan_bytes.sweep();
         lane.call_first_in_log_line();
         let now_us = lane.now_us();
+        lane.delay.sweep(&lane, now_us);
         for (_, seat) in lane.seats.borrow().iter() {
             seat.check_deadline(now_us);
         }
@@ -297,6 +303,7 @@ impl Lane {
             spare_outputs: RefCell::default(),
             is_draining: Cell::new(false),
             is_poisoned: Cell::new(false),
+            delay: Delay::new(settings.queue_delay_target),
             ended: LocalBell::default(),
             shared,
         }

@@ -32,6 +32,7 @@ mod admin;
 mod body;
 mod clock;
 mod connection;
+mod delay;
 mod exposition;
 pub mod folder;
 mod input;

@@ -21,6 +21,7 @@
 
 use crate::admin;
 use crate::clock;
+use crate::delay::Overload;
 use crate::lane;
 use crate::last_clock;
 use crate::limits;
@@ -420,6 +421,7 @@ fn open_engine(
         phase: Arc::clone(&starting.phase),
         room: tokio::sync::Notify::new(),
         listener_waits: false.into(),
+        overload: Overload::default(),
         folder: vfs,
         engine,
         hosts: settings.hosts(),

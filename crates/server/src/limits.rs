@@ -94,6 +94,22 @@ pub const RETRY_AFTER_S: u32 = 1;
 /// The same when the disk is full: somebody has to make room.
 pub const RETRY_AFTER_DISK_FULL_S: u32 = 30;
 
+/// Requests of one connection that are answered in a row while others wait for the loop.
+pub const REQUESTS_A_TURN: usize = 32;
+/// How long a request may stand before its loop begins, in milliseconds: below what clients notice, above what a
+/// process waits for a processor that it shares.
+pub const QUEUE_DELAY_TARGET_MS_DEFAULT: u64 = 30;
+/// The longest that may be asked for.
+pub const QUEUE_DELAY_TARGET_MS_MAX: u64 = 10_000;
+/// So many connections are accepted in a row, then none for `ACCEPT_PAUSE`: a storm of them leaves the loops time.
+pub const ACCEPTS_IN_A_ROW: u32 = 32;
+/// See `ACCEPTS_IN_A_ROW`.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
+/// The same while the delay of a loop is above half its target: those that are there go first.
+pub const ACCEPT_PAUSE_NEAR: Duration = Duration::from_millis(40);
+/// And while it is above it.
+pub const ACCEPT_PAUSE_BEYOND: Duration = Duration::from_millis(200);
+
 /// While a member confirms writes, that is noted so often: an image that is older is refused, whichever members died.
 pub const PEER_NOTE_PAUSE: Duration = Duration::from_secs(1);
 

@@ -97,10 +97,12 @@ pub(crate) enum Refused {
     Deadline,
     /// The engine can never store such a record.
     Unfit,
+    /// Newer requests came all the time, more than the processor serves.
+    Delay,
 }
 
 impl Refused {
-    pub(crate) const ALL: [Refused; 8] = [
+    pub(crate) const ALL: [Refused; 9] = [
         Refused::Requests,
         Refused::Bytes,
         Refused::StoreQueue,
@@ -109,6 +111,7 @@ impl Refused {
         Refused::Disk,
         Refused::Deadline,
         Refused::Unfit,
+        Refused::Delay,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -121,6 +124,7 @@ impl Refused {
             Refused::Disk => "disk",
             Refused::Deadline => "deadline",
             Refused::Unfit => "unfit",
+            Refused::Delay => "delay",
         }
     }
 }
@@ -268,6 +272,12 @@ pub(crate) struct LaneMetrics {
     /// Requests that wait and bytes that are held, as of the last sweep: within 100 ms.
     pub(crate) requests_held: Tally,
     pub(crate) bytes_held: Tally,
+    /// How long requests wait for the loop, whether they stand in line, and how many: as of the last sweep.
+    pub(crate) standing_us: Tally,
+    pub(crate) is_standing: Tally,
+    pub(crate) standing: Tally,
+    /// Connections whose client was gone when its request was called.
+    pub(crate) abandoned: Tally,
     /// Bytes that clients stand in line for, as of the last sweep.
     pub(crate) bytes_waiting: Tally,
     /// Reads that went to the store pool.

@@ -61,6 +61,9 @@ pub(crate) struct PendingRead {
     watch: Watch,
 }
 
+/// `/v0/entity` and `/v0/entities`: what clients of the data ask for, and no question of a member or a probe.
+const DATA_PATHS: &[u8] = b"/v0/entit";
+
 /// How much of the buffer is done with, and what to wait for.
 type Step = (usize, Option<Next>);
 
@@ -94,6 +97,9 @@ impl Connection {
                 true => self.those_in_front(),
                 false => self.refuse(head, &refusal),
             };
+        }
+        if self.is_called_to_refuse && head.path.starts_with(DATA_PATHS) {
+            return self.turn_away(head, Refused::Delay);
         }
         let mut key = lane.key.borrow_mut();
         let routed = route(head, &lane.routes, &mut key);
@@ -181,6 +187,7 @@ impl Connection {
             },
             Ok(Route::PeerAsk) => match self.hear(head, rest, style) {
                 Ok((taken, ask)) => {
+                    self.is_of_peer = true;
                     let next = Next::PeerAsk(Box::new(ask));
                     (head.consumed + taken, Some(next))
                 }

@@ -83,6 +83,8 @@ pub struct Settings {
     pub body_bytes_inflight_max: usize,
     /// How long a client may take.
     pub timeouts: Timeouts,
+    /// How long requests may wait for their event loop; beyond it the newest go first. Zero: never.
+    pub queue_delay_target: Duration,
     /// Hosts that requests may name beside addresses, `localhost` and the node's own names.
     pub allowed_hosts: Vec<HostRule>,
     /// Which member of which cluster the node is; `None` = a node by itself.
@@ -108,6 +110,7 @@ impl Settings {
             requests_inflight_max: limits::REQUESTS_INFLIGHT_MAX_DEFAULT,
             body_bytes_inflight_max: limits::BODY_BYTES_INFLIGHT_MAX_DEFAULT,
             timeouts: Timeouts::default(),
+            queue_delay_target: Duration::from_millis(limits::QUEUE_DELAY_TARGET_MS_DEFAULT),
             allowed_hosts: Vec::new(),
             cluster: None,
         }
@@ -166,6 +169,11 @@ impl Settings {
             ("workers", self.workers, limits::WORKERS_MAX),
             ("queue", self.queue, limits::STORE_QUEUE_LEN_MAX_LIMIT),
             ("loops", self.loops.unwrap_or(1), limits::LOOPS_MAX),
+            (
+                "queue-delay-target-ms",
+                self.queue_delay_target.as_millis() as usize,
+                limits::QUEUE_DELAY_TARGET_MS_MAX as usize,
+            ),
         ];
         for (name, value, max) in most {
             if value > max {

@@ -11,6 +11,7 @@
 //!
 //! Not here: state of one event loop (`lane.rs`), of one connection (`connection.rs`).
 
+use crate::delay::Overload;
 use crate::mailbox::Mailbox;
 use crate::maintenance::Poke;
 use crate::metrics::LaneMetrics;
@@ -157,6 +158,8 @@ pub(crate) struct Shared {
     pub(crate) phase: Arc<PhaseCell>,
     /// Told by a loop when a connection closed while the listener waits for room.
     pub(crate) room: Notify,
+    /// Loops with more requests than they serve in time.
+    pub(crate) overload: Overload,
     /// The listener waits for a connection to close.
     pub(crate) listener_waits: AtomicBool,
 }

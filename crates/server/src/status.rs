@@ -163,6 +163,7 @@ pub(crate) fn refused(what: Refused) -> Refusal {
         Refused::Disk => return Refusal::disk_full(limits::RETRY_AFTER_DISK_FULL_S),
         Refused::Deadline => return Refusal::expired_in_queue(limits::RETRY_AFTER_S),
         Refused::Unfit => return failed(),
+        Refused::Delay => "more requests arrive than the processor serves",
     };
     Refusal::overloaded(message, limits::RETRY_AFTER_S)
 }

@@ -17,6 +17,7 @@ use dendra_engine::Durability;
 use dendra_server::Settings;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 impl Effective {
     /// Everything that the server is told, but for the secret of the cluster.
@@ -37,6 +38,8 @@ impl Effective {
         };
         settings.workers = self.size("workers");
         settings.queue = self.size("queue");
+        let target_ms = self.number("queue-delay-target-ms");
+        settings.queue_delay_target = Duration::from_millis(target_ms);
         settings.durability = durability;
         settings.memory_bytes = self.size("memory");
         settings.memtable_bytes = Some(self.size("memtable"));
@@ -110,6 +113,7 @@ mod tests {
             ("data", "elsewhere"),
             ("workers", "7"),
             ("queue", "70"),
+            ("queue-delay-target-ms", "50"),
             ("durability", "os"),
             ("memory", "64MiB"),
             ("memtable", "2MiB"),
@@ -136,6 +140,7 @@ mod tests {
         expected.allowed_hosts = hosts.into_iter().collect::<Result<_, _>>().expect("hosts");
         expected.workers = 7;
         expected.queue = 70;
+        expected.queue_delay_target = Duration::from_millis(50);
         expected.durability = Durability::Os;
         expected.memory_bytes = 64 << 20;
         expected.memtable_bytes = Some(2 << 20);

@@ -124,7 +124,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 20] = [
+pub(crate) static OPTIONS: [Spec; 21] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -169,6 +169,16 @@ pub(crate) static OPTIONS: [Spec; 20] = [
         },
         fallback: Fallback::Fixed("1024"),
         help: "Operations that may wait for the store pool; more are refused with 503",
+    },
+    Spec {
+        key: "queue-delay-target-ms",
+        shape: "MS",
+        kind: Kind::Count {
+            min: 0,
+            max: 10_000,
+        },
+        fallback: Fallback::Fixed("30"),
+        help: "How long requests may wait for the processor: when it is longer for a while, the newest go first and some of the others are refused with 503; 0 = never",
     },
     Spec {
         key: "durability",

@@ -1,0 +1,277 @@
+//! Which request is begun next when the processor is what runs out.
+//!
+//! ```text
+//! open      run queue of the loop, in the order in which sockets became readable
+//!             lag ─► sample ─ above the target for STANDING_US, in several samples ─► standing
+//! standing  readable socket ─► join ─► call: TURN of the newest ─► Serve
+//!                                            one for SERVED_PER_REFUSAL served: the next one beyond
+//!                                            the target, or the oldest ─► Refuse
+//!             in the order of the sockets they would wait for less than half the target, for CALM_US ─► open
+//! ```
+//!
+//! A loop that is late serves requests whose clients have given up, one after the other: nothing in time. Taking
+//! the newest first, it serves as many as it can, each at once. A refusal costs a third of what a small read does, so
+//! refusals are rationed; a request that is neither served nor refused is not even read: it stays in its socket.
+//!
+//! Invariants
+//! 1. The order changes only after the delay stood above its target for `STANDING_US`, in several samples: neither
+//!    for a burst, nor for a process that was stopped for a moment.
+//! 2. Of `SERVED_PER_REFUSAL` + 1 requests that are called, at most one is refused, however many wait.
+//! 3. Whatever joined is called once, unless it leaves; an open line is empty.
+//! 4. A line that had to begin again at once stays twice as long the next time: to try costs those in it.
+//!
+//! Not here: how the lag is measured (the server's loops), gates of counts and bytes (`admission.rs`).
+//! See: docs/overload.md, "When the processor is what runs out".
+
+use std::collections::BTreeMap;
+
+/// How long the delay must stay above its target before the order changes: CoDel's interval, longer than a burst of
+/// requests, shorter than a client's patience.
+pub const STANDING_US: u64 = 100_000;
+/// So many requests are called at once: less than a millisecond of work, so that newer ones are seen soon.
+pub const TURN: usize = 32;
+/// At most one request is refused for so many that are served: a twentieth of the time, when a refusal costs a third.
+pub const SERVED_PER_REFUSAL: usize = 8;
+/// So many samples in a row at least: one alone may be a process that was stopped.
+const SAMPLES_MIN: u32 = 2;
+/// A loop that goes without samples for this long is at rest.
+const QUIET_US: u64 = 500_000;
+/// The line ends when all in it could have been called in time for so long, and for at most so long after it had to
+/// begin again at once.
+const CALM_US: u64 = 500_000;
+const CALM_US_MAX: u64 = 4_000_000;
+/// What is served is counted over so long.
+const WINDOW_US: u64 = 50_000;
+/// So long behind the last line another delay is no burst.
+const ALERT_US: u64 = 1_000_000;
+
+/// How near the delay of a loop is to its target: newcomers had better wait outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    /// Below half of it.
+    None,
+    /// Above half of it, or requests stand in line.
+    Near,
+    /// Above it.
+    Beyond,
+}
+
+/// Did the order change?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// From now on requests stand in line.
+    Begins,
+    /// From now on they do not.
+    Ends,
+}
+
+/// What becomes of a request that was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Called {
+    /// It is read and carried out.
+    Serve,
+    /// It is read and refused: newer ones came all the time.
+    Refuse,
+}
+
+/// Where a request stands in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    came_us: u64,
+    number: u64,
+}
+
+/// The line of one event loop.
+#[derive(Debug)]
+pub struct Line<T> {
+    target_us: u64,
+    is_standing: bool,
+    /// Open: since when every sample was above the target, and how many there were.
+    above: Option<(u64, u32)>,
+    sampled_us: u64,
+    lag_us: u64,
+    /// Standing: since when all could have been called in time, and for how long that has to be so.
+    calm_since_us: u64,
+    calm_us: u64,
+    /// Since when is counted what was served, how many that are, and how many waited at most.
+    window: (u64, u64, u64),
+    /// Until when one sample is enough.
+    alert_until_us: u64,
+    /// By when they came, and their number.
+    waiting: BTreeMap<Place, T>,
+    next: u64,
+    /// Is the next one that is refused the oldest?
+    is_oldest_next: bool,
+    /// Served requests that have not been set against a refusal.
+    credit: usize,
+}
+
+impl<T> Line<T> {
+    /// Of a loop at rest. With a target of 0 the order never changes.
+    pub fn new(target_us: u64) -> Line<T> {
+        Line {
+            target_us,
+            is_standing: false,
+            above: None,
+            sampled_us: 0,
+            lag_us: 0,
+            calm_since_us: 0,
+            calm_us: CALM_US,
+            window: (0, 0, 0),
+            alert_until_us: 0,
+            waiting: BTreeMap::new(),
+            next: 0,
+            is_oldest_next: false,
+            credit: 0,
+        }
+    }
+
+    /// Do requests stand in line?
+    pub fn is_standing(&self) -> bool {
+        self.is_standing
+    }
+
+    /// A task that was woken at `now_us - lag_us` runs at `now_us`, or still waits then.
+    pub fn sample(&mut self, now_us: u64, lag_us: u64) -> Option<Change> {
+        let since_us = now_us.saturating_sub(self.sampled_us);
+        if self.is_standing || self.target_us == 0 {
+            return None;
+        }
+        if since_us > QUIET_US.max(2 * lag_us) {
+            self.above = None;
+        }
+        (self.sampled_us, self.lag_us) = (now_us, lag_us);
+        if lag_us <= self.target_us {
+            self.above = None;
+            return None;
+        }
+        let (from_us, samples) = self.above.unwrap_or((now_us.saturating_sub(lag_us), 0));
+        self.above = Some((from_us, samples + 1));
+        let stands = now_us - from_us >= STANDING_US && samples + 1 >= SAMPLES_MIN;
+        if !stands && now_us >= self.alert_until_us {
+            return None;
+        }
+        self.is_standing = true;
+        self.above = None;
+        self.calm_since_us = now_us;
+        self.calm_us = match now_us < self.alert_until_us {
+            true => CALM_US_MAX.min(2 * self.calm_us),
+            false => CALM_US,
+        };
+        self.window = (now_us, 0, 0);
+        self.credit = 0;
+        Some(Change::Begins)
+    }
+
+    /// A request came.
+    pub fn join(&mut self, now_us: u64, request: T) -> Place {
+        let place = Place {
+            came_us: now_us,
+            number: self.next,
+        };
+        self.next += 1;
+        self.waiting.insert(place, request);
+        place
+    }
+
+    /// A request goes, called or not.
+    pub fn leave(&mut self, place: Place) {
+        self.waiting.remove(&place);
+    }
+
+    /// Calls the next ones.
+    pub fn call(&mut self, now_us: u64, called: &mut Vec<(T, Called)>) -> Option<Change> {
+        self.window.2 = self.window.2.max(self.waiting.len() as u64);
+        let before = called.len();
+        for _ in 0..TURN {
+            let Some((_, request)) = self.waiting.pop_last() else {
+                break;
+            };
+            called.push((request, Called::Serve));
+            self.credit += 1;
+        }
+        while self.credit >= SERVED_PER_REFUSAL
+            && let Some(request) = self.next_refused(now_us)
+        {
+            self.credit -= SERVED_PER_REFUSAL;
+            called.push((request, Called::Refuse));
+        }
+        self.credit = self.credit.min(TURN);
+        self.window.1 += (called.len() - before) as u64;
+        self.close_window(now_us);
+        let is_calm = now_us.saturating_sub(self.calm_since_us) >= self.calm_us;
+        if !self.is_standing || !is_calm {
+            return None;
+        }
+        let rest = std::mem::take(&mut self.waiting).into_values();
+        called.extend(rest.map(|request| (request, Called::Serve)));
+        self.is_standing = false;
+        self.alert_until_us = now_us + ALERT_US;
+        Some(Change::Ends)
+    }
+
+    /// How long the last one would have waited, had all been called in the order in which they came?
+    fn close_window(&mut self, now_us: u64) {
+        let (from_us, served, waited) = self.window;
+        let took_us = now_us.saturating_sub(from_us);
+        if took_us < WINDOW_US {
+            return;
+        }
+        self.lag_us = waited * took_us / served.max(1);
+        self.sampled_us = now_us;
+        if self.lag_us > self.target_us / 2 {
+            self.calm_since_us = now_us;
+        }
+        self.window = (now_us, 0, self.waiting.len() as u64);
+    }
+
+    /// How near is the delay to its target?
+    pub fn pressure(&self, now_us: u64) -> Pressure {
+        match self.delay_us(now_us) {
+            delay_us if delay_us > self.target_us => Pressure::Beyond,
+            delay_us if delay_us > self.target_us / 2 => Pressure::Near,
+            _ if self.is_standing => Pressure::Near,
+            _ => Pressure::None,
+        }
+    }
+
+    /// In turn one whose client still waits, most likely, and the oldest, whose client may have gone: it must not stay
+    /// for as long as the overload does.
+    fn next_refused(&mut self, now_us: u64) -> Option<T> {
+        let beyond = Place {
+            came_us: now_us.saturating_sub(self.target_us),
+            number: 0,
+        };
+        let mut old = self.waiting.range(..beyond);
+        let next = match self.is_oldest_next {
+            true => old.next(),
+            false => old.next_back(),
+        };
+        let place = *next?.0;
+        self.is_oldest_next = !self.is_oldest_next;
+        self.waiting.remove(&place)
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Does none wait?
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// How long a request waits for its loop; while they stand in line, how long it would wait in the order of the
+    /// sockets. 0 once there was nothing for a while.
+    pub fn delay_us(&self, now_us: u64) -> u64 {
+        match now_us.saturating_sub(self.sampled_us) > QUIET_US {
+            true => 0,
+            false => self.lag_us,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "standing_tests.rs"]
+mod tests;

@@ -1,0 +1,242 @@
+//! The line against a loop that is offered more than it can do, and against arbitrary calls.
+//!
+//! Not here: sockets (crate `server`, `tests/standing.rs`).
+
+use super::*;
+use dendra_base::Prng;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, VecDeque};
+
+const TARGET_US: u64 = 20_000;
+
+#[test]
+fn a_burst_and_a_stopped_process_change_nothing() {
+    let mut line = Line::<()>::new(TARGET_US);
+    assert_eq!(line.sample(1_000_000, 5_000), None);
+    // Stopped for two seconds.
+    assert_eq!(line.sample(3_000_000, 2_000_000), None);
+    assert_eq!(line.sample(3_030_000, 15_000), None);
+    assert_eq!(line.sample(3_040_000, 3_000), None);
+    // 80 ms of it.
+    for at in 0..7 {
+        assert_eq!(line.sample(4_000_000 + at * 10_000, 21_000), None, "{at}");
+    }
+    assert_eq!(line.sample(4_100_000, 1_000), None);
+    assert!(!line.is_standing());
+}
+
+#[test]
+fn a_delay_that_stands_begins_a_line_and_half_a_second_of_calm_ends_it() {
+    let mut line = Line::new(TARGET_US);
+    let began = (1..20).find(|at| line.sample(1_000_000 + at * 40_000, 40_000).is_some());
+    assert_eq!(began, Some(3), "100 ms behind the beginning of the first");
+    let (mut now_us, mut called) = (2_000_000, Vec::new());
+    for request in 0..100 {
+        line.join(now_us, request);
+    }
+    assert_eq!(line.call(now_us, &mut called), None);
+    let newest: Vec<_> = (68..100).rev().map(|n| (n, Called::Serve)).collect();
+    assert_eq!(called, newest);
+    called.clear();
+    now_us += TARGET_US + 1;
+    assert_eq!(line.call(now_us, &mut called), None);
+    let refused: Vec<_> = called.split_off(TURN).into_iter().map(|(n, _)| n).collect();
+    assert_eq!(refused, [35, 0, 34, 1, 33, 2, 32, 3], "one for eight");
+    now_us += 1_000;
+    assert_eq!(line.call(now_us, &mut called), None);
+    assert!(line.is_empty());
+    let mut calm = |line: &mut Line<u32>| {
+        let ends = |at: &u64| line.call(now_us + at, &mut called).is_some();
+        let took_us = (0..500).map(|at| at * 10_000).find(ends).expect("it ends");
+        now_us += took_us + 100_000;
+        assert_eq!(line.sample(now_us, TARGET_US + 1), Some(Change::Begins));
+        took_us
+    };
+    let bounds = |us: u64| us..us + 4 * WINDOW_US;
+    assert!(bounds(CALM_US).contains(&calm(&mut line)));
+    assert!(
+        bounds(2 * CALM_US).contains(&calm(&mut line)),
+        "it had to begin again"
+    );
+}
+
+#[test]
+fn without_a_target_nothing_stands_in_line() {
+    let mut line = Line::<()>::new(0);
+    for at in 1..1000 {
+        assert_eq!(line.sample(at * 1_000_000, 900_000), None);
+    }
+}
+
+/// One loop and its clients: requests arrive at random, each in a socket of its own. A client that waited for its
+/// patience closes the socket; the loop notices when it calls the request, and not in the run queue.
+struct World {
+    prng: Prng,
+    now_us: u64,
+    /// When the requests came that wait in the run queue, oldest first.
+    queue: VecDeque<u64>,
+    line: Line<u64>,
+    next_us: u64,
+    left_us_100: u64,
+    good: u64,
+    refused: u64,
+    late: u64,
+    took_us: Vec<u64>,
+}
+
+const SERVE_US: u64 = 20;
+const REFUSE_US: u64 = 7;
+/// What a connection costs whose client has gone.
+const GONE_US: u64 = 5;
+
+impl World {
+    fn new(seed: u64, target_us: u64) -> World {
+        World {
+            prng: Prng::new(seed),
+            now_us: 1,
+            queue: VecDeque::new(),
+            line: Line::new(target_us),
+            next_us: 1,
+            left_us_100: 0,
+            good: 0,
+            refused: 0,
+            late: 0,
+            took_us: Vec::new(),
+        }
+    }
+
+    fn arrive(&mut self, gap_us_100: u64) {
+        while self.next_us <= self.now_us {
+            match self.line.is_standing() {
+                true => _ = self.line.join(self.next_us, self.next_us),
+                false => self.queue.push_back(self.next_us),
+            }
+            self.left_us_100 += self.prng.below(2 * gap_us_100 + 1);
+            self.next_us += self.left_us_100 / 100;
+            self.left_us_100 %= 100;
+        }
+    }
+
+    fn serve(&mut self, came_us: u64, patience_us: u64) {
+        self.now_us += SERVE_US;
+        let took_us = self.now_us - came_us;
+        self.took_us.push(took_us);
+        match took_us <= patience_us {
+            true => self.good += 1,
+            false => self.late += 1,
+        }
+    }
+
+    /// `load` is what is offered, in hundredths of what can be served.
+    fn run(&mut self, load: u64, patience_us: u64, until_us: u64) {
+        let gap_us_100 = SERVE_US * 100 * 100 / load;
+        let mut called = Vec::new();
+        while self.now_us < until_us {
+            self.arrive(gap_us_100);
+            let woken_us = self.now_us;
+            if self.queue.is_empty() && self.line.is_empty() {
+                self.line.call(self.now_us, &mut called);
+                self.now_us = self.next_us;
+                continue;
+            }
+            for _ in 0..self.queue.len() {
+                let came_us = self.queue.pop_front().expect("counted above");
+                self.serve(came_us, patience_us);
+            }
+            let lag_us = self.now_us - woken_us;
+            self.line.sample(self.now_us, lag_us);
+            self.line.call(self.now_us, &mut called);
+            for (came_us, what) in called.drain(..) {
+                match what {
+                    _ if self.now_us - came_us > patience_us => self.now_us += GONE_US,
+                    Called::Serve => self.serve(came_us, patience_us),
+                    Called::Refuse => {
+                        self.refused += 1;
+                        self.now_us += REFUSE_US;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Answers in time, in hundredths of what could be served in two seconds behind the first two.
+fn goodput(seed: u64, target_us: u64, load: u64, patience_us: u64) -> (u64, World) {
+    let mut world = World::new(seed, target_us);
+    world.run(load, patience_us, 2_000_000);
+    (world.good, world.late) = (0, 0);
+    world.took_us.clear();
+    let from_us = world.now_us;
+    world.run(load, patience_us, from_us + 2_000_000);
+    let most = (world.now_us - from_us) / SERVE_US;
+    (world.good * 100 / most, world)
+}
+
+#[test]
+fn goodput_stays_at_its_peak_at_twice_and_five_times_the_load_and_collapses_without() {
+    for seed in 0..2 {
+        for patience_us in [100_000, 1_000_000, 5_000_000] {
+            for (load, least) in [(90, 88), (200, 93), (500, 93)] {
+                let (good, mut world) = goodput(seed, TARGET_US, load, patience_us);
+                let said = format!("at {load} %, patience {patience_us} µs, seed {seed}");
+                assert!(good >= least, "{good} % {said}");
+                world.took_us.sort_unstable();
+                let p99_us = world.took_us[world.took_us.len() * 99 / 100];
+                assert!(p99_us < 5_000, "{p99_us} µs {said}");
+                assert_eq!(world.late, 0, "nothing is done for nobody: {said}");
+                assert_eq!(world.refused == 0, load < 100, "{} {said}", world.refused);
+            }
+        }
+        let (good, _) = goodput(seed, 0, 200, 100_000);
+        assert!(good < 10, "{good} % without it: this world shows nothing");
+    }
+}
+
+#[test]
+fn behind_an_overload_the_line_ends_and_nothing_is_left_in_it() {
+    for seed in 0..5 {
+        let mut world = World::new(seed, TARGET_US);
+        world.run(300, 1_000_000, 1_000_000);
+        assert!(world.line.is_standing());
+        world.run(50, 1_000_000, 5_000_000);
+        assert!(!world.line.is_standing() && world.line.is_empty());
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_each_request_is_called_once_or_leaves(
+        steps in prop::collection::vec((0u64..60_000, 0u8..4, 0u64..200_000), 1..400),
+        target_us in 0u64..50_000,
+    ) {
+        let mut line = Line::new(target_us);
+        let (mut now_us, mut inside, mut next) = (0, BTreeMap::new(), 0u32);
+        let (mut served, mut refused) = (0, 0);
+        for (gap_us, what, lag_us) in steps {
+            now_us += gap_us;
+            match what {
+                0 => _ = line.sample(now_us, lag_us),
+                1 => for _ in 0..lag_us % 80 {
+                    inside.insert(next, line.join(now_us, next));
+                    next += 1;
+                },
+                2 => if let Some((_, place)) = inside.pop_first() {
+                    line.leave(place);
+                },
+                _ => {
+                    let mut called = Vec::new();
+                    line.call(now_us, &mut called);
+                    for (request, what) in called {
+                        prop_assert!(inside.remove(&request).is_some(), "called twice");
+                        match what {
+                            Called::Serve => served += 1,
+                            Called::Refuse => refused += 1,
+                        }
+                    }
+                }
+            }
+            prop_assert_eq!(line.len(), inside.len());
+            prop_assert!(refused * SERVED_PER_REFUSAL <= served);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What happens when more requests arrive than one event loop serves in time: the newest are served first, the oldest
+//! are refused sparingly, those whose clients have gone are not begun, and it ends.
+//!
+//! Invariants
+//! 1. The target is so small that any delay is above it; how many stand in line is real.
+//!
+//! Not here: how goodput holds (`standing.rs` of crate `node` simulates it; docs/lab measures it).
+//! See: docs/overload.md, "When the processor is what runs out".
+
+mod support;
+
+use std::time::{Duration, Instant};
+use support::{Answer, Client, Node, PATIENCE};
+
+const CLIENTS: usize = 200;
+/// Requests that each client sends at once, so that the loop has work for longer than a client needs to send it.
+const PIPELINED: usize = 50;
+/// No loop is that quick: whatever is asked for longer than 100 ms stands in line.
+const TARGET: Duration = Duration::from_micros(1);
+
+fn node(target: Duration) -> Node {
+    let node = Node::with(|settings| {
+        settings.loops = Some(1);
+        settings.queue_delay_target = target;
+    });
+    assert_eq!(node.client().put("k", b"v").status, 201);
+    node
+}
+
+fn ask(clients: &mut [Client]) {
+    let requests = b"GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(PIPELINED);
+    for client in clients {
+        client.send(&requests);
+    }
+}
+
+fn answers(clients: &mut [Client]) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    for client in clients {
+        answers.extend((0..PIPELINED).map(|_| client.read("GET")));
+    }
+    answers
+}
+
+/// All ask, then all are answered.
+fn round(clients: &mut [Client]) -> Vec<Answer> {
+    ask(clients);
+    answers(clients)
+}
+
+/// Rounds until requests stand in line and one was refused for it; that answer.
+fn overload(node: &Node, clients: &mut [Client]) -> Answer {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        let answers = round(clients);
+        assert!(
+            answers
+                .iter()
+                .all(|answer| [200, 503].contains(&answer.status))
+        );
+        if let Some(refused) = answers.into_iter().find(|answer| answer.status == 503) {
+            return refused;
+        }
+    }
+    panic!(
+        "{} loops are overloaded",
+        node.metric("dendra_overloaded_loops ")
+    );
+}
+
+#[test]
+fn a_delay_that_stands_refuses_some_and_ends_with_its_cause() {
+    let node = node(TARGET);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
+    let refused = overload(&node, &mut clients);
+    assert_eq!(node.metric("dendra_overloaded_loops "), 1.0);
+    let said = "overloaded: more requests arrive than the processor serves";
+    assert!(refused.text().starts_with(said), "{}", refused.text());
+    assert!(refused.header("Retry-After").is_some());
+    assert_eq!(
+        refused.header("Dendra-Receipt"),
+        Some("outcome=not-applied")
+    );
+    let refused = node.metric("dendra_refused_total{by=\"delay\"}");
+    let answers = round(&mut clients);
+    let more = answers.iter().filter(|answer| answer.status == 503).count();
+    // One of nine that are called, and four for those that were served before.
+    let most = (CLIENTS / 9 + 5) * PIPELINED;
+    assert!(
+        more <= most,
+        "{more} of {} were refused",
+        CLIENTS * PIPELINED
+    );
+    let refused_then = node.metric("dendra_refused_total{by=\"delay\"}");
+    assert_eq!(refused_then - refused, more as f64);
+    node.wait_for_metric("dendra_overloaded_loops ", 0.0);
+    node.wait_for_metric("dendra_requests_standing ", 0.0);
+    for client in &mut clients {
+        assert_eq!(client.value("k").status, 200);
+    }
+}
+
+#[test]
+fn what_clients_have_given_up_is_not_begun() {
+    let node = node(TARGET);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
+    let until = Instant::now() + PATIENCE;
+    let mut asked = 0;
+    while node.metric("dendra_abandoned_requests_total") == 0.0 {
+        assert!(
+            Instant::now() < until,
+            "no request was found to be abandoned"
+        );
+        // Connected before: while a loop is overloaded, few connections are accepted.
+        node.wait_for_metric("dendra_overloaded_loops ", 0.0);
+        let mut impatient: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
+        overload(&node, &mut clients);
+        ask(&mut clients);
+        for client in &mut impatient {
+            let head = format!(
+                "PUT /v0/entity?id=given-up-{asked} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nv"
+            );
+            client.send(head.as_bytes());
+            asked += 1;
+        }
+        drop(impatient);
+        answers(&mut clients);
+    }
+    node.wait_for_metric("dendra_overloaded_loops ", 0.0);
+    let abandoned = node.metric("dendra_abandoned_requests_total") as usize;
+    let mut client = node.client();
+    let is_there = |n: &usize| client.value(&format!("given-up-{n}")).status == 200;
+    let applied = (0..asked).filter(is_there).count();
+    assert!(
+        applied + abandoned <= asked,
+        "{applied} + {abandoned} of {asked}"
+    );
+}
+
+#[test]
+fn without_a_target_none_is_refused_for_its_delay() {
+    let node = node(Duration::ZERO);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
+    for _ in 0..3 {
+        assert!(
+            round(&mut clients)
+                .iter()
+                .all(|answer| answer.status == 200)
+        );
+    }
+    assert_eq!(node.metric("dendra_overloaded_loops "), 0.0);
+}
