@@ -69,6 +69,10 @@ pub const RECONNECT_MS_MIN: u64 = 5;
 /// Longest wait between two attempts to connect, milliseconds.
 pub const RECONNECT_MS_MAX: u64 = 500;
 
+/// Connections that one thread makes again in a second, behind timeouts: a target with more than it can do is not
+/// kept busy with them, and the system does not run out of ports.
+pub const RECONNECTS_PER_SECOND_MAX: u64 = 1_000;
+
 /// How long the first connections may take, milliseconds.
 pub const CONNECT_MS_MAX: u64 = 3_000;
 

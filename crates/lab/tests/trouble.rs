@@ -85,6 +85,21 @@ fn silence_is_counted_as_timeouts_with_the_time_it_took() {
 }
 
 #[test]
+fn a_request_with_no_time_left_for_its_answer_is_not_sent() {
+    // It does 20 a second, and is asked for 200.
+    let server = FakeServer::start(|_| Reply::After(Duration::from_millis(50), 200));
+    let mut setup = setup(server.url(), 200.0, 2.0);
+    setup.timeout = Duration::from_millis(200);
+    setup.connections = 1;
+    let run = run(&setup);
+    let counts = &run.headline().expect("it was measured").counts;
+    assert!(counts.is_whole(), "{counts:?}");
+    // The first is sent before it is known how long an answer takes.
+    assert!(counts.timeouts <= 2, "{counts:?}");
+    assert!(counts.ok >= 30 && counts.unsent > 300, "{counts:?}");
+}
+
+#[test]
 fn a_run_that_is_cut_keeps_what_it_saw() {
     let server = FakeServer::start(|_| Reply::After(Duration::ZERO, 200));
     let stop = Stop::default();

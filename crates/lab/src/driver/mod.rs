@@ -19,6 +19,7 @@
 mod answer;
 mod arrival;
 mod connection;
+mod patience;
 mod worker;
 
 use crate::recorder::PhaseRecord;

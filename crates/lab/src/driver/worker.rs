@@ -18,6 +18,7 @@ mod wait;
 
 use super::arrival::Reads;
 use super::connection::{Connection, Pending, Wrote};
+use super::patience::Patience;
 use super::{DriveError, Pace, Plan, Progress, Seen, Stop};
 use crate::limits::{BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, READ_BYTES};
 use crate::recorder::{End, Ended, Recorder, SentAt, Used};
@@ -78,6 +79,7 @@ pub(super) struct Worker<'a> {
     reads: Reads,
     looks: Looks,
     lateness: Lateness,
+    patience: Patience,
     /// Did the last bytes tell when they came?
     is_stamped: bool,
     /// When they were read.
@@ -178,6 +180,7 @@ impl<'a> Worker<'a> {
             reads: Reads::new(is_stamped),
             looks: Looks::default(),
             lateness: Lateness::new(),
+            patience: Patience::new(plan.timeout.as_nanos() as u64),
             is_stamped: false,
             read_ns: 0,
             answer_bytes_max: 0,
@@ -395,7 +398,7 @@ impl<'a> Worker<'a> {
             operation,
             due_ns,
         };
-        let is_first = self.queues[target].is_empty() && !self.is_late(due_ns, now_ns);
+        let is_first = self.queues[target].is_empty() && !self.patience.is_hopeless(due_ns, now_ns);
         if is_first && self.has_free(target) {
             self.send_free(target, waiting, &ask);
         } else if self.queues[target].len() >= BACKLOG_LEN_MAX {
@@ -439,7 +442,7 @@ impl<'a> Worker<'a> {
     fn dispatch(&mut self, now_ns: u64) {
         for target in 0..self.queues.len() {
             while let Some(&waiting) = self.queues[target].front() {
-                if self.is_late(waiting.due_ns, now_ns) {
+                if self.patience.is_hopeless(waiting.due_ns, now_ns) {
                     self.queues[target].pop_front();
                     self.unsent(target, waiting, now_ns);
                     continue;
@@ -635,14 +638,13 @@ impl<'a> Worker<'a> {
                 self.fail_in_flight(slot, now_ns, End::Timeout);
                 self.connections[slot].close(now_ns, false);
             }
-            if self.connections[slot].wants_to_open(now_ns) {
+            if self.connections[slot].wants_to_open(now_ns) && self.patience.may_reconnect(now_ns) {
                 self.reopen(slot, now_ns);
             }
         }
-        let timeout_ns = self.plan.timeout.as_nanos() as u64;
         for target in 0..self.queues.len() {
             while let Some(&waiting) = self.queues[target].front() {
-                if now_ns.saturating_sub(waiting.due_ns) <= timeout_ns {
+                if !self.patience.is_hopeless(waiting.due_ns, now_ns) {
                     break;
                 }
                 self.queues[target].pop_front();

@@ -217,6 +217,7 @@ impl Worker<'_> {
             self.errors += 1;
             self.keep_failure(pending.index);
         }
+        self.patience.note(came_ns.saturating_sub(pending.sent_ns));
         self.recorder.ended(&Ended {
             operation: pending.operation,
             target,
