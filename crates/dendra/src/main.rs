@@ -38,15 +38,16 @@ mod serve;
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
 use cli::{Cli, Command, ConfigVerb};
 use console::Console;
-use dendra_server::SampledAlloc;
+use dendra_server::{LargeApart, SampledAlloc};
 use exit::{Exit, Failure, Outcome};
 use mimalloc::MiMalloc;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// mimalloc, and above it what `dendra profile --alloc` asks.
+/// mimalloc but for large pieces, and above both what `dendra profile --alloc` asks.
 #[global_allocator]
-static ALLOCATOR: SampledAlloc<MiMalloc> = SampledAlloc::over(MiMalloc);
+static ALLOCATOR: SampledAlloc<LargeApart<MiMalloc>> =
+    SampledAlloc::over(LargeApart::over(MiMalloc));
 
 fn main() -> ExitCode {
     let matches = Cli::command().color(colour_asked_for()).get_matches();

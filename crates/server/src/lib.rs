@@ -18,6 +18,7 @@
 //! admin.rs exposition.rs metrics.rs stages.rs    what a person and a scraper see
 //! peers/                                        the node, links between members
 //! profile/                                      what its threads do, when somebody asks
+//! large.rs       memory for large pieces
 //! limits.rs clock.rs shared.rs                   bounds, time, what all threads share
 //! ```
 //!
@@ -37,6 +38,7 @@ mod exposition;
 pub mod folder;
 mod input;
 mod lane;
+mod large;
 mod last_clock;
 mod lifecycle;
 pub mod limits;
@@ -59,6 +61,7 @@ mod store_pool;
 mod versions;
 mod wal_thread;
 
+pub use large::LargeApart;
 pub use lifecycle::{ExitReason, Running, Server, StartError, serve};
 pub use profile::SampledAlloc;
 pub use settings::{Settings, Timeouts};

@@ -82,6 +82,12 @@ pub const MAINTAIN_IDLE: Duration = Duration::from_millis(500);
 /// Longest pause between two slices of compaction while nobody waits for it.
 pub const MAINTAIN_PAUSE_MAX: Duration = Duration::from_millis(20);
 
+/// Pieces of memory from this size on are mapped: a block with a value of a mebibyte that was compressed is one, too.
+pub const LARGE_BYTES: usize = 512 << 10;
+/// What is kept of them when they are freed, for all threads together: a few values of a mebibyte for each thread that
+/// reads or sends them, or one block with a value of the largest size.
+pub const LARGE_KEPT_BYTES_MAX: usize = 16 << 20;
+
 /// A buffer or value up to this size is not counted: it is part of what a connection costs.
 pub const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
 /// While a stop waits for requests in flight it looks this often.
@@ -178,6 +184,7 @@ pub const OUTCOME_GRACE: Duration = Duration::from_millis(200);
 /// One page of a scan over the cluster, and what each member sends for it.
 pub const SCAN_PAGE_BYTES: usize = 128 << 10;
 
+const _: () = assert!(LARGE_KEPT_BYTES_MAX > dendra_base::limits::VALUE_BYTES_MAX_LIMIT);
 const _: () = assert!(LINK_PROBE_SWEEPS < LINK_SILENT_SWEEPS_MAX);
 const _: () = assert!(LINK_OUT_BYTES_MAX / 2 >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT);
 const _: () = assert!(STORE_QUEUE_LEN_MAX_DEFAULT <= STORE_QUEUE_LEN_MAX_LIMIT);

@@ -1,0 +1,112 @@
+//! What a whole process holds, with the allocator that the program has, while clients do what costs most.
+//!
+//! ```text
+//! promised = --memory + room for bytes + a batch of each loop + a block of each worker + freed pieces kept
+//! ```
+//!
+//! Invariants
+//! 1. The peak is the kernel's own (`VmHWM`), over the life of the process.
+//! 2. Nothing is over 10 % above what docs/overload.md promises.
+//!
+//! Not here: what the gates charge (crate `server`, `tests/room.rs`).
+//! See: docs/overload.md, section "Memory".
+
+mod support;
+
+use dendra_server::limits;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use support::Node;
+use support::http::Client;
+
+const MIB: usize = 1 << 20;
+
+/// The most that was resident.
+fn peak_bytes(node: &Node) -> usize {
+    let path = format!("/proc/{}/status", node.pid());
+    let text = std::fs::read_to_string(path).expect("the node lives");
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse::<usize>().ok())
+        .expect("a number of kB")
+        << 10
+}
+
+fn assert_within(node: &Node, memory: usize, value: usize) {
+    let loops = std::thread::available_parallelism().map_or(1, usize::from);
+    let rest = limits::BODY_BYTES_INFLIGHT_MAX_DEFAULT
+        + loops * (value + MIB)
+        + limits::WORKERS_DEFAULT * (value + MIB)
+        + limits::LARGE_KEPT_BYTES_MAX;
+    let (peak, promised) = (peak_bytes(node), memory + rest);
+    println!("{} MiB of {} MiB", peak / MIB, promised / MIB);
+    assert!(
+        peak <= promised + promised / 10,
+        "{} MiB of {} MiB",
+        peak / MIB,
+        promised / MIB
+    );
+}
+
+#[test]
+fn a_thousand_slow_readers_of_the_largest_values_stay_within_what_is_promised() {
+    const VALUE: usize = 8 * MIB;
+    const READERS: usize = 1_000;
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let flags = ["--memory", "300MiB", "--value-bytes-max", "8388608"];
+    let node = Node::start(folder.path(), &flags);
+    let mut client = Client::open(node.address()).expect("the node listens");
+    let value = vec![b'v'; VALUE];
+    for n in 0..16 {
+        let answer = client.ask("PUT", &format!("k{n}"), &[], &value);
+        assert_eq!(answer.map(|answer| answer.status), Some(201));
+    }
+    let mut readers = Vec::with_capacity(READERS);
+    for _ in 0..READERS {
+        let mut stream = TcpStream::connect(node.address()).expect("the node accepts");
+        // Small windows: most of an answer is still the node's to hold.
+        rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 16 << 10)
+            .expect("it can be small");
+        stream
+            .write_all(b"GET /v0/entities?start=k HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .expect("the node is there");
+        readers.push(stream);
+    }
+    for _ in 0..32 {
+        let answer = client.ask("PUT", "probe", &[], &value);
+        assert_eq!(answer.map(|answer| answer.status), Some(201));
+    }
+    // Readers that hold room and do not read make way, which ends their connections: each of them has a part of its
+    // answer, a refusal or that end, some time.
+    for reader in &mut readers {
+        let mut status = [0; 12];
+        match reader.read_exact(&mut status) {
+            Ok(()) => assert!(status.starts_with(b"HTTP/1.1 "), "{status:?}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
+    }
+    assert_within(&node, 300 * MIB, VALUE);
+    node.end("TERM");
+}
+
+#[test]
+fn writers_of_mebibytes_stay_within_a_small_memory() {
+    const WRITERS: usize = 64;
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let node = Node::start(folder.path(), &["--memory", "64MiB"]);
+    std::thread::scope(|threads| {
+        for writer in 0..WRITERS {
+            let mut client = Client::open(node.address()).expect("the node listens");
+            threads.spawn(move || {
+                let value = vec![b'v'; MIB];
+                for n in 0..8 {
+                    let answer = client.ask("PUT", &format!("{writer}-{n}"), &[], &value);
+                    let status = answer.map(|answer| answer.status);
+                    assert!(matches!(status, Some(201 | 503)), "{status:?}");
+                }
+            });
+        }
+    });
+    assert_within(&node, 64 * MIB, MIB);
+    node.end("TERM");
+}
