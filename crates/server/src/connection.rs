@@ -127,8 +127,8 @@ pub(crate) struct Connection {
     pub(crate) lingers_for_body: bool,
     /// The newcomer in front has had its delay.
     pub(crate) has_paused: bool,
-    /// The write in front has stood in line for the log.
-    pub(crate) has_lined_up: bool,
+    /// The write in front stands in line for the log or the engine, or has stood there, until then.
+    pub(crate) in_line_until_us: Option<u64>,
     /// What was read last stood in line for so long that it is refused.
     pub(crate) is_called_to_refuse: bool,
     /// A peer asks here: it stands in no line of clients.
@@ -160,7 +160,7 @@ pub(crate) async fn serve(
         lingers: false,
         lingers_for_body: false,
         has_paused: false,
-        has_lined_up: false,
+        in_line_until_us: None,
         is_called_to_refuse: false,
         is_of_peer: false,
         head_deadline_us: None,
@@ -268,7 +268,7 @@ impl Connection {
             if consumed > 0 {
                 self.head_deadline_us = None;
                 self.has_paused = false;
-                self.has_lined_up = false;
+                self.in_line_until_us = None;
                 taken += 1;
             }
             if let Some(next) = next {

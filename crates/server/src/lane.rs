@@ -41,7 +41,7 @@ use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Pressure, Topology
 use dendra_wire::{Copies, KeyBuf};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
@@ -98,8 +98,8 @@ pub(crate) struct Lane {
     /// Orders of the node that wait for room in this loop's batch, and their bytes.
     order_line: RefCell<VecDeque<WaitingOrder>>,
     order_line_bytes: Cell<usize>,
-    /// Writes of clients that wait for room in this loop's batch.
-    log_line: RefCell<VecDeque<(u64, Rc<Seat>)>>,
+    /// Writes of clients that wait for room in this loop's batch, or until the engine is behind no longer.
+    log_line: RefCell<BTreeMap<u64, Rc<Seat>>>,
     next_in_log_line: Cell<u64>,
     /// The first of them was called, and its write comes next.
     is_called: Cell<bool>,
@@ -143,10 +143,7 @@ struct LogPlace<'a> {
 
 impl Drop for LogPlace<'_> {
     fn drop(&mut self) {
-        self.lane
-            .log_line
-            .borrow_mut()
-            .retain(|one| one.0 != self.number);
+        self.lane.log_line.borrow_mut().remove(&self.number);
         self.lane.call_first_in_log_line();
     }
 }
@@ -228,7 +225,7 @@ async fn sweep(lane: Rc<Lane>) {
         lane.discard_left.set(limits::DISCARD_BYTES_PER_SWEEP);
         lane.bytes.sweep();
         lane.scan_bytes.sweep();
-        lane.call_first_in_log_line();
+        lane.call_those_in_line();
         let now_us = lane.now_us();
         lane.delay.sweep(&lane, now_us);
         for (_, seat) in lane.seats.borrow().iter() {
@@ -386,7 +383,10 @@ impl Lane {
                 self.take_outcome(wal_thread::token_slot(token), outcome);
             }
             LaneEvent::Answered { slot, answer } => self.take_answer(slot, answer),
-            LaneEvent::QueueFree => self.commit_due.ring(),
+            LaneEvent::QueueFree => {
+                self.commit_due.ring();
+                self.call_those_in_line();
+            }
             LaneEvent::Drain => {
                 self.is_draining.set(true);
                 self.tell_all(Due::Drain);
@@ -553,8 +553,8 @@ impl Lane {
         Ok(())
     }
 
-    /// As `push_order`, but an order that finds the log's queue full waits: a write that reached its owners is not
-    /// refused by them because others came at the same time.
+    /// As `push_order`, but an order that finds the log's queue full, or the engine behind, waits: a write that reached
+    /// its owners is not refused by them because others came at the same time.
     pub(crate) fn push_order_in_line(
         &self,
         target: Target,
@@ -564,7 +564,7 @@ impl Lane {
     ) -> Result<(), Refused> {
         let record_bytes = RECORD_HEAD_BYTES_MAX + cell.value.len();
         let waiting = self.order_line_bytes.get();
-        if waiting == 0 && self.find_batch_room(record_bytes) {
+        if waiting == 0 && !self.is_engine_behind() && self.find_batch_room(record_bytes) {
             return self.push_order(target, key.as_stored(), &cell.as_ref(), guard);
         }
         let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
@@ -591,7 +591,7 @@ impl Lane {
     fn push_orders_in_line(&self) {
         let mut line = self.order_line.borrow_mut();
         while let Some(order) = line.pop_front() {
-            if !self.has_batch_room(order.bytes()) {
+            if self.is_engine_behind() || !self.has_batch_room(order.bytes()) {
                 line.push_front(order);
                 return;
             }
@@ -615,7 +615,8 @@ impl Lane {
         self.commit_due.ring();
     }
 
-    /// Waits until `until_us` for room in the batch: `true` when it is there for the write that is pushed next.
+    /// Waits until `until_us` for room in the batch, and for an engine that is not behind: `true` when both are there
+    /// for the write that is pushed next.
     pub(crate) async fn wait_for_log(
         &self,
         seat: &Rc<Seat>,
@@ -625,17 +626,12 @@ impl Lane {
         let bytes = value_len + RECORD_HEAD_BYTES_MAX;
         let number = self.next_in_log_line.get();
         self.next_in_log_line.set(number + 1);
-        let in_front = (number, Rc::clone(seat));
-        self.log_line.borrow_mut().push_back(in_front);
+        self.log_line.borrow_mut().insert(number, Rc::clone(seat));
         let place = LogPlace { lane: self, number };
         seat.arm(until_us);
         let is_there = poll_fn(|cx| {
-            let is_first = self
-                .log_line
-                .borrow()
-                .front()
-                .is_some_and(|first| first.0 == number);
-            if is_first && self.find_batch_room(bytes) {
+            let first = self.log_line.borrow().keys().next().copied();
+            if first == Some(number) && !self.is_engine_behind() && self.find_batch_room(bytes) {
                 return Poll::Ready(true);
             }
             if seat.is_late() || self.is_poisoned() {
@@ -651,9 +647,29 @@ impl Lane {
     }
 
     fn call_first_in_log_line(&self) {
-        if let Some((_, seat)) = self.log_line.borrow().front() {
+        if let Some(seat) = self.log_line.borrow().values().next() {
             seat.wake();
         }
+    }
+
+    /// There may be room, or an engine that is not behind.
+    fn call_those_in_line(&self) {
+        self.push_orders_in_line();
+        self.call_first_in_log_line();
+    }
+
+    /// Are flushes or compactions so far behind that no write is taken? Then this loop hears when they are not.
+    fn is_engine_behind(&self) -> bool {
+        let is_behind = || self.pressure.get().stop == Some(dendra_node::Stop::Behind);
+        if !is_behind() {
+            return false;
+        }
+        // The flag first: if they catch up behind this look, they find it.
+        self.handle()
+            .waits_for_engine
+            .store(true, Ordering::Release);
+        self.pressure.set(pressure(&self.shared.engine));
+        is_behind()
     }
 
     fn find_batch_room(&self, record_bytes: usize) -> bool {

@@ -16,6 +16,7 @@
 
 use crate::clock;
 use crate::limits;
+use crate::mailbox::LaneEvent;
 use crate::profile::{self, Lock};
 use crate::shared::Shared;
 use crate::wal_thread;
@@ -114,6 +115,18 @@ fn pause_after(lane: Lane, took_us: u64, level: f64) -> Duration {
     Duration::from_micros((took_us as f64 * calm * share) as u64).min(limits::MAINTAIN_PAUSE_MAX)
 }
 
+/// Calls the writes that wait for the engine, when it is behind no longer.
+fn tell_waiting_loops(shared: &Shared) {
+    if shared.engine.pressure().stop.is_some() {
+        return;
+    }
+    for lane in &shared.lanes {
+        if lane.waits_for_engine.swap(false, Ordering::AcqRel) {
+            lane.mailbox.post(LaneEvent::QueueFree);
+        }
+    }
+}
+
 fn work(shared: &Shared, lane: Lane, nice: i32) {
     // On Linux this is the calling thread's own priority. Without the right to lower it the thread
     // works at the usual one.
@@ -127,6 +140,7 @@ fn work(shared: &Shared, lane: Lane, nice: i32) {
             .engine
             .maintain(lane, clock::wall_ms(), limits::MAINTAIN_SLICE_BYTES);
         let took_us = clock::monotonic_us().saturating_sub(began_us);
+        tell_waiting_loops(shared);
         let goes_on = match slice {
             Ok(Maintained::More) => {
                 let pause = pause_after(lane, took_us, shared.engine.pressure().level);

@@ -385,7 +385,14 @@ impl Connection {
         watch: Watch,
     ) -> Step {
         match self.lane.admit_write() {
-            Entry::Refused { refusal } => return self.turn_away(head, refusal.into()),
+            Entry::Refused { refusal } => {
+                // A body that did not come whole waits for its room when it has come.
+                let len = match head.body {
+                    Body::Length(length) if length <= rest.len() as u64 => length as usize,
+                    Body::Length(_) | Body::Chunked | Body::None => 0,
+                };
+                return self.line_up_or_turn_away(head, refusal.into(), len, entity);
+            }
             Entry::Delayed { us } if !self.has_paused => return self.after_pause(us),
             Entry::Delayed { .. } | Entry::Granted => {}
         }
@@ -441,7 +448,9 @@ impl Connection {
         watch: Watch,
     ) -> Step {
         match self.lane.admit(Class::Delete) {
-            Entry::Refused { refusal } => return self.turn_away(head, refusal.into()),
+            Entry::Refused { refusal } => {
+                return self.line_up_or_turn_away(head, refusal.into(), 0, entity);
+            }
             Entry::Delayed { us } if !self.has_paused => return self.after_pause(us),
             Entry::Delayed { .. } | Entry::Granted => {}
         }
@@ -454,7 +463,8 @@ impl Connection {
         }
     }
 
-    /// A write that finds the log's queue full waits for room, once; everything else that is full refuses.
+    /// A write that finds the log's queue full, or the engine behind, waits in line until its deadline; everything else
+    /// that is full refuses.
     fn line_up_or_turn_away(
         &mut self,
         head: &Head<'_>,
@@ -462,11 +472,14 @@ impl Connection {
         value_len: usize,
         entity: &Entity,
     ) -> Step {
-        if what != Refused::LogQueue || self.has_waiting() || self.has_lined_up {
+        let now_us = self.lane.now_us();
+        let timeout_us = u64::from(entity.timeout_ms) * 1_000;
+        let is_worth_waiting = matches!(what, Refused::LogQueue | Refused::Engine);
+        let until_us = self.in_line_until_us.unwrap_or(now_us + timeout_us);
+        if !is_worth_waiting || self.has_waiting() || until_us <= now_us {
             return self.turn_away(head, what);
         }
-        self.has_lined_up = true;
-        let until_us = self.lane.now_us() + u64::from(entity.timeout_ms) * 1_000;
+        self.in_line_until_us = Some(until_us);
         (0, Some(Next::LogRoom(value_len, until_us)))
     }
 

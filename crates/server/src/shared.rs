@@ -117,6 +117,8 @@ pub(crate) struct LaneHandle {
     pub(crate) connections: AtomicUsize,
     /// A batch of this loop waits for room in the log's queue.
     pub(crate) waits_for_queue: AtomicBool,
+    /// Writes of this loop wait until flushes and compactions are no longer behind.
+    pub(crate) waits_for_engine: AtomicBool,
     pub(crate) metrics: LaneMetrics,
 }
 
@@ -127,6 +129,7 @@ impl LaneHandle {
             mailbox: Mailbox::new(mailbox_capacity),
             connections: AtomicUsize::new(0),
             waits_for_queue: AtomicBool::new(false),
+            waits_for_engine: AtomicBool::new(false),
             metrics: LaneMetrics::default(),
         }
     }

@@ -168,6 +168,58 @@ fn small_writes_wait_for_the_log_behind_large_ones() {
 }
 
 #[test]
+fn writes_wait_for_flushes_that_are_behind_and_hear_it_at_their_deadline() {
+    let valve = Valve::new(Arc::new(MemVfs::new()));
+    let node = Node::on(Arc::new(valve.clone()), |settings| {
+        be_patient(settings);
+        settings.durability = dendra_engine::Durability::Os;
+        settings.memory_bytes = 40 * MIB;
+    });
+    // The log is not synced with this durability; the tables are.
+    valve.hold_syncs();
+    let mut client = node.client();
+    let short = |client: &mut Client, id: &str| {
+        let head = format!(
+            "PUT /v0/entity?id={id} HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 300\r\nContent-Length: {MIB}\r\n\r\n"
+        );
+        client.send(head.as_bytes());
+        client.send(&vec![b'x'; MIB]);
+        client.read("PUT")
+    };
+    let refused = (0..100)
+        .map(|n| short(&mut client, &format!("k{n}")))
+        .find(|answer| answer.status != 201)
+        .expect("memory is bounded");
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(refused.text().contains("behind"), "{}", refused.text());
+    assert_eq!(
+        refused.header("Dendra-Receipt"),
+        Some("outcome=not-applied")
+    );
+    let count = "dendra_refused_total{by=\"engine\"}";
+    assert_eq!(node.metric(count), 1.0);
+    std::thread::scope(|threads| {
+        let before = node.metric("dendra_socket_read_bytes_total");
+        for n in 0..8 {
+            let mut client = node.client();
+            threads.spawn(move || {
+                begin(&mut client, &format!("late{n}"), MIB);
+                assert_eq!(client.read("PUT").status, 201, "{n}");
+                assert_eq!(client.delete(&format!("late{n}")).status, 202, "{n}");
+            });
+        }
+        // All their heads are here, and no more than one read of each.
+        node.wait_for_metric("dendra_connections ", 9.0);
+        node.wait_until_metric("dendra_socket_read_bytes_total", before + 8.0 * 100.0);
+        let read = node.metric("dendra_socket_read_bytes_total") - before;
+        assert!(read <= (8 * limits::READ_BYTES_MAX) as f64, "{read} bytes");
+        assert_eq!(client.value("k0").status, 200, "reads go on");
+        valve.let_go();
+    });
+    assert_eq!(node.metric(count), 1.0, "the others were served");
+}
+
+#[test]
 fn a_head_that_was_refused_is_not_read_to_its_end() {
     let node = narrow_node();
     let mut flood = node.client();

@@ -25,7 +25,7 @@ use dendra_engine::{
     Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Outcome, Progress, Show,
 };
 use dendra_node::step::{Effect, Event, StoreFailure, StoreGuard, StoreOutcome, StoreTicket};
-use dendra_node::{Class, Entry};
+use dendra_node::{Class, Entry, Refusal};
 use std::ops::Bound;
 
 /// Begins an order; `Some` when it is done already.
@@ -135,11 +135,12 @@ fn write(
         Kind::Value => Class::Write,
         Kind::Tombstone => Class::Delete,
     };
-    if let Entry::Refused { refusal } = lane.admit(class) {
-        return fail(match refusal {
-            dendra_node::Refusal::DiskFull => StoreFailure::DiskFull,
-            _ => StoreFailure::Busy,
-        });
+    // Behind an engine that has to catch up it waits in line.
+    if let Entry::Refused {
+        refusal: Refusal::DiskFull,
+    } = lane.admit(class)
+    {
+        return fail(StoreFailure::DiskFull);
     }
     let guard = match guard {
         StoreGuard::Newest => Guard::None,
