@@ -16,8 +16,10 @@ mod support;
 use dendra_server::limits;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use support::Node;
-use support::http::Client;
+use std::time::Instant;
+use support::cluster::Cluster;
+use support::http::{Client, PATIENCE};
+use support::{Node, signal};
 
 const MIB: usize = 1 << 20;
 
@@ -109,4 +111,37 @@ fn writers_of_mebibytes_stay_within_a_small_memory() {
     });
     assert_within(&node, 64 * MIB, MIB);
     node.end("TERM");
+}
+
+#[test]
+fn a_member_reads_no_more_of_large_values_than_it_writes_at_once() {
+    const WRITERS: usize = 20;
+    let mut cluster = Cluster::start(&[]);
+    cluster.kill(0);
+    cluster.admin = "127.0.0.1:0";
+    cluster.restart_until_ready(0);
+    cluster.wait_for_all_links();
+    let before = cluster.metric(0, "dendra_socket_read_bytes_total");
+    (1..3).for_each(|other| signal(cluster.child(other), "STOP"));
+    let address = cluster.listen[0];
+    std::thread::scope(|threads| {
+        for writer in 0..WRITERS {
+            threads.spawn(move || {
+                let mut client = Client::open(address).expect("the node listens");
+                let value = vec![b'v'; MIB];
+                let answer = client.ask("PUT", &format!("k{writer}"), &[], &value);
+                assert_eq!(answer.map(|answer| answer.status), Some(201), "{writer}");
+            });
+        }
+        let waits = |cluster: &Cluster| cluster.metric(0, "dendra_bytes_waiting ");
+        let deadline = Instant::now() + PATIENCE;
+        let beyond = (WRITERS * MIB - limits::MEMBER_VALUE_BYTES_MAX) as f64;
+        while waits(&cluster) < beyond {
+            assert!(Instant::now() < deadline, "{} bytes wait", waits(&cluster));
+        }
+        let read = cluster.metric(0, "dendra_socket_read_bytes_total") - before;
+        let most = limits::MEMBER_VALUE_BYTES_MAX + WRITERS * limits::READ_BYTES_MAX + MIB;
+        assert!(read <= most as f64, "{read} bytes were read");
+        (1..3).for_each(|other| signal(cluster.child(other), "CONT"));
+    });
 }

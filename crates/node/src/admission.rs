@@ -8,8 +8,8 @@
 //!          admit(pressure, class)          level   0 ······· 0.5 ············ 1.0     stop
 //!             read                                 granted                          granted
 //!             scan                                 granted │ delayed ╱           delayed
-//!             write                                granted │ delayed ╱ 100 ms    refused
-//!             delete                               granted │ delayed ╱ 100 ms    refused,
+//!             write                                granted │ delayed ╱ 100 ms    refused; the
+//!             delete                               granted │ delayed ╱ 100 ms    door may wait;
 //!                                                                                granted at DiskFull
 //!                                                                                while memory lasts
 //! ```

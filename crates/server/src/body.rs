@@ -18,7 +18,7 @@ use crate::connection::{Connection, End, Stage};
 use crate::input::Input;
 use crate::limits;
 use crate::metrics::{Op, Refused};
-use crate::room::{Room, Turnover};
+use crate::room::{Room, Rooms, Turnover};
 use crate::stages::Watch;
 use crate::status::{self, Terms};
 use bytes::{BufMut, Bytes};
@@ -29,6 +29,7 @@ use dendra_wire::http::{ChunkDecoder, Step};
 use dendra_wire::route::Entity;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -128,13 +129,13 @@ impl Inflow {
         }
     }
 
-    /// `room` is there.
-    fn grow(&mut self, room: Room) {
+    /// Room for `bytes` is there.
+    fn grow(&mut self, bytes: usize, rooms: impl IntoIterator<Item = Room>) {
         match &self.reader {
             BodyReader::Length(left) => self.value.reserve_exact(*left as usize),
-            BodyReader::Chunked(_) => self.value.reserve_exact(room.bytes()),
+            BodyReader::Chunked(_) => self.value.reserve_exact(bytes),
         }
-        self.room.push(room);
+        self.room.extend(rooms);
     }
 }
 
@@ -238,7 +239,7 @@ impl Connection {
         let timeout = self.lane.shared.settings.timeouts.body;
         loop {
             if let Some(bytes) = body.lacking(&self.input) {
-                let Some(room) = self.wait_for_room(bytes, timeout).await else {
+                let Some(rooms) = self.wait_for_room(bytes, timeout).await else {
                     self.lane.metrics().refuse(Refused::Bytes);
                     return Err(Ok(status::refused(Refused::Bytes).closing()));
                 };
@@ -246,7 +247,7 @@ impl Connection {
                 // It is not the sender who was slow meanwhile.
                 pace.began_us = now_us;
                 turnover = Turnover::new(now_us);
-                body.grow(room);
+                body.grow(bytes, rooms);
             }
             let Inflow {
                 reader,
@@ -277,7 +278,7 @@ impl Connection {
             turnover.note(pace.received + self.input.len() - before);
             let now_us = self.lane.now_us();
             // A sender may be slow for as long as no other request needs its room.
-            if holds && turnover.is_slow(now_us) && self.lane.bytes.is_short() {
+            if holds && turnover.is_slow(now_us) && self.is_body_room_short() {
                 let why = "others waited for the room that the body held, and it came too slowly";
                 return Err(Ok(Refusal::too_slow(why)));
             }
@@ -292,18 +293,35 @@ impl Connection {
         }
     }
 
-    /// Waits for room; meanwhile the socket is not read.
-    async fn wait_for_room(&mut self, bytes: usize, at_most: Duration) -> Option<Room> {
-        if let Some(room) = self.lane.bytes.offer_in_turn(self.source, bytes) {
-            return Some(room);
+    /// Waits for room, on a member first among the values that it writes; meanwhile the socket is not read.
+    async fn wait_for_room(&mut self, bytes: usize, at_most: Duration) -> Option<Vec<Room>> {
+        let lane = Rc::clone(&self.lane);
+        let share = lane.is_member().then_some(&lane.value_bytes);
+        let mut rooms = Vec::with_capacity(2);
+        for from in share.into_iter().chain([&lane.bytes]) {
+            let room = match from.offer_in_turn(self.source, bytes) {
+                Some(room) => Some(room),
+                None => self.stand_for_room(from, bytes, at_most).await,
+            };
+            rooms.push(room?);
         }
+        Some(rooms)
+    }
+
+    /// Do other bodies wait for room that this one may hold?
+    fn is_body_room_short(&self) -> bool {
+        self.lane.bytes.is_short() || (self.lane.is_member() && self.lane.value_bytes.is_short())
+    }
+
+    async fn stand_for_room(
+        &mut self,
+        from: &Rc<Rooms>,
+        bytes: usize,
+        at_most: Duration,
+    ) -> Option<Room> {
         let _held = self.hold_input();
         let until_us = self.deadline_us(at_most);
-        let room = self
-            .lane
-            .bytes
-            .wait(&self.seat, self.source, bytes, until_us)
-            .await;
+        let room = from.wait(&self.seat, self.source, bytes, until_us).await;
         self.lane.refresh();
         room
     }

@@ -93,6 +93,7 @@ pub(crate) struct Lane {
     orders: Rc<LocalGate<Arc<Gate>>>,
     pub(crate) bytes: Rc<Rooms>,
     pub(crate) scan_bytes: Rc<Rooms>,
+    pub(crate) value_bytes: Rc<Rooms>,
     /// Unwanted bytes that may still be read before the next sweep.
     discard_left: Cell<usize>,
     /// Orders of the node that wait for room in this loop's batch, and their bytes.
@@ -221,10 +222,11 @@ async fn sweep(lane: Rc<Lane>) {
         lane.metrics().bytes_held.set(lane.bytes.used());
         lane.metrics()
             .bytes_waiting
-            .set(lane.bytes.waiting() + lane.scan_bytes.waiting());
+            .set(lane.bytes.waiting() + lane.scan_bytes.waiting() + lane.value_bytes.waiting());
         lane.discard_left.set(limits::DISCARD_BYTES_PER_SWEEP);
         lane.bytes.sweep();
         lane.scan_bytes.sweep();
+        lane.value_bytes.sweep();
         lane.call_those_in_line();
         let now_us = lane.now_us();
         lane.delay.sweep(&lane, now_us);
@@ -278,6 +280,7 @@ impl Lane {
             orders: Rc::new(LocalGate::new(Arc::clone(&shared.orders), loops)),
             bytes: Rc::new(Rooms::new(&shared.bytes, loops)),
             scan_bytes: Rc::new(Rooms::new(&shared.scan_bytes, loops)),
+            value_bytes: Rc::new(Rooms::new(&shared.value_bytes, loops)),
             discard_left: Cell::new(limits::DISCARD_BYTES_PER_SWEEP),
             order_line: RefCell::default(),
             order_line_bytes: Cell::new(0),

@@ -415,6 +415,10 @@ fn open_engine(
         scan_bytes: Arc::new(Space::new(
             settings.body_bytes_inflight_max / limits::SCAN_BYTES_SHARE,
         )),
+        value_bytes: Arc::new(
+            Space::new(limits::MEMBER_VALUE_BYTES_MAX.min(settings.body_bytes_inflight_max))
+                .with_line(settings.body_bytes_inflight_max),
+        ),
         pool: StorePool::new(settings.queue, settings.workers),
         bell: wal_thread::Bell::default(),
         poke: maintenance::Poke::default(),

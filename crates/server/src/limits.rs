@@ -52,6 +52,10 @@ pub const LANE_BATCH_LEN_MAX: usize = 2_048;
 pub const SCAN_CHUNK_BYTES: usize = 64 << 10;
 /// Scans may hold this share of the room for bytes (a half), so that values always find some.
 pub const SCAN_BYTES_SHARE: usize = 2;
+/// Values of more than 4 KiB that came with a body of their own and that a member has begun to write, all loops
+/// together: what owners on slow machines store within a part of a request's deadline, and on fast ones more than a
+/// network takes in the time of a write.
+pub const MEMBER_VALUE_BYTES_MAX: usize = 8 << 20;
 /// What one scan job may look at before it goes back to the end of the queue: about a millisecond
 /// of decoding, so that a scan over tombstones does not hold a worker.
 pub const SCAN_LOOK_BYTES: usize = 256 << 10;

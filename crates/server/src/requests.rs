@@ -421,7 +421,11 @@ impl Connection {
             Body::Length(length) => {
                 // At most `value_bytes_max`: the route has checked. Its room is taken when it comes, but where a
                 // whole gate of others waits, it is not worth sending.
-                if !self.lane.bytes.has_place(length as usize) {
+                let bytes = length as usize;
+                let lane = &self.lane;
+                if !lane.bytes.has_place(bytes)
+                    || (lane.is_member() && !lane.value_bytes.has_place(bytes))
+                {
                     return self.turn_away(head, Refused::Bytes);
                 }
                 BodyReader::of_length(length)

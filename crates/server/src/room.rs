@@ -10,7 +10,7 @@
 //! Invariants
 //! 1. What is held and what waits is known by source address: of those in line the one is called whose source holds
 //!    least, and among equals the one that came first.
-//! 2. No request waits longer than it said, and a line holds at most as many bytes as its gate.
+//! 2. No request waits longer than it said, and a line holds at most as many bytes as its gate, or as was said.
 //! 3. While a request waits, or was refused a moment ago, room that moves too few bytes is taken back (`Turnover`).
 //!
 //! Not here: counting (crate `node`, `admission.rs`), what the bytes are (`body.rs`, `scan.rs`, `connection.rs`).
@@ -35,6 +35,8 @@ type Permit = LocalPermit<Rc<LocalGate<Arc<Gate>>>, Arc<Gate>>;
 #[derive(Debug)]
 pub(crate) struct Space {
     gate: Arc<Gate>,
+    /// Bytes that may stand in line on one loop.
+    line_max: u64,
     /// When a loop last had no room for a request, in microseconds of the monotonic clock.
     lacked_us: AtomicU64,
 }
@@ -44,8 +46,15 @@ impl Space {
     pub(crate) fn new(bytes: usize) -> Space {
         Space {
             gate: Arc::new(Gate::new(bytes as u64)),
+            line_max: bytes as u64,
             lacked_us: AtomicU64::new(0),
         }
+    }
+
+    /// The same with a line for so many.
+    pub(crate) fn with_line(mut self, bytes: usize) -> Space {
+        self.line_max = bytes as u64;
+        self
     }
 
     /// Bytes that may be held at once.
@@ -201,7 +210,7 @@ impl Rooms {
     /// May a request that needs `bytes` still stand in line?
     pub(crate) fn has_place(&self, bytes: usize) -> bool {
         self.waiting_bytes.get() == 0
-            || self.waiting_bytes.get() + bytes as u64 <= self.space.limit()
+            || self.waiting_bytes.get() + bytes as u64 <= self.space.line_max
     }
 
     /// Waits for room until `until_us`. Arms the seat.

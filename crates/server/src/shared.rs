@@ -155,6 +155,8 @@ pub(crate) struct Shared {
     pub(crate) bytes: Arc<Space>,
     /// The share of them that scans may have.
     pub(crate) scan_bytes: Arc<Space>,
+    /// Room for the large values that a member has begun to write.
+    pub(crate) value_bytes: Arc<Space>,
     pub(crate) pool: StorePool,
     pub(crate) bell: Bell,
     pub(crate) poke: Poke,
