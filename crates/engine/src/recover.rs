@@ -6,6 +6,8 @@
 //! new log segment, new manifest with all of it, CURRENT ─► only now: remove what is not named
 //! ```
 //!
+//! Where room is short, segment by segment: tables, new manifest, its room is given back.
+//!
 //! Invariants
 //! 1. Nothing is removed before the new manifest is in force.
 //! 2. What was recovered from the log is in a synced table before anything is served, so that a
@@ -16,6 +18,7 @@
 //! Not here: telling a torn log tail from damage (`wal`).
 //! See: docs/format/folder.md.
 
+use crate::batch::Record;
 use crate::compact::run::Job;
 use crate::engine::{Identity, log_salt};
 use crate::memtable::{Inserter, Memtable};
@@ -25,7 +28,7 @@ use crate::tree::Tree;
 use crate::tree::edit::{Fact, Folder};
 use crate::tree::manifest::{self, Manifest};
 use crate::vfs::Vfs;
-use crate::wal::{Lsn, Spare};
+use crate::wal::{Lsn, Seen, Spare};
 use crate::{Error, Result, wal};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,9 +53,23 @@ const OTHER_NAMES: [&str; 3] = ["LOCK", "CURRENT.new", "lost+found"];
 /// What the log held, turned into tables.
 struct Replayed {
     tables: Vec<Arc<Table>>,
+    /// So many of them are in the folder's state.
+    installed: usize,
     next_segment: u64,
     end: Lsn,
     hlc: u64,
+}
+
+impl Replayed {
+    fn install_in(&mut self, folder: &mut Folder) {
+        install(&self.tables, &mut self.installed, folder);
+    }
+}
+
+fn install(tables: &[Arc<Table>], installed: &mut usize, folder: &mut Folder) {
+    let new = tables[*installed..].iter();
+    folder.levels[0].extend(new.map(|table| table.meta().clone()));
+    *installed = tables.len();
 }
 
 /// Opens or creates the folder behind `vfs`.
@@ -66,10 +83,10 @@ pub(crate) fn open(
     opened.map_err(|error| match error.is_no_space() {
         true => Error::Unusable {
             reason: format!(
-                "the disk of {} is too full for a start ({error}): what the log holds must become tables first, at most {} MiB; \
+                "the disk of {} is too full for a start ({error}): what the log holds must become tables first, {} MiB of it at a time; \
                  make so much room, or give the folder a larger disk; nothing is lost",
                 vfs.describe(),
-                options.reserve_bytes >> 20
+                (2 * options.segment_bytes).div_ceil(1 << 20)
             ),
         },
         false => error,
@@ -92,7 +109,8 @@ fn open_with_room(
     if is_short {
         give_spares_back(vfs, &mut names)?;
     }
-    let mut folder = match manifest::current(vfs, &names)? {
+    let named = manifest::current(vfs, &names)?;
+    let mut folder = match named {
         Some(id) => manifest::replay(vfs, id)?,
         None => new_folder(vfs, &names, proposed)?,
     };
@@ -101,7 +119,17 @@ fn open_with_room(
     check_log_start(&folder, &names)?;
     let mut next_file = first_unused_id(&names)?;
     let first_needed = first_needed_segment(&folder, &names);
-    let replayed = replay_log(vfs, options, identity, first_needed, now_ms, &mut next_file)?;
+    let log = Log {
+        vfs,
+        options,
+        salt: log_salt(identity),
+        first_needed,
+        now_ms,
+    };
+    let mut replayed = match is_short {
+        false => log.replay(&mut next_file, |_, _| Ok(()))?,
+        true => log.replay_in_stages(named, &mut folder, &mut next_file)?,
+    };
     let segment = replayed.next_segment;
     // Where room is short, one that holds a single batch will do: the next one has the usual size.
     let segment_bytes = match is_short {
@@ -109,15 +137,13 @@ fn open_with_room(
         false => options.segment_bytes,
     };
     let spare = wal::prepare(vfs, segment, segment_bytes)?;
-    for table in &replayed.tables {
-        folder.levels[0].push(table.meta().clone());
-    }
+    replayed.install_in(&mut folder);
     tree = tree.replace(&[], replayed.tables.into_iter().map(|t| (0, t)).collect());
     folder.log_floor = segment;
     folder.hlc_ceiling = folder.hlc_ceiling.max(replayed.hlc).max(newest_hlc(&tree));
     let manifest = Manifest::create(vfs, next_file, &folder.snapshot())?;
     next_file += 1;
-    remove_unnamed(vfs, &folder, &manifest)?;
+    remove_unnamed(vfs, &folder, Some(manifest.id()))?;
     Ok(Recovered {
         folder,
         tree,
@@ -286,6 +312,7 @@ struct Replay<'a> {
     memtable: Arc<Memtable>,
     inserter: Inserter,
     tables: Vec<Arc<Table>>,
+    installed: usize,
     hlc: u64,
 }
 
@@ -308,49 +335,96 @@ impl Replay<'_> {
     }
 }
 
-fn replay_log(
-    vfs: &dyn Vfs,
-    options: &Options,
-    identity: Identity,
+/// The log of a folder that is opened.
+struct Log<'a> {
+    vfs: &'a dyn Vfs,
+    options: &'a Options,
+    salt: u64,
     first_needed: u64,
     now_ms: u64,
-    next_file: &mut u64,
-) -> Result<Replayed> {
-    let (memtable, inserter) = Memtable::new(options.memtable_bytes);
-    let mut replay = Replay {
-        vfs,
-        options,
-        now_ms,
-        next_file,
-        memtable,
-        inserter,
-        tables: Vec::new(),
-        hlc: 0,
-    };
-    let recovery = wal::recover(vfs, log_salt(identity), first_needed, |record| {
-        let Some(cell) = record.cell() else {
-            return Err(Error::damaged("log", 0, "a record's cell cannot be read"));
-        };
-        replay.hlc = replay.hlc.max(cell.version.hlc);
-        replay
-            .inserter
-            .insert(record.stored_key, record.encoded_cell);
-        if replay.memtable.bytes() >= options.memtable_bytes {
-            replay.flush()?;
-        }
-        Ok(())
-    })?;
-    replay.flush()?;
-    Ok(Replayed {
-        hlc: replay.hlc.max(recovery.hlc_ceiling),
-        tables: replay.tables,
-        next_segment: recovery.next_segment,
-        end: recovery.end,
-    })
 }
 
-/// Removes files that the manifest in force does not need.
-fn remove_unnamed(vfs: &dyn Vfs, folder: &Folder, manifest: &Manifest) -> Result<()> {
+impl Log<'_> {
+    /// Turns all of it into tables. `ended` hears of each segment behind which there is another one.
+    fn replay(
+        &self,
+        next_file: &mut u64,
+        mut ended: impl FnMut(&mut Replay<'_>, u64) -> Result<()>,
+    ) -> Result<Replayed> {
+        let options = self.options;
+        let (memtable, inserter) = Memtable::new(options.memtable_bytes);
+        let mut replay = Replay {
+            vfs: self.vfs,
+            options,
+            now_ms: self.now_ms,
+            next_file,
+            memtable,
+            inserter,
+            tables: Vec::new(),
+            installed: 0,
+            hlc: 0,
+        };
+        let visit = |seen: Seen<'_>| {
+            let record = match seen {
+                Seen::Record(record) => record,
+                Seen::EndOfSegment { next } => return ended(&mut replay, next),
+            };
+            replay.hlc = replay.hlc.max(hlc_of(&record)?);
+            replay
+                .inserter
+                .insert(record.stored_key, record.encoded_cell);
+            if replay.memtable.bytes() >= options.memtable_bytes {
+                replay.flush()?;
+            }
+            Ok(())
+        };
+        let recovery = wal::recover_by_segment(self.vfs, self.salt, self.first_needed, visit)?;
+        replay.flush()?;
+        Ok(Replayed {
+            hlc: replay.hlc.max(recovery.hlc_ceiling),
+            tables: replay.tables,
+            installed: replay.installed,
+            next_segment: recovery.next_segment,
+            end: recovery.end,
+        })
+    }
+
+    /// The same where room is short: what a segment holds is in force as tables, and its room is given
+    /// back, before the next one is read. All of the log is checked before anything is changed.
+    fn replay_in_stages(
+        &self,
+        named: Option<u64>,
+        folder: &mut Folder,
+        next_file: &mut u64,
+    ) -> Result<Replayed> {
+        let mut hlc = 0;
+        let checked = wal::recover(self.vfs, self.salt, self.first_needed, |record| {
+            hlc = hlc.max(hlc_of(&record)?);
+            Ok(())
+        })?;
+        folder.hlc_ceiling = folder.hlc_ceiling.max(hlc).max(checked.hlc_ceiling);
+        // What a start that was interrupted left takes room, too.
+        remove_unnamed(self.vfs, folder, named)?;
+        self.replay(next_file, |replay, next| {
+            replay.flush()?;
+            install(&replay.tables, &mut replay.installed, folder);
+            folder.log_floor = next;
+            let manifest = Manifest::create(self.vfs, *replay.next_file, &folder.snapshot())?;
+            *replay.next_file += 1;
+            remove_unnamed(self.vfs, folder, Some(manifest.id()))
+        })
+    }
+}
+
+fn hlc_of(record: &Record<'_>) -> Result<u64> {
+    match record.cell() {
+        Some(cell) => Ok(cell.version.hlc),
+        None => Err(Error::damaged("log", 0, "a record's cell cannot be read")),
+    }
+}
+
+/// Removes files that the manifest in force, and the folder's state in it, do not need.
+fn remove_unnamed(vfs: &dyn Vfs, folder: &Folder, manifest: Option<u64>) -> Result<()> {
     let live: BTreeSet<u64> = folder.levels.iter().flatten().map(|m| m.id).collect();
     for name in vfs
         .list()
@@ -361,7 +435,7 @@ fn remove_unnamed(vfs: &dyn Vfs, folder: &Folder, manifest: &Manifest) -> Result
         } else if let Some(id) = wal::parse_segment_name(&name) {
             id < folder.log_floor
         } else if let Some(id) = manifest::id_of(&name) {
-            id != manifest.id()
+            Some(id) != manifest
         } else {
             false
         };

@@ -822,6 +822,61 @@ fn a_start_on_a_full_disk_takes_the_room_of_unused_log_segments_and_serves() {
     assert!(!is_live(&engine, b"\x1001"), "deletes go on");
 }
 
+#[test]
+fn a_start_on_a_full_disk_gives_the_room_of_the_log_back_segment_by_segment() {
+    let below = MemVfs::new();
+    let vfs: Arc<dyn Vfs> = Arc::new(below.clone());
+    let mut options = options();
+    options.memory_bytes = 16 << 20;
+    options.memtable_bytes = 1 << 20;
+    options.reserve_bytes = 1 << 20;
+    options.compression = Compression::None;
+    let engine = open(&vfs, &options);
+    settle(&engine, Lane::Flush);
+    let mut prng = Prng::new(1);
+    let mut keys: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    // Six segments of it, and two unused ones.
+    for n in 0..360 {
+        let mut value = vec![0; 1000];
+        prng.fill(&mut value);
+        let key = format!("\x10{n:03}").into_bytes();
+        write(&engine, &key, n + 1, Some(&value));
+        keys.push((key, value));
+        if n % 20 == 0 {
+            settle(&engine, Lane::Flush);
+        }
+    }
+    settle(&engine, Lane::Flush);
+    assert!(engine.stats().log_segments >= 7, "{:?}", engine.stats());
+    drop(engine);
+    let crashed = below.process_crash_image();
+    let used = bytes_of(&crashed);
+    // Another program took all of the room.
+    crashed.set_capacity(used);
+    // A start that dies anywhere goes on where it was.
+    let (mut crashed, mut crashes) = (crashed, 0);
+    for n in 1..40 {
+        crashed.crash_at(crashed.operations() + 3 * n);
+        let folder: Arc<dyn Vfs> = Arc::new(crashed.clone());
+        drop(Engine::open(folder, options.clone(), IDENTITY, 1));
+        if !crashed.has_crashed() {
+            crashed.crash_at(u64::MAX);
+            break;
+        }
+        crashes += 1;
+        crashed = crashed.crash_image(&mut prng);
+        crashed.set_capacity(used);
+    }
+    let vfs: Arc<dyn Vfs> = Arc::new(crashed.clone());
+    let engine = open(&vfs, &options);
+    for (key, value) in &keys {
+        let found = engine.get(key, Wait::Block, |cell| cell.value == value);
+        assert_eq!(found.expect("nothing is damaged"), Lookup::Cell(true));
+    }
+    assert!(crashes > 3, "{crashes}");
+    assert!(bytes_of(&crashed) <= used);
+}
+
 /// The lane as it is on a full disk: it fails to make further log segments, and says so.
 fn settle_flush_of_full_disk(engine: &Engine) {
     let error = loop {

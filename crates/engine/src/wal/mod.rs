@@ -28,6 +28,7 @@ mod writer;
 mod tests;
 
 pub use reader::{BatchView, End, Recovery, Segment, Tail, damaged_spots, recover};
+pub(crate) use reader::{Seen, recover_by_segment};
 pub use writer::{Appended, LogWriter, PAGE_BYTES, Unsynced};
 
 use crate::vfs::{File, Vfs};

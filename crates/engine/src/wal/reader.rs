@@ -72,6 +72,30 @@ pub fn recover(
     first_needed: u64,
     mut visit: impl FnMut(Record<'_>) -> Result<()>,
 ) -> Result<Recovery> {
+    recover_by_segment(vfs, salt, first_needed, |seen| match seen {
+        Seen::Record(record) => visit(record),
+        Seen::EndOfSegment { .. } => Ok(()),
+    })
+}
+
+/// What [`recover_by_segment`] comes by.
+pub(crate) enum Seen<'a> {
+    /// A record.
+    Record(Record<'a>),
+    /// All records of a segment were shown, and the segment `next` is there.
+    EndOfSegment {
+        /// The one behind it.
+        next: u64,
+    },
+}
+
+/// As [`recover`], for a caller who needs the log's segments no more one by one.
+pub(crate) fn recover_by_segment(
+    vfs: &dyn Vfs,
+    salt: u64,
+    first_needed: u64,
+    mut visit: impl FnMut(Seen<'_>) -> Result<()>,
+) -> Result<Recovery> {
     let names = vfs.list().map_err(|e| Error::io("list the folder", e))?;
     let mut segments: Vec<u64> = names.iter().filter_map(|n| parse_segment_name(n)).collect();
     segments.sort_unstable();
@@ -82,9 +106,13 @@ pub fn recover(
     check_complete(&segments, first_needed)?;
 
     let mut walk = Walk::new(salt, first_needed);
-    for &segment in &segments {
-        let segment = Segment::read(vfs, segment)?;
-        walk.segment(&segment, &mut visit)?;
+    for (&segment, next) in segments.iter().zip(1..) {
+        let whole = Segment::read(vfs, segment)?;
+        walk.segment(&whole, &mut |record| visit(Seen::Record(record)))?;
+        drop(whole);
+        if let Some(&next) = segments.get(next) {
+            visit(Seen::EndOfSegment { next })?;
+        }
     }
     walk.finish(next_segment, segments.len() as u64)
 }
