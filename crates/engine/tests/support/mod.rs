@@ -9,6 +9,8 @@
     reason = "each test binary uses its own part of this driver"
 )]
 
+pub(crate) mod steps;
+
 use dendra_base::{CellRef, Prng, Version};
 use dendra_engine::vfs::{Vfs, Wait};
 use dendra_engine::{
