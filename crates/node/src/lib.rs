@@ -10,6 +10,7 @@
 //! member.rs     MemberIndex        members by number
 //! outcome.rs    Outcome, Receipt   what a client can get, and what it is told about it
 //! identity.rs   Own, judge         what a folder remembers of itself and of its peers
+//! acquaintance.rs Acquaintance     what a member knows of another one, and when that is noted
 //! topology.rs   Topology, Member   what all nodes of a cluster agree on
 //! ring.rs       Ring, Partition    which members own which key
 //! step.rs       Event, Effect      what a node is told, and what it wants done
@@ -32,6 +33,7 @@
 //! `server`), worlds (crates `server`, `sim`).
 //! See: docs/consistency.md, docs/overload.md, ARCHITECTURE.md.
 
+pub mod acquaintance;
 pub mod admission;
 mod coordinator;
 mod desk;

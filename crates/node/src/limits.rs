@@ -14,6 +14,9 @@ pub const WALL_APART_MS_MAX: u64 = 60_000;
 /// a member that is gone is no witness.
 pub const WALL_FRESH_US: u64 = 10_000_000;
 
+/// While a member confirms writes, the others note it so often: an image that is older is refused, whichever members died.
+pub const PEER_NOTE_PAUSE_US: u64 = 1_000_000;
+
 /// How often each other member is asked for its wall clock, unless a write has asked it already.
 pub const WALL_EXCHANGE_US: u64 = 1_000_000;
 

@@ -69,6 +69,8 @@ pub enum Bug {
     ScanPastRest,
     /// A proposal does not name those before it.
     ForgetAncestors,
+    /// A folder whose clock ends before what its member confirmed is let in.
+    FolderClockIgnored,
     /// A rival's proposal that was accepted, perhaps by one member, counts as chosen.
     LoseToOpenRival,
     /// Whoever waits behind a conditional write is judged with it, also when it came too late for that.
@@ -89,7 +91,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 35] = [
+    pub const ALL: [Bug; 36] = [
         Bug::SkipWriteBack,
         Bug::AckBeforeDurable,
         Bug::HintCountsAsAck,
@@ -117,6 +119,7 @@ impl Bug {
         Bug::ScanFromMinority,
         Bug::ScanPastRest,
         Bug::ForgetAncestors,
+        Bug::FolderClockIgnored,
         Bug::LoseToOpenRival,
         Bug::JudgeLateComers,
         Bug::FinishUnderNewVersion,

@@ -120,9 +120,6 @@ pub const ACCEPT_PAUSE_NEAR: Duration = Duration::from_millis(40);
 /// And while it is above it.
 pub const ACCEPT_PAUSE_BEYOND: Duration = Duration::from_millis(200);
 
-/// While a member confirms writes, that is noted so often: an image that is older is refused, whichever members died.
-pub const PEER_NOTE_PAUSE: Duration = Duration::from_secs(1);
-
 /// Admin connections at once: a scraper, a few people, a probe.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// From the first byte of an admin request to the end of its head.

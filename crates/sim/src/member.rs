@@ -14,6 +14,7 @@
 
 use crate::decider::Decider;
 use crate::store::{Disk, Store, Write};
+use crate::world::Meets;
 use dendra_base::{Cell, Key};
 use dendra_node::step::{Now, StoreTicket};
 use dendra_wire::peer::Age;
@@ -115,6 +116,8 @@ pub(crate) struct Member {
     pub(crate) began_us: u64,
     /// The largest clock value of a version that it confirmed to another member, in all its lives.
     pub(crate) confirmed: u64,
+    /// What it knows of itself and of the others, in runs with an image.
+    pub(crate) meets: Option<Meets>,
     /// How long frames are under way, by asking member and link.
     pub(crate) ages: BTreeMap<(usize, u64), Age>,
 }

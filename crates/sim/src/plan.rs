@@ -14,6 +14,7 @@
 //! Not here: how faults are done (`world.rs`, `member.rs`).
 //! See: docs/consistency.md, "What was run and found".
 
+use crate::store::Crash;
 use dendra_base::Prng;
 
 /// What members keep their cells in.
@@ -296,6 +297,32 @@ pub struct Plan {
     pub faults: Vec<Fault>,
     /// Which clocks are wrong behind that.
     pub wrong_clocks: Option<WrongClocks>,
+    /// Which member comes back on an older image of its disk in the end.
+    pub image: Option<PlannedImage>,
+}
+
+/// An image of a disk, and what happens before it comes back.
+#[derive(Clone, Debug)]
+pub struct PlannedImage {
+    /// Whose.
+    pub member: usize,
+    /// When it is made.
+    pub taken_us: u64,
+    /// Who is restarted before it comes back.
+    pub restarts: Restarts,
+    /// How members end for that.
+    pub how: Crash,
+}
+
+/// Which members are restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restarts {
+    /// None.
+    None,
+    /// All of them at the same time.
+    AllAtOnce,
+    /// All of them, one after the other.
+    OneByOne,
 }
 
 /// One of `of`.
@@ -325,6 +352,8 @@ impl Plan {
         let (more, wrong_clocks) = draw_wrong_clocks(&shape, &mut prng);
         faults.extend(more);
         faults.sort_by_key(|fault| fault.at_us);
+        let mut prng = Prng::named(seed, "images");
+        let image = draw_image(&shape, &mut prng);
         let mut prng = Prng::named(seed, "scans");
         let scans = draw_scans(&shape, &mut prng);
         Plan {
@@ -334,6 +363,7 @@ impl Plan {
             scans,
             faults,
             wrong_clocks,
+            image,
         }
     }
 
@@ -607,6 +637,20 @@ fn draw_wrong_clocks(shape: &Shape, prng: &mut Prng) -> (Vec<Fault>, Option<Wron
     };
     // One of two that are left cannot know which of them is right.
     (faults, (shape.copies >= 3).then_some(wrong))
+}
+
+/// In some runs, an image of a disk that comes back when everything is well.
+fn draw_image(shape: &Shape, prng: &mut Prng) -> Option<PlannedImage> {
+    let is_on = prng.chance(1, 8) && shape.members > 1;
+    is_on.then(|| PlannedImage {
+        member: prng.below(shape.members as u64) as usize,
+        taken_us: prng.below(shape.chaos_us),
+        restarts: pick(
+            prng,
+            &[Restarts::None, Restarts::AllAtOnce, Restarts::OneByOne],
+        ),
+        how: pick(prng, &[Crash::PowerLoss, Crash::Killed]),
+    })
 }
 
 /// In some runs, walks over all keys or some.

@@ -23,11 +23,13 @@ pub enum ShellBug {
     DamagedIsAbsent,
     /// Guards of the log are not looked at.
     GuardIgnored,
+    /// What a member notes of others is gone with its process.
+    NotesForgotten,
 }
 
 impl ShellBug {
     /// Every one.
-    pub const ALL: [ShellBug; 7] = [
+    pub const ALL: [ShellBug; 8] = [
         ShellBug::DirtyRead,
         ShellBug::AnswerBeforeSync,
         ShellBug::FloorIgnored,
@@ -35,5 +37,6 @@ impl ShellBug {
         ShellBug::OldImage,
         ShellBug::DamagedIsAbsent,
         ShellBug::GuardIgnored,
+        ShellBug::NotesForgotten,
     ];
 }

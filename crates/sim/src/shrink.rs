@@ -95,7 +95,8 @@ impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
 
     /// A calmer world: one property at a time.
     fn simplify(&mut self) {
-        let simpler: [fn(&mut Plan); 10] = [
+        let simpler: [fn(&mut Plan); 11] = [
+            |plan| plan.image = None,
             |plan| plan.wrong_clocks = None,
             |plan| {
                 if let Some(wrong) = &mut plan.wrong_clocks {
@@ -145,6 +146,7 @@ impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
             wrong.restarts &= (1 << members) - 1;
             wrong.restarts_after &= (1 << members) - 1;
         }
+        plan.image = plan.image.filter(|image| image.member < members);
         plan.faults
             .retain(|fault| fault.member().is_none_or(|member| member < members));
         self.offer(plan);

@@ -21,13 +21,13 @@ use super::session::Sessions;
 use super::tries::Tries;
 use super::unproven::UnprovenGauges;
 use crate::clock::{self, Tick};
-use crate::limits;
 use crate::settings::{ClusterSettings, PeerTransport};
 use dendra_base::{Key, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Durability, Engine, Lookup};
+use dendra_node::acquaintance::Acquaintance;
 use dendra_node::hints::HintRoom;
-use dendra_node::identity::{Peer, Verdict, judge, peer_key};
+use dendra_node::identity::{Peer, Verdict, peer_key};
 use dendra_node::limits::HINT_BYTES_MAX_DEFAULT;
 use dendra_node::{Hlc, MemberIndex, Ring, Topology, Walls};
 use dendra_wire::Refusal;
@@ -60,40 +60,6 @@ pub(crate) fn count(gauge: &AtomicU64) {
     gauge.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What is known of a member.
-#[derive(Clone, Copy, Debug, Default)]
-struct Met {
-    /// Who it was when it was met last: durable.
-    noted: Option<Peer>,
-    /// Whose note is being written.
-    claimed: Option<Peer>,
-    /// Own links that are up.
-    links: u32,
-    /// To which life.
-    linked: u64,
-    /// Does that one keep what it confirms?
-    is_for_good: bool,
-    /// What of `noted` is in the log: its clock.
-    noted_clock: u64,
-    /// When that may be written again while links are up, on the monotonic clock.
-    note_due_us: u64,
-}
-
-impl Met {
-    /// Is this claim that of the member?
-    fn judge(&self, url: &str, claim: Peer) -> Verdict {
-        let verdict = judge(url, claim, self.noted);
-        match (&verdict, self.claimed) {
-            // The first of two that come at once.
-            (Verdict::Learn(_), Some(first)) => match judge(url, claim, Some(first)) {
-                refuse @ Verdict::Refuse(_) => refuse,
-                Verdict::Known | Verdict::Learn(_) => verdict,
-            },
-            _ => verdict,
-        }
-    }
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -122,7 +88,7 @@ pub(crate) struct Cluster {
     /// To open the own links.
     pub(super) tries: Arc<Tries>,
     /// By member.
-    known: Mutex<Vec<Met>>,
+    known: Mutex<Vec<Acquaintance>>,
     /// The life of each member that was met last, as in `known`.
     lives: Vec<AtomicU64>,
     /// By member: why one of the two does not let the other in.
@@ -190,20 +156,12 @@ impl Cluster {
         }
         let identity = engine.identity();
         let topology = Arc::new(settings.topology.clone());
-        let known: Vec<Met> = topology
+        let known: Vec<Acquaintance> = topology
             .members()
             .iter()
-            .map(|member| {
-                let noted = remembered(engine, &member.url)?;
-                Ok(Met {
-                    noted,
-                    noted_clock: noted.map_or(0, |noted| noted.clock),
-                    ..Met::default()
-                })
-            })
+            .map(|member| remembered(engine, &member.url).map(Acquaintance::of_note))
             .collect::<Result<_, String>>()?;
         let life = random().map_err(|error| format!("no randomness from the system: {error}"))?;
-        let noted_life = |met: &Met| met.noted.map_or(0, |noted| noted.life);
         Ok(Cluster {
             ring: Arc::new(Ring::new(&topology)),
             me: settings.me,
@@ -233,10 +191,7 @@ impl Cluster {
             sessions: Sessions::default(),
             unproven: Arc::default(),
             tries: Tries::new(topology.members().len(), loops),
-            lives: known
-                .iter()
-                .map(|met| AtomicU64::new(noted_life(met)))
-                .collect(),
+            lives: known.iter().map(|met| met.life().into()).collect(),
             shut_out: Mutex::new(vec![None; known.len()]),
             known: Mutex::new(known),
             disowned: OnceLock::new(),
@@ -390,32 +345,28 @@ impl Cluster {
 
     /// Is the member that makes this claim the one that is known?
     fn judge(&self, member: MemberIndex, claim: Peer) -> Verdict {
-        let known = self.known.lock().expect("no holder panics");
-        known[member.at()].judge(self.url(member), claim)
+        let url = self.url(member);
+        self.with_known(member, |met| met.judge(url, claim))
     }
 
     /// As `judge`; of two processes that make news at once only one goes on.
     pub(crate) fn claim(&self, member: MemberIndex, claim: Peer) -> Verdict {
+        let url = self.url(member);
+        self.with_known(member, |met| met.claim(url, claim))
+    }
+
+    fn with_known<R>(&self, member: MemberIndex, act: impl FnOnce(&mut Acquaintance) -> R) -> R {
         let mut known = self.known.lock().expect("no holder panics");
-        let met = &mut known[member.at()];
-        let verdict = met.judge(self.url(member), claim);
-        if let Verdict::Learn(news) = &verdict {
-            met.claimed = Some(*news);
-        }
-        verdict
+        act(&mut known[member.at()])
     }
 
     /// Remembers a member. Requires: it was claimed, and its note is durable.
     pub(crate) fn remember(&self, member: MemberIndex, peer: Peer) {
-        let mut known = self.known.lock().expect("no holder panics");
-        let met = &mut known[member.at()];
-        if met.noted.is_none_or(|noted| noted.boot <= peer.boot) {
-            // It may have confirmed more, to another loop, while the note was written.
-            let clock = met.noted.map_or(0, |noted| noted.clock).max(peer.clock);
-            met.noted = Some(Peer { clock, ..peer });
-            met.noted_clock = peer.clock;
-            self.lives[member.at()].store(peer.life, Ordering::Release);
-        }
+        self.with_known(member, |met| {
+            if met.remember(peer) {
+                self.lives[member.at()].store(peer.life, Ordering::Release);
+            }
+        });
     }
 
     /// Is `life` the one in which the member was met last?
@@ -425,32 +376,20 @@ impl Cluster {
 
     /// Are there links to another process than the one that makes this claim?
     fn is_another(&self, member: MemberIndex, claim: Peer) -> bool {
-        let known = self.known.lock().expect("no holder panics");
-        let met = &known[member.at()];
-        met.links > 0 && met.linked != claim.life
+        self.with_known(member, |met| met.is_linked_to_another(claim))
     }
 
     /// An own link to the member is up, and this is what it said about itself.
     pub(crate) fn linked(&self, member: MemberIndex, claim: Peer) {
-        let mut known = self.known.lock().expect("no holder panics");
-        let met = &mut known[member.at()];
-        met.links += 1;
-        met.linked = claim.life;
-        met.is_for_good = claim.clock != 0;
+        self.with_known(member, |met| met.linked(claim));
     }
 
     /// An own link to the member was lost; over it the member had confirmed writes with clock values up to `confirmed`.
     pub(crate) fn unlinked(&self, member: MemberIndex, confirmed: u64) {
-        let mut known = self.known.lock().expect("no holder panics");
-        let met = &mut known[member.at()];
-        met.links -= 1;
-        if let Some(noted) = met.noted.as_mut().filter(|_| met.is_for_good) {
-            noted.clock = noted.clock.max(confirmed);
-        }
+        self.with_known(member, |met| met.unlinked(confirmed));
     }
 
-    /// The member confirmed writes with clock values up to `confirmed` while its links are up. What is known of it now,
-    /// and is not in its note, with the version for that note: once in `PEER_NOTE_PAUSE`, to whichever loop asks first.
+    /// As [`Acquaintance::rose`], with the version for that note.
     pub(crate) fn rose(
         &self,
         member: MemberIndex,
@@ -458,29 +397,18 @@ impl Cluster {
         lane: usize,
         now: Tick,
     ) -> Option<(Peer, Version)> {
-        let mut known = self.known.lock().expect("no holder panics");
-        let met = &mut known[member.at()];
-        if met.links == 0 || !met.is_for_good {
-            return None;
-        }
-        let noted = met.noted.as_mut()?;
-        noted.clock = noted.clock.max(confirmed);
-        let (noted, now_us) = (*noted, now.monotonic_ns / 1_000);
-        let is_its = noted.life == met.linked
-            && met.claimed.is_none_or(|claimed| claimed.life == noted.life);
-        let is_due = noted.clock > met.noted_clock && now_us >= met.note_due_us;
-        if !is_its || !is_due {
-            return None;
-        }
-        met.note_due_us = now_us + limits::PEER_NOTE_PAUSE.as_micros() as u64;
-        Some((noted, self.note_version(lane, now.wall_ms())))
+        let now_us = now.monotonic_ns / 1_000;
+        self.with_known(member, |met| {
+            let news = met.rose(confirmed, now_us)?;
+            Some((news, self.note_version(lane, now.wall_ms())))
+        })
     }
 
     /// What is known of other members and is not in their notes, at a stop: no loop works any more.
     pub(crate) fn unnoted_at_stop(&self) -> Vec<(MemberIndex, Peer)> {
         let known = self.known.lock().expect("no holder panics");
-        let of = |(at, met): (usize, &Met)| {
-            let noted = met.noted.filter(|noted| noted.clock > met.noted_clock)?;
+        let of = |(at, met): (usize, &Acquaintance)| {
+            let noted = met.unnoted_at_stop()?;
             Some((MemberIndex(u8::try_from(at).ok()?), noted))
         };
         known.iter().enumerate().filter_map(of).collect()
@@ -494,19 +422,15 @@ impl Cluster {
         lane: usize,
         wall_ms: u64,
     ) -> Option<(Peer, Version)> {
-        let known = self.known.lock().expect("no holder panics");
-        let met = &known[member.at()];
-        let noted = met.noted.filter(|noted| noted.clock > met.noted_clock)?;
-        let is_last =
-            met.links == 0 && met.claimed.is_none_or(|claimed| claimed.life == noted.life);
-        is_last.then(|| (noted, self.note_version(lane, wall_ms)))
+        self.with_known(member, |met| {
+            let news = met.unnoted()?;
+            Some((news, self.note_version(lane, wall_ms)))
+        })
     }
 
     /// The note of `unnoted` is in the log.
     pub(crate) fn noted(&self, member: MemberIndex, peer: Peer) {
-        let mut known = self.known.lock().expect("no holder panics");
-        let met = &mut known[member.at()];
-        met.noted_clock = met.noted_clock.max(peer.clock);
+        self.with_known(member, |met| met.noted(peer));
     }
 
     /// The version of a note that loop `lane` writes.

@@ -265,6 +265,10 @@ impl EngineStore {
         true
     }
 
+    pub(super) fn image(&self) -> MemVfs {
+        self.vfs.process_crash_image()
+    }
+
     pub(super) fn crash(
         mut self,
         how: Crash,

@@ -227,6 +227,18 @@ impl Store {
         }
     }
 
+    /// The disk as a copy of it in use has it.
+    pub fn image(&self) -> Disk {
+        match self {
+            Store::Engine(store) => Disk::Folder(store.image()),
+            Store::Map(store) => {
+                let mut copy = store.clone();
+                copy.fail_reads(false);
+                Disk::Cells(copy)
+            }
+        }
+    }
+
     /// What is left on the disk. `in_flight` is what a commit was about to write.
     pub fn crash(self, how: Crash, in_flight: &[Write], now_ms: u64, prng: &mut Prng) -> Disk {
         match self {

@@ -6,6 +6,7 @@
 //!       ─► Others    every member does everything: it fails at no member whose clock is right
 //!       ─► Right     clocks are right, members start again
 //!       ─► Probes    every member does everything: nothing may fail
+//!       ─► Images    in some runs: members start again, and one of them on an older image of its disk
 //!       ─► Reads     every key is read from all of its owners, three times, and walked over
 //!       ─► Rest      nothing happens; then the verdict
 //! ```
@@ -18,6 +19,7 @@
 //! See: docs/consistency.md, promises 4, 6 and 7.
 
 use super::clients::{Client, key_name, value_number};
+use super::meeting::{IMAGES_US, Image};
 use super::{Happening, World};
 use crate::check::linear::{Pending, Searches};
 use crate::check::store::Copy;
@@ -71,6 +73,7 @@ pub(crate) enum Phase {
     Others,
     Right,
     Probes,
+    Images,
     Settle,
     Reads(u8),
     Rest,
@@ -106,6 +109,7 @@ impl<'a> World<'a> {
                 ages: BTreeMap::new(),
                 began_us: 0,
                 confirmed: 0,
+                meets: None,
             })
             .collect();
         World {
@@ -122,6 +126,7 @@ impl<'a> World<'a> {
             scans: Vec::new(),
             cuts: Vec::new(),
             phase: Phase::Chaos,
+            image: plan.image.as_ref().map(|_| Image::new(shape.members)),
             violations: Vec::new(),
             searches: Searches::default(),
             reads_us: u64::MAX,
@@ -139,6 +144,9 @@ impl<'a> World<'a> {
             self.schedule.at(fault.at_us, Happening::Fault { number });
         }
         let plan = self.plan;
+        if let Some(image) = &plan.image {
+            self.schedule.at(image.taken_us, Happening::Image);
+        }
         for planned in &plan.scans {
             self.plan_scan(planned.clone());
         }
@@ -193,7 +201,15 @@ impl<'a> World<'a> {
             }
             Phase::Probes => {
                 self.probe();
-                (Phase::Settle, LOOK_US)
+                match self.meets() {
+                    true => (Phase::Images, LOOK_US),
+                    false => (Phase::Settle, LOOK_US),
+                }
+            }
+            Phase::Images if self.is_anybody_ill() => (Phase::Settle, 1),
+            Phase::Images => {
+                self.begin_images();
+                (Phase::Settle, IMAGES_US)
             }
             Phase::Settle => (Phase::Reads(0), HINTED_US),
             Phase::Reads(round) => {

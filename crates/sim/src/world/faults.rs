@@ -178,6 +178,7 @@ impl World<'_> {
         it.covers_in_flight.clear();
         it.is_committing = false;
         it.links_up = 0;
+        it.meets = None;
         it.ages.clear();
         let lanes = std::mem::take(&mut it.lanes);
         let incarnation = it.incarnation;
@@ -212,7 +213,7 @@ impl World<'_> {
             node: member as u128 + 1,
             origin,
         };
-        let store = match Store::open(&it.disk, &self.plan.shape, identity, wall_ms) {
+        let mut store = match Store::open(&it.disk, &self.plan.shape, identity, wall_ms) {
             Ok(store) => store,
             Err(reason) => {
                 self.trace
@@ -230,14 +231,22 @@ impl World<'_> {
         };
         // A peer refuses a member whose clock ends before what it confirmed: to no healthy one may that happen.
         let (ends, confirmed) = (store.hlc_floor(), it.confirmed);
-        let is_let_in =
-            self.has_bug(ShellBug::OldImage) || self.has_bug(ShellBug::SameIdentityAfterWipe);
+        let is_let_in = self.has_bug(ShellBug::OldImage)
+            || self.has_bug(ShellBug::SameIdentityAfterWipe)
+            || self.is_on_image(member);
         if ends < confirmed && !it.is_rotten && !is_let_in {
             self.violate(
                 Rule::Lost,
                 format!("member {member} confirmed {confirmed:x} and comes back with a clock that ends at {ends:x}"),
             );
         }
+        let meets = match self.meets() {
+            false => None,
+            true => match self.begin_life(member, &mut store, wall_ms) {
+                Ok(meets) => Some(meets),
+                Err(why) => return self.does_not_start(member, incarnation, why),
+            },
+        };
         let floor = match self.has_bug(ShellBug::FloorIgnored) {
             true => 0,
             false => store.hlc_floor(),
@@ -257,6 +266,7 @@ impl World<'_> {
         it.incarnation += 1;
         it.began_us = now_us;
         it.store = Some(store);
+        it.meets = meets;
         it.lanes = deciders
             .into_iter()
             .map(|decider| Lane {
@@ -265,8 +275,16 @@ impl World<'_> {
                 open: BTreeMap::new(),
             })
             .collect();
+        let incarnation = it.incarnation;
         self.trace
             .line(now_us, || format!("m{member} starts above {floor:x}"));
         self.links_changed();
+        if self.meets() {
+            let first = Happening::Sweep {
+                member,
+                incarnation,
+            };
+            self.schedule.after(1, first);
+        }
     }
 }

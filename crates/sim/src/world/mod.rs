@@ -5,6 +5,7 @@
 //! network.rs   messages, links
 //! clients.rs   what clients ask and what they are told
 //! scans.rs     walks over many keys
+//! meeting.rs   who is who: starts, notes, images of disks
 //! faults.rs    crashes, restarts, cuts, clocks, damage
 //! ending.rs    calm, liveness, the last reads, the verdict
 //! ```
@@ -19,6 +20,7 @@
 mod clients;
 mod ending;
 mod faults;
+mod meeting;
 mod network;
 mod scans;
 
@@ -40,6 +42,8 @@ use dendra_node::ring::Ring;
 use dendra_node::step::{Effect, Event, StoreFailure, StoreOutcome};
 use dendra_node::topology::Topology;
 use ending::Phase;
+use meeting::Image;
+pub(crate) use meeting::Meets;
 use network::Envelope;
 use scans::Walk;
 use std::sync::Arc;
@@ -111,6 +115,14 @@ pub(crate) enum Happening {
     Over { number: usize },
     /// A member starts again.
     Start { member: usize, incarnation: u64 },
+    /// An image is made of a disk.
+    Image,
+    /// A member is restarted.
+    Restart { member: usize },
+    /// The image takes the place of the disk.
+    Restore,
+    /// A member looks whether it has something to note.
+    Sweep { member: usize, incarnation: u64 },
     /// The next phase begins.
     Phase(Phase),
 }
@@ -135,6 +147,8 @@ pub(crate) struct World<'a> {
     reads_us: u64,
     /// From when to when clocks were wrong while everything else was well.
     wrong_us: (u64, u64),
+    /// In runs with one.
+    image: Option<Image>,
     violations: Vec<Violation>,
     searches: Searches,
     trace: Trace,
@@ -205,6 +219,10 @@ impl World<'_> {
                 member,
                 incarnation,
             }
+            | Happening::Sweep {
+                member,
+                incarnation,
+            }
             | Happening::Notice {
                 member,
                 incarnation,
@@ -252,6 +270,13 @@ impl World<'_> {
                 member,
                 incarnation,
             } => self.start(member, incarnation),
+            Happening::Image => self.take_image(),
+            Happening::Restart { member } => self.restart(member),
+            Happening::Restore => self.restore(),
+            Happening::Sweep {
+                member,
+                incarnation,
+            } => self.sweep(member, incarnation),
             Happening::Phase(phase) => self.enter(phase),
         }
     }

@@ -200,6 +200,7 @@ impl World<'_> {
             }
             Message::Answer { id, answer } => {
                 if self.members[to].incarnation == incarnation {
+                    self.hears(to, from, &answer);
                     self.give(to, lane, Event::Answered { member, id, answer });
                 }
             }
@@ -270,13 +271,22 @@ impl World<'_> {
     }
 
     pub(super) fn notice(&mut self, member: usize, peer: usize, is_up: bool) {
-        let it = &mut self.members[member];
-        let was_up = it.links_up >> peer & 1 == 1;
+        let it = &self.members[member];
+        let (was_up, incarnation) = (it.links_up >> peer & 1 == 1, it.incarnation);
         // Meanwhile it may have changed again; what comes last is noticed.
         if was_up == is_up || (is_up && !self.is_connected(member, peer)) {
             return;
         }
+        if is_up && self.meets() && !self.recognises(member, peer) {
+            if self.members[member].incarnation == incarnation {
+                self.notice_later(member, peer);
+            }
+            return;
+        }
         self.members[member].links_up ^= 1 << peer;
+        if !is_up {
+            self.parts(member, peer);
+        }
         for lane in 0..self.members[member].lanes.len() {
             let member_of = MemberIndex(peer as u8);
             self.give(
@@ -297,15 +307,19 @@ impl World<'_> {
         }
         if !is_up && self.is_connected(member, peer) {
             // The cut was shorter than its notice: a link is made anew.
-            let incarnation = self.members[member].incarnation;
-            let delay_us = self.prng.below(50_000);
-            let again = Happening::Notice {
-                member,
-                peer,
-                is_up: true,
-                incarnation,
-            };
-            self.schedule.after(delay_us, again);
+            self.notice_later(member, peer);
         }
+    }
+
+    fn notice_later(&mut self, member: usize, peer: usize) {
+        let incarnation = self.members[member].incarnation;
+        let delay_us = self.prng.below(50_000);
+        let again = Happening::Notice {
+            member,
+            peer,
+            is_up: true,
+            incarnation,
+        };
+        self.schedule.after(delay_us, again);
     }
 }

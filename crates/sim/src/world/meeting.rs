@@ -1,0 +1,442 @@
+//! Who is who: numbers of starts, what members note about each other, and images of disks that come back.
+//!
+//! ```text
+//! start ─► own record durable ─► every other member that can be asked judges the claim ─► it serves
+//!                                        └─ refuses: the folder is an image, and the true one comes back
+//! link up ─► claim ─► note durable ─► linked      every 100 ms: what others confirmed is noted
+//! ```
+//!
+//! Only in runs with an image: all others have members that know each other from the beginning to the end.
+//!
+//! Invariants
+//! 1. Notes are records in the member's own store: an image has those of its time.
+//! 2. An image serves nobody. Whether it would have been let in is judged when it asks, and then the true folder
+//!    starts, which must be let in.
+//! 3. An image must be refused as soon as one member that can be asked has noted a start behind it, or a clock value
+//!    that the image's clock does not reach.
+//!
+//! Not here: the rules (crate `node`, `identity.rs`, `acquaintance.rs`), links (`network.rs`).
+//! See: docs/consistency.md, section "When a member's folder is lost".
+
+use super::{Happening, World};
+use crate::check::Rule;
+use crate::plan::Restarts;
+use crate::planted::ShellBug;
+use crate::store::{Crash, Disk, Fate, Store, Write};
+use dendra_base::peer::Answer;
+use dendra_base::{CellRef, Key, Space, Version};
+use dendra_node::MemberIndex;
+use dendra_node::acquaintance::Acquaintance;
+use dendra_node::identity::{Content, DISOWNING, OWN_KEY, Own, Peer, Verdict, peer_key};
+use dendra_node::step::StoreGuard;
+
+/// How often it is looked whether there is something to note.
+const SWEEP_US: u64 = 100_000;
+/// A member that could not write its own record tries again after this.
+const AGAIN_US: u64 = 300_000;
+/// How long a member is away that starts again.
+const DOWN_US: u64 = 200_000;
+/// Between two members that are restarted one after the other.
+const ROLL_US: u64 = 700_000;
+/// Longer than all restarts, the pause between two notes, and two walks for news.
+const IMAGE_US: u64 = 6_000_000;
+/// Longer than it takes until an image was refused and the true folder is linked again.
+pub(super) const IMAGES_US: u64 = IMAGE_US + 3_000_000;
+
+/// What a running member knows of itself and of the others.
+pub(crate) struct Meets {
+    /// What it says about itself.
+    claim: Peer,
+    known: Vec<Acquaintance>,
+    /// By member: the largest clock value that it confirmed since this was asked last.
+    heard: Vec<u64>,
+    /// Versions of notes rise.
+    notes: u64,
+}
+
+/// The image of one member's disk.
+pub(crate) struct Image {
+    taken: Option<Disk>,
+    /// While the member is about to start on the image.
+    aside: Option<Disk>,
+    /// What is known and not noted when the restarts begin: by whom, in which life, of whom.
+    due: Vec<(usize, u64, usize, Peer)>,
+    /// `[by][of]`: the start and the clock value of a member that another one has noted.
+    noted: Vec<Vec<(u64, u64)>>,
+}
+
+impl Image {
+    pub(super) fn new(members: usize) -> Image {
+        Image {
+            taken: None,
+            aside: None,
+            due: Vec::new(),
+            noted: vec![vec![(0, 0); members]; members],
+        }
+    }
+}
+
+/// Why a member does not start now.
+pub(super) enum NotNow {
+    /// It tries again.
+    Later,
+    /// Its disk is damaged.
+    Damaged,
+    /// Another member does not let its folder in.
+    Refused(String),
+}
+
+fn note_key(url: &str) -> Key {
+    Key::new(Space::Meta, &peer_key(url))
+}
+
+fn write_note(store: &mut Store, key: &Key, value: &[u8], hlc: u64, now_ms: u64) -> (Fate, bool) {
+    let version = Version {
+        hlc,
+        origin: 0,
+        rmw: 0,
+    };
+    let cell = CellRef::value(key.as_stored(), version, value).to_owned();
+    let write = Write {
+        key: key.clone(),
+        cell,
+        guard: StoreGuard::Newest,
+    };
+    let (fate, results) = store.commit(&[write], now_ms);
+    (fate, results.iter().all(Result::is_ok))
+}
+
+impl World<'_> {
+    pub(super) fn meets(&self) -> bool {
+        self.image.is_some()
+    }
+
+    fn url(&self, member: usize) -> &str {
+        &self.topology.member(MemberIndex(member as u8)).url
+    }
+
+    /// The image is made of a disk in use.
+    pub(super) fn take_image(&mut self) {
+        let member = self.plan.image.as_ref().expect("it is planned").member;
+        let taken = self.members[member].store.as_ref().map(Store::image);
+        self.trace.line(self.schedule.now_us(), || {
+            format!("an image of m{member}: {}", taken.is_some())
+        });
+        if let Some(image) = &mut self.image {
+            image.taken = taken;
+        }
+    }
+
+    /// Members are restarted, and then one of them on its image.
+    pub(super) fn begin_images(&mut self) {
+        let planned = self.plan.image.as_ref().expect("it is planned");
+        let members = self.members.len();
+        let due: Vec<_> = self.unnoted().collect();
+        if let Some(image) = &mut self.image {
+            image.due = due;
+        }
+        for member in 0..members {
+            match planned.restarts {
+                Restarts::None => {}
+                Restarts::AllAtOnce => self.crash(member, planned.how, DOWN_US),
+                Restarts::OneByOne => self
+                    .schedule
+                    .after(ROLL_US * member as u64 + 1, Happening::Restart { member }),
+            }
+        }
+        self.schedule.after(IMAGE_US, Happening::Restore);
+    }
+
+    pub(super) fn restart(&mut self, member: usize) {
+        let how = self.plan.image.as_ref().map_or(Crash::Killed, |p| p.how);
+        self.crash(member, how, DOWN_US);
+    }
+
+    /// The member ends, and its image takes the place of its folder.
+    pub(super) fn restore(&mut self) {
+        self.judge_notes();
+        let member = self.plan.image.as_ref().expect("it is planned").member;
+        let taken = self.image.as_mut().and_then(|image| image.taken.take());
+        let Some(taken) = taken else {
+            return;
+        };
+        self.crash(member, Crash::Killed, DOWN_US);
+        let of_now = std::mem::replace(&mut self.members[member].disk, taken);
+        if let Some(image) = &mut self.image {
+            image.aside = Some(of_now);
+        }
+    }
+
+    fn unnoted(&self) -> impl Iterator<Item = (usize, u64, usize, Peer)> {
+        let members = self.members.iter().enumerate();
+        members.flat_map(|(by, it)| {
+            let known = it.meets.iter().flat_map(|meets| meets.known.iter());
+            known.enumerate().filter_map(move |(of, known)| {
+                Some((by, it.incarnation, of, known.unnoted_at_stop()?))
+            })
+        })
+    }
+
+    /// What a member knew when the restarts began, seconds ago, it has noted if it lives on.
+    fn judge_notes(&mut self) {
+        let image = self.image.as_ref().expect("members meet");
+        let late = image.due.iter().find(|(by, incarnation, of, news)| {
+            self.members[*by].incarnation == *incarnation && image.noted[*by][*of].1 < news.clock
+        });
+        if let Some((by, _, of, _)) = late {
+            let what = format!("m{by} has not noted what m{of} confirmed seconds ago");
+            self.violate(Rule::Lost, what);
+        }
+    }
+
+    /// Is this member about to start on its image?
+    pub(super) fn is_on_image(&self, member: usize) -> bool {
+        let is_planned = self.plan.image.as_ref().is_some_and(|p| p.member == member);
+        is_planned && self.image.as_ref().is_some_and(|i| i.aside.is_some())
+    }
+
+    /// A start: the own record is durable, and all who can be asked have let it in.
+    pub(super) fn begin_life(
+        &mut self,
+        member: usize,
+        store: &mut Store,
+        wall_ms: u64,
+    ) -> Result<Meets, NotNow> {
+        let floor = store.hlc_floor();
+        let key = Key::new(Space::Meta, OWN_KEY);
+        let read = |store: &Store, key: &Key| store.read(key).map_err(|_| NotNow::Damaged);
+        let remembered = match read(store, &key)? {
+            None => None,
+            Some(cell) => Some(Own::decode(&cell.value).ok_or(NotNow::Damaged)?),
+        };
+        let me = MemberIndex(member as u8);
+        let node = member as u128 + 1;
+        let own = Own::start(
+            remembered.as_ref(),
+            node,
+            &self.topology,
+            me,
+            Content::Empty,
+        )
+        .map_err(|stranger| NotNow::Refused(stranger.to_string()))?;
+        let (fate, is_written) = write_note(store, &key, &own.encode(), floor + 1, wall_ms);
+        if fate == Fate::Dead || !is_written {
+            return Err(NotNow::Later);
+        }
+        let mut known = Vec::with_capacity(self.members.len());
+        for other in 0..self.members.len() {
+            let noted = match read(store, &note_key(self.url(other)))? {
+                None => None,
+                Some(cell) => Some(Peer::decode(&cell.value).ok_or(NotNow::Damaged)?),
+            };
+            known.push(Acquaintance::of_note(noted));
+        }
+        let claim = Peer {
+            node,
+            boot: own.boot,
+            life: self.prng.next_u64().max(1),
+            clock: floor.max(1),
+        };
+        self.meet(member, claim)?;
+        Ok(Meets {
+            claim,
+            heard: vec![0; known.len()],
+            known,
+            notes: floor + 1,
+        })
+    }
+
+    /// All others that can be asked judge the claim.
+    fn meet(&mut self, member: usize, claim: Peer) -> Result<(), NotNow> {
+        let url = self.url(member).to_owned();
+        let mut must_refuse = false;
+        let mut refusal = None;
+        for other in 0..self.members.len() {
+            let is_there = other != member
+                && self.members[other].is_running()
+                && !self.is_cut(member, other)
+                && !self.is_cut(other, member);
+            if !is_there {
+                continue;
+            }
+            // The links to the process before this one are lost at the latest now.
+            self.notice(other, member, false);
+            let Some(meets) = &self.members[other].meets else {
+                continue;
+            };
+            let image = self.image.as_ref().expect("members meet");
+            let (boot, clock) = image.noted[other][member];
+            must_refuse |= boot >= claim.boot || clock > claim.clock;
+            if let Verdict::Refuse(why) = meets.known[member].judge(&url, claim)
+                && DISOWNING.contains(&why.code())
+            {
+                refusal = Some(why.to_string());
+            }
+        }
+        if self.is_on_image(member) {
+            if must_refuse && refusal.is_none() {
+                self.violate(Rule::Lost, format!("an image of m{member} is let in"));
+            }
+            let why = refusal.unwrap_or_else(|| "no member remembers more".to_owned());
+            return Err(NotNow::Refused(why));
+        }
+        match refusal {
+            Some(why) => Err(NotNow::Refused(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// A member does not start now: on an image its true folder comes back.
+    pub(super) fn does_not_start(&mut self, member: usize, incarnation: u64, why: NotNow) {
+        let now_us = self.now_us();
+        if self.is_on_image(member) {
+            let aside = self.image.as_mut().and_then(|image| image.aside.take());
+            self.members[member].disk = aside.expect("it is on its image");
+            let why = match why {
+                NotNow::Refused(why) => why,
+                NotNow::Later | NotNow::Damaged => "its own notes".to_owned(),
+            };
+            self.trace.line(now_us, || {
+                format!("the image of m{member} does not start: {why}")
+            });
+            let start = Happening::Start {
+                member,
+                incarnation,
+            };
+            self.schedule.after(AGAIN_US, start);
+            return;
+        }
+        let (is_again, what) = match why {
+            NotNow::Later => (true, String::new()),
+            NotNow::Damaged => (false, "its notes are damaged".to_owned()),
+            NotNow::Refused(why) => (false, why),
+        };
+        if is_again {
+            let start = Happening::Start {
+                member,
+                incarnation,
+            };
+            self.schedule.after(AGAIN_US, start);
+            return;
+        }
+        self.members[member].is_lost = true;
+        let is_expected = self.members[member].is_rotten
+            || self.has_bug(ShellBug::OldImage)
+            || self.has_bug(ShellBug::SameIdentityAfterWipe);
+        if !is_expected {
+            self.violate(
+                Rule::Lost,
+                format!("m{member} does not start on its own folder: {what}"),
+            );
+        }
+    }
+
+    /// May this link come up? `peer` says who it is, and that is noted first.
+    pub(super) fn recognises(&mut self, member: usize, peer: usize) -> bool {
+        let Some(claim) = self.members[peer].meets.as_ref().map(|meets| meets.claim) else {
+            return false;
+        };
+        let url = self.url(peer).to_owned();
+        let Some(meets) = &mut self.members[member].meets else {
+            return false;
+        };
+        match meets.known[peer].claim(&url, claim) {
+            Verdict::Known => {}
+            Verdict::Learn(news) => {
+                if !self.note(member, peer, news) {
+                    return false;
+                }
+                let meets = self.members[member].meets.as_mut();
+                meets.expect("it runs").known[peer].remember(news);
+            }
+            Verdict::Refuse(why) => {
+                let what = format!("m{member} refuses m{peer}: {why}");
+                if !self.members[peer].is_rotten && !self.members[member].is_rotten {
+                    self.violate(Rule::Lost, what);
+                }
+                return false;
+            }
+        }
+        let meets = self.members[member].meets.as_mut();
+        meets.expect("it runs").known[peer].linked(claim);
+        true
+    }
+
+    /// Makes a note about `peer` durable. `false` when that did not go.
+    fn note(&mut self, member: usize, peer: usize, news: Peer) -> bool {
+        let key = note_key(self.url(peer));
+        let now_us = self.now_us();
+        let is_forgotten = self.has_bug(ShellBug::NotesForgotten);
+        let it = &mut self.members[member];
+        let now_ms = it.clock.now(now_us).wall_ms;
+        let (Some(meets), Some(store)) = (&mut it.meets, &mut it.store) else {
+            return false;
+        };
+        meets.notes += 1;
+        let (fate, is_written) = match is_forgotten {
+            true => (Fate::Alive, true),
+            false => write_note(store, &key, &news.encode(), meets.notes, now_ms),
+        };
+        if fate == Fate::Dead {
+            self.ends_by_its_disk(member);
+            return false;
+        }
+        if is_written && let Some(image) = &mut self.image {
+            let noted = &mut image.noted[member][peer];
+            *noted = (noted.0.max(news.boot), noted.1.max(news.clock));
+        }
+        is_written
+    }
+
+    /// A link was lost: what was confirmed over it is noted.
+    pub(super) fn parts(&mut self, member: usize, peer: usize) {
+        let Some(meets) = &mut self.members[member].meets else {
+            return;
+        };
+        let heard = std::mem::take(&mut meets.heard[peer]);
+        meets.known[peer].unlinked(heard);
+        if let Some(news) = meets.known[peer].unnoted() {
+            self.note_clock(member, peer, news);
+        }
+    }
+
+    fn note_clock(&mut self, member: usize, peer: usize, news: Peer) {
+        if self.note(member, peer, news)
+            && let Some(meets) = &mut self.members[member].meets
+        {
+            meets.known[peer].noted(news);
+        }
+    }
+
+    /// Looks whether there is something to note.
+    pub(super) fn sweep(&mut self, member: usize, incarnation: u64) {
+        let mono_us = self.members[member].clock.now(self.now_us()).mono_us;
+        for peer in 0..self.members.len() {
+            let Some(meets) = &mut self.members[member].meets else {
+                return;
+            };
+            let heard = std::mem::take(&mut meets.heard[peer]);
+            if let Some(news) = meets.known[peer].rose(heard, mono_us) {
+                self.note_clock(member, peer, news);
+            }
+        }
+        let again = Happening::Sweep {
+            member,
+            incarnation,
+        };
+        self.schedule.after(SWEEP_US, again);
+    }
+
+    /// An answer says how far the folder of its maker goes.
+    pub(super) fn hears(&mut self, member: usize, from: usize, answer: &Answer) {
+        let is_linked = self.members[member].links_up >> from & 1 == 1;
+        let kept = match answer {
+            Answer::Written(version) => version.hlc,
+            Answer::Clock { kept, .. } => *kept,
+            _ => 0,
+        };
+        if let Some(meets) = self.members[member].meets.as_mut().filter(|_| is_linked) {
+            meets.heard[from] = meets.heard[from].max(kept);
+        }
+    }
+}
