@@ -101,6 +101,8 @@ pub const POISON_GRACE: Duration = Duration::from_millis(100);
 
 /// What a refused client is told to wait, in seconds: the smallest that the header can say.
 pub const RETRY_AFTER_S: u32 = 1;
+/// Those that are refused in a row are told so many different seconds.
+pub const RETRY_AFTER_SPREAD_S: u32 = 3;
 /// The same when the disk is full: somebody has to make room.
 pub const RETRY_AFTER_DISK_FULL_S: u32 = 30;
 

@@ -19,6 +19,7 @@ use dendra_node::{Known, Outcome};
 use dendra_wire::copies::Level;
 use dendra_wire::http::response::{self, Durability, Found, Receipt, Style};
 use dendra_wire::{Copies, Refusal};
+use std::cell::Cell;
 
 /// What an answer says about itself besides its outcome.
 #[derive(Clone, Copy, Debug)]
@@ -161,11 +162,21 @@ pub(crate) fn refused(what: Refused) -> Refusal {
         Refused::LogQueue => "the queue of the log is full",
         Refused::Engine => "flushes or compactions are behind",
         Refused::Disk => return Refusal::disk_full(limits::RETRY_AFTER_DISK_FULL_S),
-        Refused::Deadline => return Refusal::expired_in_queue(limits::RETRY_AFTER_S),
+        Refused::Deadline => return Refusal::expired_in_queue(retry_after_s()),
         Refused::Unfit => return failed(),
         Refused::Delay => "more requests arrive than the processor serves",
     };
-    Refusal::overloaded(message, limits::RETRY_AFTER_S)
+    Refusal::overloaded(message, retry_after_s())
+}
+
+/// When a client that was refused should come again: each of a row at another second, so that all of them do not.
+fn retry_after_s() -> u32 {
+    thread_local! {
+        static NEXT: Cell<u32> = const { Cell::new(0) };
+    }
+    let next = NEXT.get();
+    NEXT.set(next.wrapping_add(1));
+    limits::RETRY_AFTER_S + next % limits::RETRY_AFTER_SPREAD_S
 }
 
 /// The engine failed in a way that is not the client's to mend.
@@ -194,6 +205,17 @@ mod tests {
     use super::*;
     use dendra_base::Version;
     use dendra_wire::http::Connection;
+
+    #[test]
+    fn those_who_are_refused_in_a_row_come_again_at_different_times() {
+        let told: Vec<_> = (0..6)
+            .map(|_| refused(Refused::Requests).retry_after_s)
+            .collect();
+        for seconds in 1..=limits::RETRY_AFTER_SPREAD_S {
+            let same = told.iter().filter(|s| **s == Some(seconds));
+            assert_eq!(same.count(), 2, "{told:?}");
+        }
+    }
 
     fn line(outcome: Outcome) -> (u16, String) {
         let style = Style {

@@ -41,7 +41,8 @@ fn cold_node(change: impl Fn(&mut Settings)) -> (Node, Valve) {
 fn assert_refused(answer: &Answer, code: &str) {
     assert_eq!(answer.status, 503, "{answer:?}");
     assert!(answer.text().starts_with(code), "{}", answer.text());
-    assert_eq!(answer.header("Retry-After"), Some("1"));
+    let seconds = answer.header("Retry-After").expect("when to come again");
+    assert!(["1", "2", "3"].contains(&seconds), "{seconds}");
     assert_eq!(answer.header("Dendra-Receipt"), Some("outcome=not-applied"));
 }
 
