@@ -308,7 +308,7 @@ pub struct PlannedImage {
     pub member: usize,
     /// When it is made.
     pub taken_us: u64,
-    /// Who is restarted before it comes back.
+    /// Who is restarted before it comes back, or with it.
     pub restarts: Restarts,
     /// How members end for that.
     pub how: Crash,
@@ -319,7 +319,7 @@ pub struct PlannedImage {
 pub enum Restarts {
     /// None.
     None,
-    /// All of them at the same time.
+    /// All of them at the same time, and the image is in its place when they come back.
     AllAtOnce,
     /// All of them, one after the other.
     OneByOne,

@@ -23,7 +23,7 @@ const SEEDS_MAX: u64 = 6_000;
 
 /// Seeds that found a bug late: tried first, so that the test takes seconds. With `PLANTED_FROM_ZERO`
 /// set they are not, and the table tells how many seeds a bug takes.
-const KNOWN: [u64; 10] = [42, 48, 57, 88, 123, 134, 181, 184, 218, 2397];
+const KNOWN: [u64; 9] = [42, 48, 57, 88, 123, 134, 181, 218, 2397];
 
 /// Too rare for thousands of seeds. The twin of crates/node, which runs thousands a second, shows the first; the
 /// other one delays repair, breaks no promise where reads repair as well, and changes a conversation there.

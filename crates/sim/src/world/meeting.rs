@@ -138,13 +138,20 @@ impl World<'_> {
         for member in 0..members {
             match planned.restarts {
                 Restarts::None => {}
+                Restarts::AllAtOnce if member == planned.member => {}
                 Restarts::AllAtOnce => self.crash(member, planned.how, DOWN_US),
                 Restarts::OneByOne => self
                     .schedule
                     .after(ROLL_US * member as u64 + 1, Happening::Restart { member }),
             }
         }
-        self.schedule.after(IMAGE_US, Happening::Restore);
+        match planned.restarts {
+            // What the others know then is what they had noted.
+            Restarts::AllAtOnce => self.put_image_in_place(2 * DOWN_US),
+            Restarts::None | Restarts::OneByOne => {
+                self.schedule.after(IMAGE_US, Happening::Restore);
+            }
+        }
     }
 
     pub(super) fn restart(&mut self, member: usize) {
@@ -155,12 +162,16 @@ impl World<'_> {
     /// The member ends, and its image takes the place of its folder.
     pub(super) fn restore(&mut self) {
         self.judge_notes();
+        self.put_image_in_place(DOWN_US);
+    }
+
+    fn put_image_in_place(&mut self, down_us: u64) {
         let member = self.plan.image.as_ref().expect("it is planned").member;
         let taken = self.image.as_mut().and_then(|image| image.taken.take());
         let Some(taken) = taken else {
             return;
         };
-        self.crash(member, Crash::Killed, DOWN_US);
+        self.crash(member, Crash::Killed, down_us);
         let of_now = std::mem::replace(&mut self.members[member].disk, taken);
         if let Some(image) = &mut self.image {
             image.aside = Some(of_now);
@@ -252,15 +263,14 @@ impl World<'_> {
         let mut must_refuse = false;
         let mut refusal = None;
         for other in 0..self.members.len() {
-            let is_there = other != member
-                && self.members[other].is_running()
-                && !self.is_cut(member, other)
-                && !self.is_cut(other, member);
-            if !is_there {
+            if other == member || !self.members[other].is_running() {
                 continue;
             }
             // The links to the process before this one are lost at the latest now.
             self.notice(other, member, false);
+            if self.is_cut(member, other) || self.is_cut(other, member) {
+                continue;
+            }
             let Some(meets) = &self.members[other].meets else {
                 continue;
             };
