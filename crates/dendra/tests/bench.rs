@@ -138,7 +138,7 @@ fn a_search_that_the_generator_ends_says_so_and_keeps_its_course() {
     let flags = "--find-max --slo p99<1s --rate 10000000 --duration 100ms --warmup 0s --timeout 100ms \
                  --connections 4 --out";
     // To plan so many takes longer than there is. On a machine that is busy elsewhere the server may be slower still,
-    // and then it is the bottleneck, rightly: no attempt finds a rate that holds, and one of some finds the generator.
+    // and then it is the bottleneck, rightly, and a lower rate may hold: one attempt of some finds the generator.
     for attempt in 0..5 {
         let out = folder.path().join(attempt.to_string());
         let words = ["bench", &url].into_iter().chain(flags.split_whitespace());
@@ -146,11 +146,11 @@ fn a_search_that_the_generator_ends_says_so_and_keeps_its_course() {
             words.chain([out.to_str().expect("it is text")]),
         ));
         let json = json(&out);
-        assert_eq!(json["search"]["knee_low"], 0.0, "{}", run.stderr);
         assert!(out.join("report.html").is_file());
         if json["search"]["generator_limit"] != 1e7 {
             continue;
         }
+        assert_eq!(json["search"]["knee_low"], 0.0, "{}", run.stderr);
         assert_eq!(run.code, Some(6), "{}", run.stderr);
         assert!(
             run.stderr.contains("the generator was the bottleneck"),
