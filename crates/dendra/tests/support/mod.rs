@@ -99,6 +99,25 @@ pub(crate) fn signal(child: &Child, name: &str) {
         .status()
         .expect("kill is installed");
     assert!(status.success(), "the child is gone already");
+    if name == "STOP" {
+        wait_until_stopped(child.id());
+    }
+}
+
+/// A signal is delivered thread by thread: until the last one has stopped, the process may still answer somebody.
+fn wait_until_stopped(pid: u32) {
+    let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(task.expect("a task").path().join("stat"));
+        let stat = stat.unwrap_or_default();
+        let state = stat.rsplit(") ").next().unwrap_or_default();
+        stat.is_empty() || state.starts_with(['T', 't'])
+    };
+    let deadline = std::time::Instant::now() + http::PATIENCE;
+    let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).expect("the child lives");
+    while !tasks().all(is_stopped) {
+        assert!(std::time::Instant::now() < deadline, "it does not stop");
+        std::thread::yield_now();
+    }
 }
 
 /// Ends a process at once, as the kernel would.
