@@ -1,4 +1,4 @@
-//! Cells: what a key holds, and the one rule by which two of them are compared.
+//! Cells: what a key holds, and which of two copies stays where they meet.
 //!
 //! ```text
 //! encoded  | flags 1 | copies 1 | version 16 | checksum 8 | expiry ms 8, if flagged | value … |
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. `newest` is commutative, associative and idempotent: the only place where two copies meet.
+//! 1. `newest` is commutative, associative and idempotent, by `Version::is_newer_than` alone.
 //! 2. The value's length is the enclosing record's business; a decoded value borrows its bytes.
 //! 3. A tombstone has no value and no expiry.
 //!
@@ -193,9 +193,14 @@ impl<'a> CellRef<'a> {
         }
     }
 
-    /// The newer of two copies: the only rule by which copies are compared.
+    /// Does this copy stay where it meets `other`?
+    pub fn is_newer_than(&self, other: &CellRef<'_>) -> bool {
+        self.version.is_newer_than(other.version)
+    }
+
+    /// The newer of two copies; this one when they have the same version.
     pub fn newest(self, other: CellRef<'a>) -> CellRef<'a> {
-        if other.version > self.version {
+        if other.is_newer_than(&self) {
             other
         } else {
             self
@@ -219,6 +224,11 @@ impl Cell {
     /// Tells it from every other cell of its key.
     pub fn id(&self) -> CellId {
         self.as_ref().id()
+    }
+
+    /// Does this copy stay where it meets `other`?
+    pub fn is_newer_than(&self, other: &Cell) -> bool {
+        self.version.is_newer_than(other.version)
     }
 
     /// The same cell, borrowed.
@@ -277,6 +287,8 @@ mod tests {
             prop_assert_eq!(a.newest(b).version, b.newest(a).version);
             prop_assert_eq!(a.newest(b).newest(c).version, a.newest(b.newest(c)).version);
             prop_assert_eq!(a.newest(a), a);
+            prop_assert_eq!(b.newest(a) == b, !a.is_newer_than(&b) || a == b);
+            prop_assert_eq!(a.is_newer_than(&b), a.to_owned().is_newer_than(&b.to_owned()));
         }
 
         #[test]

@@ -16,6 +16,7 @@
 //! Not here: where versions come from (the hybrid clock in crate `node`).
 //! See: docs/decisions/0001-one-merge-rule.md.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
@@ -75,6 +76,17 @@ impl Version {
                 rmw: 0,
             },
         }
+    }
+
+    /// The merge rule: where two copies of a record meet, the one with the newer version stays.
+    /// Decision 0001; every place where copies meet calls this, `newest` or `newest_first`.
+    pub fn is_newer_than(self, other: Version) -> bool {
+        self > other
+    }
+
+    /// The merge rule as an order for sorting: the version that stays comes first.
+    pub fn newest_first(self, other: Version) -> Ordering {
+        other.cmp(&self)
     }
 
     /// Wall milliseconds since 1970 inside the hybrid clock.
@@ -139,6 +151,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_merge_rule_is_one_order_in_both_its_forms(a in any_version(), b in any_version()) {
+            prop_assert_eq!(a.is_newer_than(b), a.to_bytes() > b.to_bytes());
+            prop_assert_eq!(a.is_newer_than(b), a.newest_first(b) == Ordering::Less);
+            prop_assert!(!a.is_newer_than(a));
+        }
+
         #[test]
         fn byte_order_is_version_order(a in any_version(), b in any_version()) {
             prop_assert_eq!(a.cmp(&b), a.to_bytes().cmp(&b.to_bytes()));

@@ -68,6 +68,15 @@ impl Current {
             is_live: cell.is_live(now_ms),
         }
     }
+
+    /// The one that stays; this one when both have the same version.
+    fn newest(self, other: Current) -> Current {
+        if other.version.is_newer_than(self.version) {
+            other
+        } else {
+            self
+        }
+    }
 }
 
 impl Log {
@@ -141,8 +150,8 @@ impl Log {
                     }
                     Err(e) => return Err(e),
                 };
-                let newest = stored.into_iter().chain(ahead.get(&key).copied());
-                let newest = newest.max_by_key(|c| c.version);
+                let newest = ahead.get(&key).copied().into_iter().chain(stored);
+                let newest = newest.reduce(Current::newest);
                 let outcome = judge(op.guard, newest, &mut written.version);
                 if let Outcome::Applied { version } = outcome {
                     self.fence = self.fence.max(version);
@@ -152,9 +161,7 @@ impl Log {
             if let Outcome::Applied { version } = outcome {
                 patch_version(&mut self.pending.bytes, op.start, version);
                 let newest = ahead.entry(key).or_insert(written);
-                if written.version > newest.version {
-                    *newest = written;
-                }
+                *newest = newest.newest(written);
             }
             self.outcomes.push(outcome);
         }

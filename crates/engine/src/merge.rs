@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. The order of the sources does not matter: versions alone decide (`CellRef::newest`'s order).
+//! 1. The order of the sources does not matter: `CellRef::is_newer_than` alone decides.
 //! 2. Each key is shown once, in strictly rising (forward) or falling (backward) order.
 //!
 //! The next record is found by looking at all sources: there are rarely more than a dozen, and a
@@ -57,7 +57,7 @@ impl Merge {
                         Direction::Backward => best_key.cmp(&key),
                     };
                     order == Ordering::Less
-                        || (order == Ordering::Equal && cell.version > best_cell.version)
+                        || (order == Ordering::Equal && cell.is_newer_than(best_cell))
                 }
             };
             if is_better {

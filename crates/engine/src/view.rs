@@ -77,14 +77,10 @@ impl View {
         visit: impl FnOnce(CellRef<'_>) -> R,
     ) -> Result<Lookup<R>> {
         let hash = key_hash(stored_key);
-        let mut best = Best::Nothing;
-        for memtable in self.memtables() {
-            if let Some(cell) = memtable.find_hashed(stored_key, hash)
-                && cell.version > best.version()
-            {
-                best = Best::Memory(cell);
-            }
-        }
+        let in_memory = self.memtables();
+        let in_memory = in_memory.filter_map(|memtable| memtable.find_hashed(stored_key, hash));
+        let newest = in_memory.reduce(CellRef::newest);
+        let mut best = newest.map_or(Best::Nothing, Best::Memory);
         match self.newer_in_tables(cache, stored_key, hash, wait, &mut best) {
             Ok(()) => {}
             Err(e) if e.would_block() => return Ok(Lookup::WouldBlock),
@@ -109,9 +105,9 @@ impl View {
     ) -> Result<()> {
         let mut ask = |table: &Table, first: First| -> Result<()> {
             let newer_than = best.version();
-            if table.meta().version_max > newer_than
+            if table.meta().version_max.is_newer_than(newer_than)
                 && let Some(found) = table.get(cache, stored_key, hash, newer_than, first, wait)?
-                && found.version() > newer_than
+                && found.version().is_newer_than(newer_than)
             {
                 *best = Best::Block(found);
             }

@@ -4,6 +4,7 @@
 //! files on disk ─► Source (code apart from comments) ─► rules.rs      one file at a time
 //! cargo metadata + table of ARCHITECTURE.md ──────────► imports.rs    who may import whom
 //! *.md, `See:` lines, limits.rs ──────────────────────► documents.rs  do documents tell the truth
+//! Source of engine, node, server ─────────────────────► merge_rule.rs one comparison of copies
 //! ```
 //!
 //! Invariants
@@ -16,6 +17,7 @@
 
 mod documents;
 mod imports;
+mod merge_rule;
 mod rules;
 mod source;
 
@@ -127,6 +129,7 @@ pub(crate) fn run(root: &Path) -> bool {
     }
     findings.extend(imports::check_workspace(root, &tree));
     findings.extend(documents::check(&tree, &sources));
+    findings.extend(merge_rule::check(&sources));
 
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     for finding in &findings {

@@ -420,8 +420,8 @@ impl Inserter {
         };
         let inserted = match node.record() {
             None => Inserted::New,
-            Some(current) if current.cell().version >= version => return Inserted::Older,
-            Some(_) => Inserted::Replaced,
+            Some(current) if version.is_newer_than(current.cell().version) => Inserted::Replaced,
+            Some(_) => return Inserted::Older,
         };
         let record = table.copy_cell(bump, encoded_cell);
         table.widen_bounds(record, version);

@@ -427,5 +427,5 @@ fn is_newer(copy: &Cell, best: &Cell) -> bool {
     if is_planted(Bug::TombstoneLoses) && copy.kind != best.kind {
         return best.kind == Kind::Tombstone;
     }
-    copy.version > best.version
+    copy.is_newer_than(best)
 }

@@ -273,7 +273,7 @@ impl Scan {
         let mut records = std::mem::take(&mut self.records);
         records.sort_unstable_by(|(a, older), (b, newer)| {
             let by_key = if is_reverse { b.cmp(a) } else { a.cmp(b) };
-            by_key.then(newer.version.cmp(&older.version))
+            by_key.then(older.version.newest_first(newer.version))
         });
         let copies = desk.topology.copies();
         let disputes = &mut desk.disputes;
