@@ -5,6 +5,7 @@
 //! version.rs  Version           the one order in which two copies of a record are compared
 //! cell.rs     Cell, CellRef     what a key holds: version, kind, copies, expiry, checksum, value
 //! peer.rs     Ask, Answer       what members of a cluster say to each other
+//! quorum.rs   Quorum            how many copies, how many answers, and what that promises
 //! prng.rs     Prng              seeded randomness for tests, simulation and workloads
 //! workload.rs Workload          what clients do, as a seeded value
 //! limits.rs                     sizes that all crates agree on
@@ -23,11 +24,13 @@ pub mod key;
 pub mod limits;
 pub mod peer;
 pub mod prng;
+pub mod quorum;
 pub mod version;
 pub mod workload;
 
 pub use cell::{Cell, CellId, CellRef, Kind};
 pub use key::{Key, Space};
 pub use prng::Prng;
+pub use quorum::{BadQuorum, Consistency, Quorum};
 pub use version::Version;
 pub use workload::Workload;

@@ -31,13 +31,12 @@ use crate::desk::{Desk, OpId, Purpose, Turn};
 use crate::ledger::NEVER;
 use crate::outcome::{Known, Outcome};
 use crate::places::Places;
-use crate::quorum::Quorum;
 use crate::ring::Partition;
 use crate::step::{ClientTicket, Effect};
 use crate::{admission::Refusal, member::MemberIndex};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Refused};
-use dendra_base::{Cell, CellId, Key, Kind, Version, cell};
+use dendra_base::{Cell, CellId, Key, Kind, Quorum, Version, cell};
 
 /// Where an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,6 @@
 //! hlc.rs        Hlc                clock values that never go back, below a persisted ceiling
 //! walls.rs      Walls              which members' wall clocks agree
 //! plausible.rs                     whether a message's clock values are a clock's
-//! quorum.rs     Quorum, Level      how many copies, how many answers, what that promises
 //! admission.rs  Gate, admit        who comes in, who waits a little, who is refused
 //! standing.rs   Line               which request is begun next when the processor is what runs out
 //! member.rs     MemberIndex        members by number
@@ -27,7 +26,7 @@
 //!
 //! Invariants
 //! 1. No I/O, no clock, no randomness, no thread: time is an argument.
-//! 2. Values that exist are valid: a `Quorum` has been checked, a `Permit` was paid for.
+//! 2. Values that exist are valid: a `Topology` has been checked, a `Permit` was paid for.
 //!
 //! Not here: bytes on disk (crate `engine`), bytes on the wire and status codes (crates `wire`,
 //! `server`), worlds (crates `server`, `sim`).
@@ -50,8 +49,7 @@ pub mod outcome;
 mod places;
 pub mod planted;
 mod plausible;
-pub mod quorum;
-mod replica;
+pub mod replica;
 pub mod ring;
 pub mod rounds;
 pub mod standing;
@@ -69,7 +67,6 @@ pub use hlc::{Hlc, Implausible};
 pub use member::MemberIndex;
 pub use node::{Node, NodeConfig};
 pub use outcome::{Durability, Known, Outcome, Receipt};
-pub use quorum::{BadQuorum, Level, Quorum};
 pub use ring::{Partition, Ring};
 pub use rounds::{Round, Rounds};
 pub use standing::Line;

@@ -30,7 +30,6 @@ use crate::limits::{
 };
 use crate::member::MemberIndex;
 use crate::plausible;
-use crate::quorum::Quorum;
 use crate::replica;
 use crate::ring::Ring;
 use crate::rounds::Rounds;
@@ -42,7 +41,7 @@ use crate::turns::Passed;
 use crate::walls::Walls;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Refused};
-use dendra_base::{Cell, Version};
+use dendra_base::{Cell, Quorum, Version};
 use std::sync::Arc;
 
 /// What a node is made of.

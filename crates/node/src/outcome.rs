@@ -22,9 +22,8 @@
 
 use crate::admission::Refusal;
 use crate::member::MemberIndex;
-use crate::quorum::{Level, Quorum};
-use dendra_base::Version;
 use dendra_base::peer::Refused;
+use dendra_base::{Consistency, Quorum, Version};
 use std::fmt;
 
 /// What became of an operation. A value's bytes travel beside it, by reference.
@@ -127,7 +126,7 @@ pub enum Receipt {
         /// Replicas that were asked.
         from: u8,
         /// What that promises.
-        level: Level,
+        level: Consistency,
         /// When a copy counted as held.
         durability: Durability,
     },
@@ -160,7 +159,7 @@ impl Outcome {
     }
 
     /// The receipt for an operation that asked for `quorum`, which stands for `level`.
-    pub fn receipt(&self, quorum: Quorum, level: Level, durability: Durability) -> Receipt {
+    pub fn receipt(&self, quorum: Quorum, level: Consistency, durability: Durability) -> Receipt {
         match self {
             Outcome::Overloaded { .. } | Outcome::Unreachable { .. } | Outcome::DeadlinePassed => {
                 Receipt::Failed {

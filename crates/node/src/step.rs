@@ -21,10 +21,9 @@
 
 use crate::member::MemberIndex;
 use crate::outcome::Outcome;
-use crate::quorum::Quorum;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Range, Stamp};
-use dendra_base::{Cell, Key, Version};
+use dendra_base::{Cell, Key, Quorum, Version};
 
 /// Time as the world tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,9 +16,8 @@
 use crate::desk::OpId;
 use crate::limits::TURN_US_MAX;
 use crate::places::Places;
-use crate::quorum::Quorum;
 use bytes::Bytes;
-use dendra_base::Cell;
+use dendra_base::{Cell, Quorum};
 use std::collections::{HashMap, VecDeque};
 
 /// See the module.

@@ -3,11 +3,12 @@
 //! See: docs/overload.md.
 
 use bytes::Bytes;
+use dendra_base::Quorum;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Range, Refused, Stamp};
 use dendra_node::limits::{PEER_ASKS_MAX, REPLICA_JOBS_MAX, SCANS_MAX};
 use dendra_node::step::{Asker, Effect, Event, Now, StoreFailure};
 use dendra_node::{
-    HintRoom, Hlc, Known, MemberIndex, Node, NodeConfig, Outcome, Quorum, Ring, Topology, Walls,
+    HintRoom, Hlc, Known, MemberIndex, Node, NodeConfig, Outcome, Ring, Topology, Walls,
 };
 use std::sync::Arc;
 

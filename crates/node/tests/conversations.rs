@@ -18,15 +18,13 @@
 
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Stamp};
-use dendra_base::{Cell, Key, Kind, Space, Version};
+use dendra_base::{Cell, Key, Kind, Quorum, Space, Version};
 use dendra_node::hlc::CLOCK_MIN;
 use dendra_node::planted::{Bug, plant};
 use dendra_node::step::{
     AskId, Asker, Effect, Event, Now, StoreFailure, StoreGuard, StoreOutcome, StoreTicket,
 };
-use dendra_node::{
-    HintRoom, Hlc, MemberIndex, Node, NodeConfig, Outcome, Quorum, Ring, Topology, Walls,
-};
+use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Outcome, Ring, Topology, Walls};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;

@@ -1,11 +1,11 @@
 //! What a node tells about the rounds of its operations, with a clock that the test moves.
 
 use bytes::Bytes;
-use dendra_base::Version;
 use dendra_base::peer::{Answer, Ask, Condition, Operation};
+use dendra_base::{Quorum, Version};
 use dendra_node::step::{Effect, Event, Now, StoreOutcome};
 use dendra_node::{
-    HintRoom, Hlc, Member, MemberIndex, Node, NodeConfig, Quorum, Ring, Round, Topology, Walls,
+    HintRoom, Hlc, Member, MemberIndex, Node, NodeConfig, Ring, Round, Topology, Walls,
 };
 use std::sync::Arc;
 

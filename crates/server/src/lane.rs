@@ -34,11 +34,11 @@ use crate::shared::{LaneHandle, Phase, Shared};
 use crate::stages::{Draw, Watch};
 use crate::store_pool::{Answer, Job, Work};
 use crate::wal_thread;
-use dendra_base::{CellRef, Key};
+use dendra_base::{CellRef, Key, Quorum};
 use dendra_engine::{Batch, Durability, Engine, Error, Guard, Outcome, Stop, Submitted};
 use dendra_node::step::{Event, Now, StoreTicket};
 use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Pressure, Topology};
-use dendra_wire::{Copies, KeyBuf};
+use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -502,8 +502,8 @@ impl Lane {
     }
 
     /// The quorum of a request that names none.
-    pub(crate) fn copies(&self) -> Copies {
-        Copies::of_cluster(self.routes.nodes, self.routes.replication_factor)
+    pub(crate) fn quorum(&self) -> Quorum {
+        Quorum::usual(self.routes.replication_factor, self.routes.nodes)
     }
 
     /// Has a clock ceiling noted at the next sweep.

@@ -130,7 +130,7 @@ impl Connection {
         match routed {
             Ok(Route::Entity(entity)) => {
                 let durability = lane.shared.settings.durability;
-                let terms = Terms::new(style, entity.copies, durability, &lane.routes);
+                let terms = Terms::new(style, entity.quorum, durability, &lane.routes);
                 watch.lap(stages, op_of_entity(entity.op), Stage::Parse);
                 if lane.is_member()
                     && is_write
@@ -516,7 +516,7 @@ impl Connection {
             Some(value) => (Op::Put, CellRef::value(stored_key, version, value)),
             None => (Op::Delete, CellRef::tombstone(stored_key, version)),
         };
-        cell.copies = entity.copies.from;
+        cell.copies = entity.quorum.from();
         cell.expiry_ms = entity
             .ttl_s
             .map(|seconds| lane.wall_ms() + u64::from(seconds) * 1_000);

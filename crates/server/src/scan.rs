@@ -22,13 +22,14 @@ use crate::metrics::{Op, Refused};
 use crate::stages::Watch;
 use crate::status::{self, Terms};
 use crate::store_pool::{Answer, Work};
+use dendra_base::Quorum;
 use dendra_engine::{Cursor, Direction, Engine, Flow, Progress, Show as Cells};
 use dendra_node::{Class, Entry, Known, Outcome};
+use dendra_wire::Refusal;
 use dendra_wire::http::records::{self, Show};
 use dendra_wire::http::response::{self, ScanEnd, Style};
 use dendra_wire::http::{Connection as Persistence, Framing};
 use dendra_wire::route::{self, Scan as Query};
-use dendra_wire::{Copies, Refusal};
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -219,9 +220,8 @@ impl Connection {
     pub(crate) async fn stream(&mut self, pending: PendingScan) -> Result<(), End> {
         self.flush().await?;
         let _held = self.hold_input();
-        let copies = Copies { ack: 1, from: 1 };
         let durability = self.lane.shared.settings.durability;
-        let terms = Terms::new(pending.style, copies, durability, &self.lane.routes);
+        let terms = Terms::new(pending.style, Quorum::ONE, durability, &self.lane.routes);
         let mut out = self.lane.output_buffer();
         response::scan_head(&mut out, terms.style, pending.query.framing, terms.receipt);
         let head_len = out.len();

@@ -14,11 +14,10 @@
 
 use crate::limits;
 use crate::metrics::Refused;
-use dendra_base::CellRef;
+use dendra_base::{CellRef, Consistency, Quorum};
 use dendra_node::{Known, Outcome};
-use dendra_wire::copies::Level;
+use dendra_wire::Refusal;
 use dendra_wire::http::response::{self, Durability, Found, Receipt, Style};
-use dendra_wire::{Copies, Refusal};
 use std::cell::Cell;
 
 /// What an answer says about itself besides its outcome.
@@ -31,19 +30,19 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// The terms of an operation on this many copies, in the cluster that `routes` knows.
+    /// The terms of an operation with this quorum, in the cluster that `routes` knows.
     pub(crate) fn new(
         style: Style,
-        copies: Copies,
+        quorum: Quorum,
         durability: dendra_engine::Durability,
         routes: &dendra_wire::Settings,
     ) -> Terms {
         Terms {
             style,
             receipt: Receipt {
-                acks: copies.ack,
-                from: copies.from,
-                level: copies.level(routes.nodes, routes.replication_factor),
+                acks: quorum.ack(),
+                from: quorum.from(),
+                level: quorum.level(routes.replication_factor, routes.nodes),
                 durability: match durability {
                     dendra_engine::Durability::Sync => Durability::Sync,
                     dendra_engine::Durability::Os => Durability::Os,
@@ -56,7 +55,7 @@ impl Terms {
     /// holds that.
     pub(crate) fn of_scan(mut self, nodes: u8) -> Terms {
         if nodes > 1 {
-            self.receipt.level = Level::Eventual;
+            self.receipt.level = Consistency::Eventual;
         }
         self
     }
@@ -222,10 +221,9 @@ mod tests {
             connection: Connection::Persist,
             omits_body: false,
         };
-        let copies = Copies { ack: 1, from: 1 };
         let terms = Terms::new(
             style,
-            copies,
+            Quorum::ONE,
             dendra_engine::Durability::Sync,
             &dendra_wire::Settings {
                 nodes: 1,

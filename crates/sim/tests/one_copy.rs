@@ -3,9 +3,9 @@
 //! One member, one copy: the store's own order is the order. What is left to go wrong is the shell.
 
 use dendra_base::peer::{Condition, Operation};
-use dendra_base::{CellRef, Key, Version};
+use dendra_base::{CellRef, Key, Quorum, Version};
 use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreGuard, StoreOutcome};
-use dendra_node::{Hlc, Known, Outcome, Quorum, Refusal};
+use dendra_node::{Hlc, Known, Outcome, Refusal};
 use dendra_sim::check::Rule;
 use dendra_sim::decider::{Birth, Decider};
 use dendra_sim::plan::{KeyClass, Plan};

@@ -1,11 +1,10 @@
 //! Answers that our own writers made, and answers of others.
 
 use super::*;
-use crate::copies::Level;
 use crate::http::response::{self, Durability, Found, Receipt, ScanEnd, Style};
 use crate::http::{ChunkDecoder, Connection, Framing, Step};
 use crate::refusal::Refusal;
-use dendra_base::Version;
+use dendra_base::{Consistency, Version};
 
 const VERSION: Version = Version {
     hlc: 0x0193_0000_0000_0001,
@@ -15,7 +14,7 @@ const VERSION: Version = Version {
 const RECEIPT: Receipt = Receipt {
     acks: 2,
     from: 3,
-    level: Level::Linearizable,
+    level: Consistency::Linearizable,
     durability: Durability::Sync,
 };
 const FOUND: Found = Found {

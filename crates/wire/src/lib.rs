@@ -23,7 +23,6 @@
 
 pub mod client;
 pub mod condition;
-pub mod copies;
 pub mod hosts;
 pub mod http;
 pub mod limits;
@@ -33,7 +32,6 @@ pub mod refusal;
 pub mod route;
 
 pub use condition::Condition;
-pub use copies::Copies;
 pub use hosts::{HostRule, Hosts};
 pub use refusal::{Known, Refusal};
 pub use route::{EntityOp, KeyBuf, Route, Settings, route};

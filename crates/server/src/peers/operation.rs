@@ -22,12 +22,11 @@ use crate::room::Room;
 use crate::stages::{Stage, Watch};
 use crate::status::{self, Terms};
 use bytes::Bytes;
-use dendra_base::Cell;
 use dendra_base::peer::{Answer, Condition, Operation, Range, Refused as RefusedBy};
+use dendra_base::{BadQuorum, Cell, Consistency};
 use dendra_node::step::Event;
-use dendra_node::{Known, MemberIndex, Outcome, Quorum};
+use dendra_node::{Known, MemberIndex, Outcome};
 use dendra_wire::Refusal;
-use dendra_wire::copies::Level;
 use dendra_wire::route::Entity;
 
 /// What the node came to.
@@ -71,15 +70,16 @@ pub(crate) struct PendingOperation {
 
 /// A condition is judged by a majority of all copies, or not at all.
 pub(crate) fn check_condition(entity: &Entity, terms: &Terms) -> Result<(), Refusal> {
-    if entity.condition == Condition::None || terms.receipt.level == Level::Linearizable {
+    if entity.condition == Condition::None || terms.receipt.level == Consistency::Linearizable {
         return Ok(());
     }
     Err(Refusal::new(
         400,
-        "bad-quorum",
+        BadQuorum::CODE,
         format!(
             "a condition needs a majority of all copies: ack={} from={} does not ask one; leave both away",
-            entity.copies.ack, entity.copies.from
+            entity.quorum.ack(),
+            entity.quorum.from()
         ),
     ))
 }
@@ -109,9 +109,6 @@ impl Connection {
             Operation::Put { .. } => Op::Put,
             Operation::Delete { .. } => Op::Delete,
         };
-        let (ack, from) = (entity.copies.ack, entity.copies.from);
-        let quorum = Quorum::new(ack.into(), from.into(), self.lane.routes.nodes)
-            .expect("the route has checked ack and from");
         let key = Bytes::copy_from_slice(&stored_key[1..]);
         let deadline_us = self.lane.now_us() + u64::from(entity.timeout_ms) * 1_000;
         let client = agent.ticket(&self.seat, permit);
@@ -119,7 +116,7 @@ impl Connection {
             client,
             key: key.clone(),
             operation,
-            quorum,
+            quorum: entity.quorum,
             deadline_us,
         });
         self.operations.push(PendingOperation {

@@ -65,10 +65,10 @@ impl Connection {
     pub(crate) async fn stream_cluster(&mut self, pending: PendingScan) -> Result<(), End> {
         self.flush().await?;
         let _held = self.hold_input();
-        let copies = self.lane.copies();
+        let quorum = self.lane.quorum();
         let durability = self.lane.shared.settings.durability;
         let routes = &self.lane.routes;
-        let terms = Terms::new(pending.style, copies, durability, routes).of_scan(routes.nodes);
+        let terms = Terms::new(pending.style, quorum, durability, routes).of_scan(routes.nodes);
         let query = &pending.query;
         let mut left = query.limit;
         let mut rest = (!query.is_empty()).then(|| range_of(query));

@@ -18,9 +18,9 @@ use crate::member::Open;
 use crate::plan::{KeyClass, Planned, PlannedBase, PlannedKind, StoreKind};
 use bytes::Bytes;
 use dendra_base::peer::{Condition, Operation};
-use dendra_base::{Cell, Kind};
+use dendra_base::{Cell, Consistency, Kind, Quorum};
 use dendra_node::step::{ClientTicket, Event};
-use dendra_node::{Known, Level, Outcome, Quorum};
+use dendra_node::{Known, Outcome};
 use std::collections::{BTreeMap, VecDeque};
 
 /// One client.
@@ -98,8 +98,8 @@ impl World<'_> {
         let quorum =
             Quorum::new(u32::from(ack), u32::from(from), nodes).expect("plans draw valid quorums");
         let promise = match quorum.level(self.plan.shape.copies as u8, nodes) {
-            Level::Linearizable => Promise::Linearizable,
-            Level::Eventual => Promise::Eventual,
+            Consistency::Linearizable => Promise::Linearizable,
+            Consistency::Eventual => Promise::Eventual,
         };
         let base = match (planned.base, self.clients[client].seen.get(&planned.key)) {
             (PlannedBase::Present, _) => Base::Present,

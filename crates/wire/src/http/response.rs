@@ -26,11 +26,10 @@
 use super::accept::Framing;
 use super::records;
 use super::request::{Connection, Head, Method};
-use crate::copies::Level;
 use crate::limits::ANSWER_HEAD_BYTES_MAX;
 use crate::percent;
 use crate::refusal::{Known, Refusal};
-use dendra_base::Version;
+use dendra_base::{Consistency, Version};
 
 /// What a request decides about the shape of its answer, whatever the answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +82,7 @@ pub struct Receipt {
     /// Replicas that were addressed.
     pub from: u8,
     /// The promise that stands behind the number of answers.
-    pub level: Level,
+    pub level: Consistency,
     /// How durable the copies are.
     pub durability: Durability,
 }
@@ -338,8 +337,8 @@ fn receipt_line(out: &mut Vec<u8>, receipt: Receipt) {
     out.push(b'/');
     decimal(out, u64::from(receipt.from));
     match receipt.level {
-        Level::Linearizable => out.extend_from_slice(b"; level=linearizable"),
-        Level::Eventual => out.extend_from_slice(b"; level=eventual"),
+        Consistency::Linearizable => out.extend_from_slice(b"; level=linearizable"),
+        Consistency::Eventual => out.extend_from_slice(b"; level=eventual"),
     }
     match receipt.durability {
         Durability::Sync => out.extend_from_slice(b"; durability=sync\r\n"),

@@ -1,6 +1,7 @@
 //! The bytes of each answer.
 
 use super::*;
+use dendra_base::Consistency;
 
 const VERSION: Version = Version {
     hlc: 0x0193_abcd_0000_0001,
@@ -10,7 +11,7 @@ const VERSION: Version = Version {
 const RECEIPT: Receipt = Receipt {
     acks: 1,
     from: 1,
-    level: Level::Linearizable,
+    level: Consistency::Linearizable,
     durability: Durability::Sync,
 };
 const FOUND: Found = Found {
@@ -75,7 +76,7 @@ fn absence_is_an_outcome_with_a_receipt() {
     let receipt = Receipt {
         acks: 1,
         from: 3,
-        level: Level::Eventual,
+        level: Consistency::Eventual,
         durability: Durability::Os,
     };
     assert_eq!(

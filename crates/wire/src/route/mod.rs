@@ -30,13 +30,12 @@ mod scan;
 pub use scan::{Direction, Scan, Scope};
 
 use crate::condition::{self, Access, Condition};
-use crate::copies::Copies;
 use crate::http::{Body, Expect, Head, Method};
 use crate::limits::TTL_S_MAX;
 use crate::percent;
 use crate::refusal::{Refusal, echo};
-use dendra_base::Space;
 use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX};
+use dendra_base::{BadQuorum, Quorum, Space};
 use parameters::{
     SHORT_BYTES_MAX, key_error, number, number_of, once, parameters, short, timeout_ms,
 };
@@ -124,7 +123,7 @@ pub struct Entity {
     /// What to do.
     pub op: EntityOp,
     /// How many copies, how many answers.
-    pub copies: Copies,
+    pub quorum: Quorum,
     /// What must hold of the current record.
     pub condition: Condition,
     /// Is the current value wanted when the condition of a write does not hold?
@@ -232,7 +231,7 @@ fn entity(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<Enti
     }
     let entity = Entity {
         op,
-        copies: copies(ack, from, replicas, settings)?,
+        quorum: quorum(ack, from, replicas, settings)?,
         condition: condition(head, op)?,
         wants_current: head.prefers_representation
             && matches!(op, EntityOp::Put | EntityOp::Delete),
@@ -264,12 +263,12 @@ fn read_key(id: Option<&[u8]>, settings: &Settings, key: &mut KeyBuf) -> Result<
     Ok(())
 }
 
-fn copies(
+fn quorum(
     ack: Option<&[u8]>,
     from: Option<&[u8]>,
     replicas: Option<&[u8]>,
     settings: &Settings,
-) -> Result<Copies, Refusal> {
+) -> Result<Quorum, Refusal> {
     let (ack, from) = match replicas {
         None => (
             ack.map(|raw| number("ack", raw)).transpose()?,
@@ -277,7 +276,7 @@ fn copies(
         ),
         Some(_) if ack.is_some() || from.is_some() => {
             return Err(Refusal::bad(
-                "bad-quorum",
+                BadQuorum::CODE,
                 "give replicas=<ack>/<from>, or ack and from, not both",
             ));
         }
@@ -290,7 +289,7 @@ fn copies(
                 .map(|at| text.split_at(at));
             let Some((ack, from)) = parts else {
                 return Err(Refusal::bad(
-                    "bad-quorum",
+                    BadQuorum::CODE,
                     format!("replicas={} is not <ack>/<from>, as in 2/3", echo(text)),
                 ));
             };
@@ -298,7 +297,8 @@ fn copies(
             (Some(number_of("replicas", ack)?), Some(from))
         }
     };
-    Copies::check(ack, from, settings.nodes, settings.replication_factor)
+    Quorum::resolve(ack, from, settings.replication_factor, settings.nodes)
+        .map_err(|error| Refusal::bad(BadQuorum::CODE, error.to_string()))
 }
 
 fn condition(head: &Head<'_>, op: EntityOp) -> Result<Condition, Refusal> {

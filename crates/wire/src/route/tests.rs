@@ -4,7 +4,7 @@ use super::*;
 use crate::http::records::Show;
 use crate::http::{Framing, Limits, Parsed, parse_head};
 use crate::limits::TIMEOUT_MS_DEFAULT;
-use dendra_base::Version;
+use dendra_base::{Quorum, Version};
 use proptest::prelude::*;
 
 const ONE_NODE: Settings = Settings {
@@ -71,7 +71,7 @@ fn a_get_of_one_key_has_the_usual_numbers() {
         route,
         Ok(Route::Entity(Entity {
             op: EntityOp::Get,
-            copies: Copies { ack: 2, from: 3 },
+            quorum: Quorum::usual(3, 3),
             condition: Condition::None,
             wants_current: false,
             ttl_s: None,
@@ -229,7 +229,11 @@ fn copies_come_in_two_spellings() {
         ("ack=%32", 2, 3),
     ] {
         let entity = entity_of(&format!("GET /v0/entity?id=k&{query}"), "", &THREE_NODES);
-        assert_eq!(entity.copies, Copies { ack, from }, "{query}");
+        assert_eq!(
+            (entity.quorum.ack(), entity.quorum.from()),
+            (ack, from),
+            "{query}"
+        );
     }
     for (query, code) in [
         ("ack=2", "bad-quorum"),

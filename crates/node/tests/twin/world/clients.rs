@@ -6,9 +6,9 @@ use super::{Run, Waiting, What, World};
 use crate::history::{Did, Entry, Wanted};
 use bytes::Bytes;
 use dendra_base::peer::{Condition, Operation};
-use dendra_base::{Cell, Version};
+use dendra_base::{Cell, Quorum, Version};
 use dendra_node::step::Event;
-use dendra_node::{Known, Outcome, Quorum};
+use dendra_node::{Known, Outcome};
 
 /// A value that many clients write: who wins a duel must not be told by the bytes.
 const COMMON: &[u8] = b"mine";

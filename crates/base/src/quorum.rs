@@ -1,11 +1,11 @@
 //! How many copies an operation addresses, and how many of them must answer.
 //!
 //! ```text
-//! asked for        from                              ack
-//! nothing          replication factor, capped        from/2 + 1       1/1  2/2  2/3  2/3 …
-//! from=f           f                                 f/2 + 1
-//! ack=a            replication factor, capped        a
-//! ack=a, from=f    f                                 a
+//! asked for        from                               ack
+//! nothing          replication factor, or all nodes   from/2 + 1     1/1  2/2  2/3  2/3 …
+//! from=f           f                                  f/2 + 1
+//! ack=a            replication factor, or all nodes   a
+//! ack=a, from=f    f                                  a
 //! ```
 //!
 //! Invariants
@@ -23,9 +23,9 @@ pub struct Quorum {
     from: u8,
 }
 
-/// What an answer of a quorum promises.
+/// What an answer of a quorum promises: `level=` of a receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum Consistency {
     /// A majority of all copies of the record answered.
     Linearizable,
     /// Fewer did, or fewer copies were addressed: replicas converge, the newest version wins.
@@ -77,7 +77,13 @@ impl fmt::Display for BadQuorum {
 impl std::error::Error for BadQuorum {}
 
 impl Quorum {
+    /// One copy, one answer: what a node by itself asks for.
+    pub const ONE: Quorum = Quorum { ack: 1, from: 1 };
+
     /// `ack` answers of `from` copies in a cluster of `nodes`.
+    ///
+    /// # Errors
+    /// The relation that does not hold.
     pub fn new(ack: u32, from: u32, nodes: u8) -> Result<Quorum, BadQuorum> {
         if from == 0 {
             return Err(BadQuorum::NoCopy);
@@ -99,8 +105,12 @@ impl Quorum {
     ///
     /// # Panics
     /// When there is no node or no copy at all.
-    pub fn usual(replication_factor: u8, nodes: u8) -> Quorum {
-        let from = replication_factor.min(nodes);
+    pub const fn usual(replication_factor: u8, nodes: u8) -> Quorum {
+        let from = if replication_factor < nodes {
+            replication_factor
+        } else {
+            nodes
+        };
         assert!(from > 0, "a cluster has a node, and a record has a copy");
         Quorum {
             ack: from / 2 + 1,
@@ -109,6 +119,9 @@ impl Quorum {
     }
 
     /// What an operation that names some of the numbers gets.
+    ///
+    /// # Errors
+    /// The relation that does not hold.
     pub fn resolve(
         ack: Option<u32>,
         from: Option<u32>,
@@ -121,22 +134,22 @@ impl Quorum {
     }
 
     /// Replicas that must answer.
-    pub fn ack(self) -> u8 {
+    pub const fn ack(self) -> u8 {
         self.ack
     }
 
     /// Replicas that the operation addresses: the copies that a write leaves.
-    pub fn from(self) -> u8 {
+    pub const fn from(self) -> u8 {
         self.from
     }
 
     /// What `ack` answers promise where records usually have `replication_factor` copies, capped by
     /// the number of nodes.
-    pub fn level(self, replication_factor: u8, nodes: u8) -> Level {
+    pub fn level(self, replication_factor: u8, nodes: u8) -> Consistency {
         if self.ack > self.from / 2 && self.from == replication_factor.min(nodes) {
-            Level::Linearizable
+            Consistency::Linearizable
         } else {
-            Level::Eventual
+            Consistency::Eventual
         }
     }
 }
@@ -147,12 +160,12 @@ impl fmt::Display for Quorum {
     }
 }
 
-impl Level {
+impl Consistency {
     /// As in receipts.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
-            Level::Linearizable => "linearizable",
-            Level::Eventual => "eventual",
+            Consistency::Linearizable => "linearizable",
+            Consistency::Eventual => "eventual",
         }
     }
 }
@@ -180,18 +193,26 @@ mod tests {
 
     #[test]
     fn a_bad_quorum_says_which_relation_fails() {
-        let sentence = |ack, from, nodes| Quorum::new(ack, from, nodes).map_err(|e| e.to_string());
+        let sentence = |ack, from, nodes| {
+            Quorum::resolve(ack, from, 3, nodes).map_err(|error| error.to_string())
+        };
+        let no_answer = "ack=0 waits for no answer; the least is 1";
+        let no_copy = "from=0 addresses no copy; the least is 1";
+        let many = "from=300 exceeds the 255 node(s) of this cluster";
         let table = [
-            (3, 2, 3, "ack=3 exceeds from=2"),
-            (0, 1, 1, "ack=0 waits for no answer; the least is 1"),
-            (1, 0, 1, "from=0 addresses no copy; the least is 1"),
-            (1, 2, 1, "from=2 exceeds the 1 node(s) of this cluster"),
+            (Some(3), Some(2), 3, "ack=3 exceeds from=2"),
+            (Some(2), None, 1, "ack=2 exceeds from=1"),
+            (Some(0), Some(1), 1, no_answer),
+            (Some(0), None, 3, no_answer),
+            (Some(1), Some(0), 1, no_copy),
+            (None, Some(0), 3, no_copy),
             (
-                300,
-                300,
-                255,
-                "from=300 exceeds the 255 node(s) of this cluster",
+                None,
+                Some(2),
+                1,
+                "from=2 exceeds the 1 node(s) of this cluster",
             ),
+            (Some(300), Some(300), 255, many),
         ];
         for (ack, from, nodes, expected) in table {
             assert_eq!(sentence(ack, from, nodes), Err(expected.to_owned()));
@@ -205,14 +226,14 @@ mod tests {
                 .expect("the table names possible quorums")
                 .level(3, nodes)
         };
-        assert_eq!(level(1, 1, 1), Level::Linearizable);
-        assert_eq!(level(2, 2, 2), Level::Linearizable);
-        assert_eq!(level(2, 3, 3), Level::Linearizable);
-        assert_eq!(level(3, 3, 9), Level::Linearizable);
-        assert_eq!(level(1, 2, 2), Level::Eventual);
-        assert_eq!(level(1, 3, 3), Level::Eventual);
-        assert_eq!(level(2, 2, 3), Level::Eventual);
-        assert_eq!(level(3, 5, 5), Level::Eventual);
+        assert_eq!(level(1, 1, 1), Consistency::Linearizable);
+        assert_eq!(level(2, 2, 2), Consistency::Linearizable);
+        assert_eq!(level(2, 3, 3), Consistency::Linearizable);
+        assert_eq!(level(3, 3, 9), Consistency::Linearizable);
+        assert_eq!(level(1, 2, 2), Consistency::Eventual);
+        assert_eq!(level(1, 3, 3), Consistency::Eventual);
+        assert_eq!(level(2, 2, 3), Consistency::Eventual);
+        assert_eq!(level(3, 5, 5), Consistency::Eventual);
     }
 
     proptest! {
@@ -234,7 +255,7 @@ mod tests {
             let quorum = |ack: u32| Quorum::new(ack.min(from), from, nodes)
                 .expect("the numbers are within the cluster");
             let (a, b) = (quorum(a), quorum(b));
-            if a.level(rf, nodes) == Level::Linearizable && b.level(rf, nodes) == Level::Linearizable {
+            if a.level(rf, nodes) == Consistency::Linearizable && b.level(rf, nodes) == Consistency::Linearizable {
                 prop_assert!(a.ack() + b.ack() > rf.min(nodes));
             }
         }
@@ -242,7 +263,7 @@ mod tests {
         #[test]
         fn the_usual_quorum_is_linearizable_and_possible(rf in 1u8.., nodes in 1u8..) {
             let usual = Quorum::usual(rf, nodes);
-            prop_assert_eq!(usual.level(rf, nodes), Level::Linearizable);
+            prop_assert_eq!(usual.level(rf, nodes), Consistency::Linearizable);
             prop_assert_eq!(
                 Quorum::new(usual.ack().into(), usual.from().into(), nodes),
                 Ok(usual)
