@@ -6,6 +6,9 @@
 //! cell.rs     Cell, CellRef     what a key holds: version, kind, copies, expiry, checksum, value
 //! peer.rs     Ask, Answer       what members of a cluster say to each other
 //! quorum.rs   Quorum            how many copies, how many answers, and what that promises
+//! receipt.rs  Durability, Known what an operation achieved, or what is known of one that failed
+//! pressure.rs Pressure, Stop    how close an engine is to a limit
+//! direction.rs Direction        of a walk over keys
 //! prng.rs     Prng              seeded randomness for tests, simulation and workloads
 //! workload.rs Workload          what clients do, as a seeded value
 //! limits.rs                     sizes that all crates agree on
@@ -20,17 +23,23 @@
 //! See: ARCHITECTURE.md.
 
 pub mod cell;
+pub mod direction;
 pub mod key;
 pub mod limits;
 pub mod peer;
+pub mod pressure;
 pub mod prng;
 pub mod quorum;
+pub mod receipt;
 pub mod version;
 pub mod workload;
 
 pub use cell::{Cell, CellId, CellRef, Kind};
+pub use direction::Direction;
 pub use key::{Key, Space};
+pub use pressure::{Pressure, Stop};
 pub use prng::Prng;
 pub use quorum::{BadQuorum, Consistency, Quorum};
+pub use receipt::{Durability, Known};
 pub use version::Version;
 pub use workload::Workload;

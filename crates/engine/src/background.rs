@@ -17,7 +17,6 @@
 use crate::compact::pick::{Plan, Reason, pick, pick_purge, pick_settle};
 use crate::compact::run::{Job, Purge};
 use crate::engine::{Engine, Maintained};
-use crate::options::Durability;
 use crate::recover::replacement;
 use crate::table::{self, Table, TableMeta};
 use crate::tree::Tree;
@@ -26,7 +25,7 @@ use crate::tree::manifest::Manifest;
 use crate::vfs::Vfs;
 use crate::waits::hold;
 use crate::{Error, Result, wal};
-use dendra_base::Version;
+use dendra_base::{Durability, Version};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};

@@ -22,8 +22,8 @@ use crate::cache::BlockCache;
 use crate::commit::{Log, Settled};
 use crate::damage::{Damage, DamagedTable};
 use crate::memtable::Memtable;
-use crate::options::{Durability, Options};
-use crate::pressure::{self, Counts, Pressure, SEALED_MAX};
+use crate::options::Options;
+use crate::pressure::{self, Counts, SEALED_MAX};
 use crate::queue::{CommitQueue, Submitted};
 use crate::scan::{Cursor, Flow, Progress};
 use crate::segments::Segments;
@@ -36,7 +36,7 @@ use crate::waits::hold;
 use crate::wal::{LogWriter, Spare};
 use crate::{Error, Result, recover};
 use arc_swap::ArcSwap;
-use dendra_base::{CellRef, Version};
+use dendra_base::{CellRef, Durability, Pressure, Version};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 
@@ -58,15 +58,6 @@ pub enum Lookup<R> {
     Nothing,
     /// The disk would have to be asked: ask again with `Wait::Block`, on another thread.
     WouldBlock,
-}
-
-/// Direction of a scan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Smallest key first.
-    Forward,
-    /// Largest key first.
-    Backward,
 }
 
 /// Background work comes in two kinds, so that a flush never waits behind a compaction.

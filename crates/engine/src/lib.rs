@@ -39,10 +39,10 @@ pub mod wal;
 
 pub use batch::{Batch, Guard, Outcome, Refused, Unfit};
 pub use damage::DamagedTable;
-pub use engine::{Direction, Engine, Identity, Lane, Lookup, Maintained};
+pub use dendra_base::{Direction, Durability, Pressure, Stop};
+pub use engine::{Engine, Identity, Lane, Lookup, Maintained};
 pub use error::{Error, Result};
-pub use options::{Compression, Durability, Options};
-pub use pressure::{Pressure, Stop};
+pub use options::{Compression, Options};
 pub use queue::Submitted;
 pub use scan::{Cursor, Flow, Progress, Show};
 pub use stats::Stats;

@@ -16,9 +16,8 @@
 //! Not here: which cells a reader may see (`scan.rs`), which may be dropped (`compact/run.rs`).
 
 use crate::Result;
-use crate::engine::Direction;
 use crate::source::Source;
-use dendra_base::CellRef;
+use dendra_base::{CellRef, Direction};
 use std::cmp::Ordering;
 use std::ops::Bound;
 

@@ -7,6 +7,7 @@
 //! Not here: where settings come from (crate `dendra`), what is plugged in (`Vfs`).
 //! See: docs/overload.md.
 
+use dendra_base::Durability;
 use dendra_base::limits;
 
 /// What a record has besides its value at most: key, cell, heads.
@@ -16,25 +17,6 @@ const _: () = assert!(
     RECORD_BYTES_MAX > limits::STORED_KEY_BYTES_MAX + 1024,
     "the longest key and every head fit beside a value"
 );
-
-/// When is a write acknowledged?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// After `fdatasync`: survives the machine.
-    Sync,
-    /// After `write`: survives the process, not the machine.
-    Os,
-}
-
-impl Durability {
-    /// As in options, receipts and reports.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Durability::Sync => "sync",
-            Durability::Os => "os",
-        }
-    }
-}
 
 /// How data blocks are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

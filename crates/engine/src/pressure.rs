@@ -14,28 +14,7 @@
 //! See: docs/overload.md.
 
 use crate::options::Options;
-
-/// How close the engine is to a limit.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pressure {
-    /// 0.0 = calm, 1.0 = at the limit. Admission delays or refuses as it grows.
-    pub level: f64,
-    /// Set when new values must be refused.
-    pub stop: Option<Stop>,
-}
-
-/// Why new values must be refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// Sealed memtables wait for a flush (503).
-    MemtablesFull,
-    /// Level 0 has too many tables (503).
-    CompactionBehind,
-    /// The disk is full (507); deletes go on.
-    DiskFull,
-    /// The disk is full and so is memory: nothing can be written until there is room (507).
-    DiskAndMemoryFull,
-}
+use dendra_base::{Pressure, Stop};
 
 /// Memtables that may wait for their flush.
 pub(crate) const SEALED_MAX: usize = 2;

@@ -17,11 +17,10 @@
 //! See: docs/decisions/0007-scan-is-a-position.md.
 
 use crate::Result;
-use crate::engine::Direction;
 use crate::merge::Merge;
 use crate::source::Source;
 use crate::table::FillCache;
-use dendra_base::CellRef;
+use dendra_base::{CellRef, Direction};
 use std::ops::Bound;
 
 /// Which cells a scan shows.

@@ -8,8 +8,7 @@
 //! Not here: merging of several sources (`merge.rs`).
 
 use crate::Result;
-use crate::engine::Direction;
-use dendra_base::CellRef;
+use dendra_base::{CellRef, Direction};
 use std::ops::Bound;
 
 /// A sorted stream of records that can be positioned.

@@ -28,6 +28,7 @@
 use crate::limits::{
     DELAY_LEVEL_MIN, DELAY_US_MAX, LEASES_PER_LOOP, RETRY_AFTER_S_BUSY, RETRY_AFTER_S_DISK_FULL,
 };
+use dendra_base::{Pressure, Stop};
 use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -252,26 +253,6 @@ pub enum Class {
     Write,
 }
 
-/// How close the engine is to a limit, as the engine says.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pressure {
-    /// 0.0 = calm, 1.0 = at the limit.
-    pub level: f64,
-    /// Set when new values must be refused.
-    pub stop: Option<Stop>,
-}
-
-/// Why new values must be refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// Flush or compaction is behind.
-    Behind,
-    /// The disk is full.
-    DiskFull,
-    /// The disk is full and memory, too: there is no place for a tombstone either.
-    DiskAndMemoryFull,
-}
-
 /// The answer to a newcomer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
@@ -336,7 +317,9 @@ pub fn admit(pressure: Pressure, class: Class) -> Entry {
         | (Class::Write | Class::Delete, Some(Stop::DiskAndMemoryFull)) => {
             refused(Refusal::DiskFull)
         }
-        (Class::Write | Class::Delete, Some(Stop::Behind)) => refused(Refusal::EngineBehind),
+        (Class::Write | Class::Delete, Some(Stop::MemtablesFull | Stop::CompactionBehind)) => {
+            refused(Refusal::EngineBehind)
+        }
         (Class::Write | Class::Delete, None) | (Class::Scan, _) => delayed,
     }
 }

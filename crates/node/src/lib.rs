@@ -7,7 +7,7 @@
 //! admission.rs  Gate, admit        who comes in, who waits a little, who is refused
 //! standing.rs   Line               which request is begun next when the processor is what runs out
 //! member.rs     MemberIndex        members by number
-//! outcome.rs    Outcome, Receipt   what a client can get, and what it is told about it
+//! outcome.rs    Outcome            what a client can get
 //! identity.rs   Own, judge         what a folder remembers of itself and of its peers
 //! acquaintance.rs Acquaintance     what a member knows of another one, and when that is noted
 //! topology.rs   Topology, Member   what all nodes of a cluster agree on
@@ -58,15 +58,13 @@ pub mod topology;
 mod turns;
 pub mod walls;
 
-pub use admission::{
-    Class, Entry, Gate, LocalGate, LocalPermit, Permit, Pressure, Refusal, Stop, admit,
-};
+pub use admission::{Class, Entry, Gate, LocalGate, LocalPermit, Permit, Refusal, admit};
 pub use health::PeerHealth;
 pub use hints::HintRoom;
 pub use hlc::{Hlc, Implausible};
 pub use member::MemberIndex;
 pub use node::{Node, NodeConfig};
-pub use outcome::{Durability, Known, Outcome, Receipt};
+pub use outcome::{Known, Outcome};
 pub use ring::{Partition, Ring};
 pub use rounds::{Round, Rounds};
 pub use standing::Line;

@@ -1,4 +1,4 @@
-//! What a client can get, as values, and the receipt that says what was achieved.
+//! What a client can get, as values.
 //!
 //! ```text
 //! outcome            status    known          receipt
@@ -15,16 +15,17 @@
 //!
 //! Invariants
 //! 1. `Known::NotApplied` is said only when nothing changed and nothing will.
-//! 2. A receipt's text is ASCII and fits one header.
 //!
-//! Not here: status codes and header names (crate `server`, `status.rs`), operating errors.
+//! Not here: status codes (crate `server`, `status.rs`), the text of receipts (crate `wire`),
+//! operating errors.
 //! See: docs/api.md, "Receipts".
 
 use crate::admission::Refusal;
 use crate::member::MemberIndex;
+use dendra_base::Version;
 use dendra_base::peer::Refused;
-use dendra_base::{Consistency, Quorum, Version};
-use std::fmt;
+
+pub use dendra_base::Known;
 
 /// What became of an operation. A value's bytes travel beside it, by reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,47 +99,6 @@ pub enum Outcome {
     },
 }
 
-/// What is known about an operation that did not succeed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
-    /// Nothing changed: safe to try again.
-    NotApplied,
-    /// Applied at most once, or not at all.
-    Unknown,
-}
-
-/// When a copy counts as held. Mirrors the engine's setting, which this crate does not import.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// After `fdatasync`: survives the machine.
-    Sync,
-    /// After `write`: survives the process, not the machine.
-    Os,
-}
-
-/// The text of the header `Dendra-Receipt`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Receipt {
-    /// What was achieved.
-    Achieved {
-        /// Replicas that answered.
-        acks: u8,
-        /// Replicas that were asked.
-        from: u8,
-        /// What that promises.
-        level: Consistency,
-        /// When a copy counted as held.
-        durability: Durability,
-    },
-    /// What is known instead.
-    Failed {
-        /// Replicas that answered, of how many asked, where any was asked.
-        acks: Option<(u8, u8)>,
-        /// What that means for the record.
-        known: Known,
-    },
-}
-
 impl Outcome {
     /// What is known about the record when the operation did not do what was asked; `None` when it
     /// did.
@@ -157,137 +117,11 @@ impl Outcome {
             Outcome::Overtaken { .. } => Some(Known::Unknown),
         }
     }
-
-    /// The receipt for an operation that asked for `quorum`, which stands for `level`.
-    pub fn receipt(&self, quorum: Quorum, level: Consistency, durability: Durability) -> Receipt {
-        match self {
-            Outcome::Overloaded { .. } | Outcome::Unreachable { .. } | Outcome::DeadlinePassed => {
-                Receipt::Failed {
-                    acks: None,
-                    known: Known::NotApplied,
-                }
-            }
-            Outcome::NotEnough {
-                got, from, known, ..
-            } => Receipt::Failed {
-                acks: Some((*got, *from)),
-                known: *known,
-            },
-            Outcome::Overtaken { got, from } => Receipt::Failed {
-                acks: Some((*got, *from)),
-                known: Known::Unknown,
-            },
-            _ => Receipt::Achieved {
-                acks: quorum.ack(),
-                from: quorum.from(),
-                level,
-                durability,
-            },
-        }
-    }
-}
-
-impl Known {
-    /// As in receipts.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Known::NotApplied => "not-applied",
-            Known::Unknown => "unknown",
-        }
-    }
-}
-
-impl Durability {
-    /// As in options, receipts and reports.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Durability::Sync => "sync",
-            Durability::Os => "os",
-        }
-    }
-}
-
-impl fmt::Display for Receipt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Receipt::Achieved {
-                acks,
-                from,
-                level,
-                durability,
-            } => write!(
-                f,
-                "acks={acks}/{from}; level={}; durability={}",
-                level.as_str(),
-                durability.as_str()
-            ),
-            Receipt::Failed { acks, known } => {
-                if let Some((got, from)) = acks {
-                    write!(f, "acks={got}/{from}; ")?;
-                }
-                write!(f, "outcome={}", known.as_str())
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn text(outcome: Outcome, quorum: Quorum, durability: Durability) -> String {
-        outcome
-            .receipt(quorum, quorum.level(3, 3), durability)
-            .to_string()
-    }
-
-    fn quorum(ack: u32, from: u32) -> Quorum {
-        Quorum::new(ack, from, 3).expect("three nodes have that many copies")
-    }
-
-    #[test]
-    fn a_receipt_says_what_was_achieved() {
-        let one = Quorum::usual(3, 1);
-        let stored = Outcome::Stored {
-            version: Version::ZERO,
-        };
-        assert_eq!(
-            stored
-                .receipt(one, one.level(3, 1), Durability::Sync)
-                .to_string(),
-            "acks=1/1; level=linearizable; durability=sync"
-        );
-        assert_eq!(
-            text(stored, quorum(2, 3), Durability::Os),
-            "acks=2/3; level=linearizable; durability=os"
-        );
-        assert_eq!(
-            text(Outcome::Missing, quorum(1, 3), Durability::Sync),
-            "acks=1/3; level=eventual; durability=sync"
-        );
-    }
-
-    #[test]
-    fn a_receipt_of_a_failure_says_what_is_known_instead() {
-        let refused = Outcome::Overloaded {
-            refusal: Refusal::Requests,
-        };
-        assert_eq!(
-            text(refused, quorum(2, 3), Durability::Sync),
-            "outcome=not-applied"
-        );
-        let lost = Outcome::NotEnough {
-            got: 1,
-            needed: 2,
-            from: 3,
-            known: Known::Unknown,
-            refused: None,
-        };
-        assert_eq!(
-            text(lost, quorum(2, 3), Durability::Sync),
-            "acks=1/3; outcome=unknown"
-        );
-    }
 
     #[test]
     fn only_a_lost_quorum_can_leave_the_record_unknown() {

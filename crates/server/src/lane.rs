@@ -35,9 +35,9 @@ use crate::stages::{Draw, Watch};
 use crate::store_pool::{Answer, Job, Work};
 use crate::wal_thread;
 use dendra_base::{CellRef, Key, Quorum};
-use dendra_engine::{Batch, Durability, Engine, Error, Guard, Outcome, Stop, Submitted};
+use dendra_engine::{Batch, Durability, Error, Guard, Outcome, Pressure, Stop, Submitted};
 use dendra_node::step::{Event, Now, StoreTicket};
-use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Pressure, Topology};
+use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Topology};
 use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -217,7 +217,7 @@ async fn sweep(lane: Rc<Lane>) {
     loop {
         interval.tick().await;
         lane.refresh();
-        lane.pressure.set(pressure(&lane.shared.engine));
+        lane.pressure.set(lane.shared.engine.pressure());
         lane.metrics().requests_held.set(lane.requests.used());
         lane.metrics().bytes_held.set(lane.bytes.used());
         lane.metrics()
@@ -245,19 +245,6 @@ async fn sweep(lane: Rc<Lane>) {
     }
 }
 
-/// The engine's pressure in the node's words.
-fn pressure(engine: &Engine) -> Pressure {
-    let now = engine.pressure();
-    Pressure {
-        level: now.level,
-        stop: now.stop.map(|stop| match stop {
-            Stop::DiskFull => dendra_node::Stop::DiskFull,
-            Stop::DiskAndMemoryFull => dendra_node::Stop::DiskAndMemoryFull,
-            Stop::MemtablesFull | Stop::CompactionBehind => dendra_node::Stop::Behind,
-        }),
-    }
-}
-
 impl Lane {
     fn new(shared: Arc<Shared>, index: usize) -> Lane {
         let loops = shared.lanes.len();
@@ -275,7 +262,7 @@ impl Lane {
             commit_due: LocalBell::default(),
             done: RefCell::default(),
             groups: RefCell::new((0..loops).map(|_| Vec::new()).collect()),
-            pressure: Cell::new(pressure(&shared.engine)),
+            pressure: Cell::new(shared.engine.pressure()),
             requests: Rc::new(LocalGate::new(Arc::clone(&shared.requests), loops)),
             orders: Rc::new(LocalGate::new(Arc::clone(&shared.orders), loops)),
             bytes: Rc::new(Rooms::new(&shared.bytes, loops)),
@@ -663,7 +650,7 @@ impl Lane {
 
     /// Are flushes or compactions so far behind that no write is taken? Then this loop hears when they are not.
     fn is_engine_behind(&self) -> bool {
-        let is_behind = || self.pressure.get().stop == Some(dendra_node::Stop::Behind);
+        let is_behind = || self.pressure.get().stop.is_some_and(Stop::is_behind);
         if !is_behind() {
             return false;
         }
@@ -671,7 +658,7 @@ impl Lane {
         self.handle()
             .waits_for_engine
             .store(true, Ordering::Release);
-        self.pressure.set(pressure(&self.shared.engine));
+        self.pressure.set(self.shared.engine.pressure());
         is_behind()
     }
 
@@ -745,7 +732,7 @@ impl Lane {
                 self.shared.bell.ring();
             }
         }
-        self.pressure.set(pressure(&self.shared.engine));
+        self.pressure.set(self.shared.engine.pressure());
     }
 
     fn commit_inline(&self, count: usize) {

@@ -14,10 +14,10 @@
 
 use crate::limits;
 use crate::metrics::Refused;
-use dendra_base::{CellRef, Consistency, Quorum};
+use dendra_base::{CellRef, Consistency, Durability, Quorum};
 use dendra_node::{Known, Outcome};
 use dendra_wire::Refusal;
-use dendra_wire::http::response::{self, Durability, Found, Receipt, Style};
+use dendra_wire::http::response::{self, Found, Receipt, Style};
 use std::cell::Cell;
 
 /// What an answer says about itself besides its outcome.
@@ -34,7 +34,7 @@ impl Terms {
     pub(crate) fn new(
         style: Style,
         quorum: Quorum,
-        durability: dendra_engine::Durability,
+        durability: Durability,
         routes: &dendra_wire::Settings,
     ) -> Terms {
         Terms {
@@ -43,10 +43,7 @@ impl Terms {
                 acks: quorum.ack(),
                 from: quorum.from(),
                 level: quorum.level(routes.replication_factor, routes.nodes),
-                durability: match durability {
-                    dendra_engine::Durability::Sync => Durability::Sync,
-                    dendra_engine::Durability::Os => Durability::Os,
-                },
+                durability,
             },
         }
     }
@@ -123,7 +120,7 @@ pub(crate) fn write(out: &mut Vec<u8>, terms: &Terms, outcome: &Outcome, value: 
             known,
             ..
         } => {
-            let refusal = Refusal::too_few_answers(got, needed, from, self::known(known));
+            let refusal = Refusal::too_few_answers(got, needed, from, known);
             write_refusal(out, style, &refusal)
         }
         Outcome::Overtaken { got, from } => {
@@ -136,14 +133,6 @@ pub(crate) fn write(out: &mut Vec<u8>, terms: &Terms, outcome: &Outcome, value: 
 pub(crate) fn write_current(out: &mut Vec<u8>, terms: &Terms, cell: CellRef<'_>) -> u16 {
     response::condition_failed_with(out, terms.style, cell.version, cell.expiry_ms, cell.value);
     412
-}
-
-/// In the words of the wire.
-pub(crate) fn known(known: Known) -> dendra_wire::Known {
-    match known {
-        Known::NotApplied => dendra_wire::Known::NotApplied,
-        Known::Unknown => dendra_wire::Known::Unknown,
-    }
 }
 
 /// Appends a refusal; returns its status.
@@ -185,7 +174,7 @@ pub(crate) fn failed() -> Refusal {
         "failed",
         "the store could not do it; the node's log has the reason",
     )
-    .knowing(dendra_wire::Known::NotApplied)
+    .knowing(Known::NotApplied)
 }
 
 impl From<dendra_node::Refusal> for Refused {
@@ -224,7 +213,7 @@ mod tests {
         let terms = Terms::new(
             style,
             Quorum::ONE,
-            dendra_engine::Durability::Sync,
+            Durability::Sync,
             &dendra_wire::Settings {
                 nodes: 1,
                 replication_factor: 1,

@@ -1,10 +1,10 @@
 //! Answers that our own writers made, and answers of others.
 
 use super::*;
-use crate::http::response::{self, Durability, Found, Receipt, ScanEnd, Style};
+use crate::http::response::{self, Found, Receipt, ScanEnd, Style};
 use crate::http::{ChunkDecoder, Connection, Framing, Step};
 use crate::refusal::Refusal;
-use dendra_base::{Consistency, Version};
+use dendra_base::{Consistency, Durability, Version};
 
 const VERSION: Version = Version {
     hlc: 0x0193_0000_0000_0001,

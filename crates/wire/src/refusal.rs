@@ -19,24 +19,7 @@ use crate::limits::ECHO_BYTES_MAX;
 use std::borrow::Cow;
 use std::fmt;
 
-/// What is known of a write, or of any operation, that has no success to report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
-    /// Nothing changed and nothing will: safe to send again.
-    NotApplied,
-    /// Applied at most once, or not at all.
-    Unknown,
-}
-
-impl Known {
-    /// The text in `Dendra-Receipt`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Known::NotApplied => "outcome=not-applied",
-            Known::Unknown => "outcome=unknown",
-        }
-    }
-}
+pub use dendra_base::Known;
 
 /// An answer that refuses, with everything its bytes need.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,6 @@
 //! Not here: the choice (`pick.rs`), the manifest (`engine.rs`).
 
 use super::pick::{Plan, Reason};
-use crate::engine::Direction;
 use crate::memtable::Memtable;
 use crate::merge::Merge;
 use crate::options::{Compression, Options};
@@ -23,7 +22,7 @@ use crate::table::{
 use crate::tree::Tree;
 use crate::vfs::{Vfs, Wait};
 use crate::{Error, Result};
-use dendra_base::{CellRef, Kind, Version};
+use dendra_base::{CellRef, Direction, Kind, Version};
 use std::ops::Bound;
 use std::sync::Arc;
 

@@ -54,9 +54,8 @@ mod sync {
 }
 
 use self::list::{Inserter, Memtable};
-use crate::engine::Direction;
 use crate::source::Source;
-use dendra_base::{CellRef, Version};
+use dendra_base::{CellRef, Direction, Version};
 use std::ops::Bound;
 use std::sync::Arc;
 

@@ -16,9 +16,8 @@
 
 use super::list::{Memtable, Node, NodeRef, Record, RecordRef};
 use crate::Result;
-use crate::engine::Direction;
 use crate::source::Source;
-use dendra_base::CellRef;
+use dendra_base::{CellRef, Direction};
 use std::ops::Bound;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -2,9 +2,8 @@
 
 use super::iter::MemtableIter;
 use super::list::{Inserted, Inserter, Memtable};
-use crate::engine::Direction;
 use crate::source::Source;
-use dendra_base::{CellRef, Prng, Version};
+use dendra_base::{CellRef, Direction, Prng, Version};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Bound;

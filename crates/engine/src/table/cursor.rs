@@ -13,7 +13,7 @@
 //! See: docs/format/table.md.
 
 use super::block::{Block, Parsed, malformed};
-use crate::engine::Direction;
+use dendra_base::Direction;
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 use std::sync::Arc;

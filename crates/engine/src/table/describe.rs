@@ -10,11 +10,10 @@
 use super::footer::FORMAT;
 use super::{FillCache, Reading, Table, TableIter};
 use crate::cache::BlockCache;
-use crate::engine::Direction;
 use crate::source::Source;
 use crate::vfs::{Vfs, Wait};
 use crate::{Error, Result};
-use dendra_base::{CellRef, Kind as CellKind};
+use dendra_base::{CellRef, Direction, Kind as CellKind};
 use std::io::{self, Write};
 use std::ops::Bound;
 use std::sync::Arc;

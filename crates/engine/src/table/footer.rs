@@ -18,8 +18,7 @@
 use super::block::{Block, BlockBuilder};
 use super::cursor::BlockCursor;
 use super::frame::Handle;
-use crate::engine::Direction;
-use dendra_base::Version;
+use dendra_base::{Direction, Version};
 use std::ops::Bound;
 use std::sync::Arc;
 

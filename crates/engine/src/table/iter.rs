@@ -21,11 +21,10 @@ use super::guide::{Guide, GuideRef};
 use super::index::Index;
 use super::reader::{Table, io_error};
 use crate::cache::BlockCache;
-use crate::engine::Direction;
 use crate::source::Source;
 use crate::vfs::{Wait, read_exact_at};
 use crate::{Error, Result};
-use dendra_base::CellRef;
+use dendra_base::{CellRef, Direction};
 use std::ops::Bound;
 use std::sync::Arc;
 

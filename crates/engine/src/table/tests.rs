@@ -5,10 +5,9 @@
 use super::testing::Folder;
 use super::*;
 use crate::cache::{BlockCache, Cached};
-use crate::engine::Direction;
 use crate::source::Source;
 use crate::vfs::Wait;
-use dendra_base::{Cell, CellRef, Prng, Version};
+use dendra_base::{Cell, CellRef, Direction, Prng, Version};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Bound;

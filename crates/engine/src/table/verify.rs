@@ -23,10 +23,9 @@ use super::footer::Properties;
 use super::frame::{Handle, Kind};
 use super::index::{Index, Partition};
 use super::{Table, key_hash};
-use crate::engine::Direction;
 use crate::vfs::Wait;
 use crate::{Error, Result};
-use dendra_base::{CellRef, Kind as CellKind, Version};
+use dendra_base::{CellRef, Direction, Kind as CellKind, Version};
 use std::ops::Bound;
 use std::sync::Arc;
 

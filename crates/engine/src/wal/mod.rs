@@ -78,16 +78,6 @@ impl Lsn {
     pub fn offset(self) -> u64 {
         self.0 & u64::from(u32::MAX)
     }
-
-    /// As one number: segment id in the upper half, offset in the lower.
-    pub fn to_u64(self) -> u64 {
-        self.0
-    }
-
-    /// Reads that number back.
-    pub fn from_u64(number: u64) -> Lsn {
-        Lsn(number)
-    }
 }
 
 impl fmt::Display for Lsn {

@@ -121,7 +121,12 @@ fn a_loop_that_ends_returns_its_leases() {
 
 #[test]
 fn reads_always_pass() {
-    for stop in [None, Some(Stop::Behind), Some(Stop::DiskFull)] {
+    for stop in [
+        None,
+        Some(Stop::MemtablesFull),
+        Some(Stop::CompactionBehind),
+        Some(Stop::DiskFull),
+    ] {
         for level in [0.0, 0.9, 1.0, 7.0, f64::NAN] {
             assert_eq!(admit(under(level, stop), Class::Read), Entry::Granted);
         }
@@ -135,18 +140,18 @@ fn a_stop_refuses_writes_and_says_why() {
         _ => None,
     };
     assert_eq!(
-        refused(Stop::Behind, Class::Write),
+        refused(Stop::CompactionBehind, Class::Write),
         Some(Refusal::EngineBehind)
     );
     assert_eq!(
-        refused(Stop::Behind, Class::Delete),
+        refused(Stop::CompactionBehind, Class::Delete),
         Some(Refusal::EngineBehind)
     );
     assert_eq!(
         refused(Stop::DiskFull, Class::Write),
         Some(Refusal::DiskFull)
     );
-    assert_eq!(refused(Stop::Behind, Class::Scan), None);
+    assert_eq!(refused(Stop::CompactionBehind, Class::Scan), None);
     assert_eq!(refused(Stop::DiskFull, Class::Scan), None);
 }
 

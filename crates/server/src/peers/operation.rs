@@ -243,7 +243,7 @@ pub(super) fn refuse(lane: &Lane, out: &mut Vec<u8>, terms: &Terms, failure: &Ou
                 why => words(*why),
             };
             let why = format!("{} {words}", url(by).unwrap_or("a member"));
-            Refusal::too_few_answers(*got, *needed, *from, status::known(*known)).because(&why)
+            Refusal::too_few_answers(*got, *needed, *from, *known).because(&why)
         }
         _ => return status::write(out, terms, failure, b""),
     };

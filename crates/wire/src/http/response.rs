@@ -29,7 +29,7 @@ use super::request::{Connection, Head, Method};
 use crate::limits::ANSWER_HEAD_BYTES_MAX;
 use crate::percent;
 use crate::refusal::{Known, Refusal};
-use dendra_base::{Consistency, Version};
+use dendra_base::{Consistency, Durability, Version};
 
 /// What a request decides about the shape of its answer, whatever the answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,15 +63,6 @@ impl Style {
             ..self
         }
     }
-}
-
-/// How durable an acknowledged write is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// Synced to the disk.
-    Sync,
-    /// Handed to the operating system.
-    Os,
 }
 
 /// What was achieved: the text of `Dendra-Receipt` behind a success.
@@ -336,14 +327,13 @@ fn receipt_line(out: &mut Vec<u8>, receipt: Receipt) {
     decimal(out, u64::from(receipt.acks));
     out.push(b'/');
     decimal(out, u64::from(receipt.from));
-    match receipt.level {
-        Consistency::Linearizable => out.extend_from_slice(b"; level=linearizable"),
-        Consistency::Eventual => out.extend_from_slice(b"; level=eventual"),
-    }
-    match receipt.durability {
-        Durability::Sync => out.extend_from_slice(b"; durability=sync\r\n"),
-        Durability::Os => out.extend_from_slice(b"; durability=os\r\n"),
-    }
+    out.extend_from_slice(b"; level=");
+    out.extend_from_slice(receipt.level.as_str().as_bytes());
+    text_line(
+        out,
+        b"; durability=",
+        receipt.durability.as_str().as_bytes(),
+    );
 }
 
 fn known_line(out: &mut Vec<u8>, acks: Option<(u8, u8)>, known: Known) {
@@ -355,7 +345,7 @@ fn known_line(out: &mut Vec<u8>, acks: Option<(u8, u8)>, known: Known) {
         decimal(out, u64::from(from));
         out.extend_from_slice(b"; ");
     }
-    text_line(out, b"", known.as_str().as_bytes());
+    text_line(out, b"outcome=", known.as_str().as_bytes());
 }
 
 fn connection_line(out: &mut Vec<u8>, style: Style) {

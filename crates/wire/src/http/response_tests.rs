@@ -1,7 +1,7 @@
 //! The bytes of each answer.
 
 use super::*;
-use dendra_base::Consistency;
+use dendra_base::{Consistency, Durability};
 
 const VERSION: Version = Version {
     hlc: 0x0193_abcd_0000_0001,

@@ -1,0 +1,41 @@
+//! The words of a receipt: what an operation achieved, or what is known of one that failed.
+//!
+//! The third word, the consistency level, is in `quorum.rs`.
+
+/// When does a copy count as held, and a write as acknowledged?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// After `fdatasync`: survives the machine.
+    Sync,
+    /// After `write`: survives the process, not the machine.
+    Os,
+}
+
+/// What is known of an operation that did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Nothing changed and nothing will: safe to send again.
+    NotApplied,
+    /// Applied at most once, or not at all.
+    Unknown,
+}
+
+impl Durability {
+    /// As in options, receipts and reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Durability::Sync => "sync",
+            Durability::Os => "os",
+        }
+    }
+}
+
+impl Known {
+    /// As in receipts.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Known::NotApplied => "not-applied",
+            Known::Unknown => "unknown",
+        }
+    }
+}
