@@ -16,7 +16,8 @@
 
 use crate::compact::pick::{Plan, Reason, pick, pick_purge, pick_settle};
 use crate::compact::run::{Job, Purge};
-use crate::engine::{Engine, Maintained};
+use crate::engine::Engine;
+use crate::lanes::{Maintained, Quiet};
 use crate::recover::replacement;
 use crate::table::{self, Table, TableMeta};
 use crate::tree::Tree;
@@ -27,67 +28,12 @@ use crate::waits::hold;
 use crate::{Error, Result, wal};
 use dendra_base::{Durability, Version};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 /// How long nothing must have been written before level 0 is settled. Longer than pauses between
 /// requests, shorter than an operator's patience.
 const QUIET_MS: u64 = 10_000;
-
-/// What each lane is in the middle of.
-#[derive(Default)]
-pub(crate) struct Lanes {
-    flush: Mutex<Option<Job>>,
-    compact: Mutex<Option<Job>>,
-    quiet: Mutex<Option<Quiet>>,
-}
-
-/// Since when nothing was written.
-#[derive(Clone, Copy)]
-struct Quiet {
-    commits: u64,
-    since_ms: u64,
-}
-
-/// Files that no manifest names any more.
-#[derive(Default)]
-pub(crate) struct Garbage {
-    names: Mutex<Vec<String>>,
-    /// Replaced tables that a reader may still hold.
-    tables: Mutex<Vec<Arc<Table>>>,
-}
-
-impl Garbage {
-    pub(crate) fn add(&self, name: String) {
-        hold(&self.names).push(name);
-    }
-
-    fn add_table(&self, table: Arc<Table>) {
-        hold(&self.tables).push(table);
-    }
-
-    /// Removes what nobody needs; true when there was something.
-    fn collect(&self, vfs: &dyn Vfs) -> Result<bool> {
-        let mut names = hold(&self.names);
-        hold(&self.tables).retain(|table| {
-            let is_held = Arc::strong_count(table) > 1;
-            if !is_held {
-                names.push(table::file_name(table.meta().id));
-            }
-            is_held
-        });
-        let found = !names.is_empty();
-        let mut failure = None;
-        names.retain(|name| match vfs.remove(name) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                failure.get_or_insert(Error::io(format!("removing {name}"), e));
-                true
-            }
-            _ => false,
-        });
-        failure.map_or(Ok(found), Err)
-    }
-}
 
 impl Engine {
     pub(crate) fn maintain_flush(&self, now_ms: u64, budget_bytes: usize) -> Result<Maintained> {

@@ -15,7 +15,7 @@
 //! Not here: repair (restore a copy, or another replica), the command line (crate `dendra`).
 //! See: docs/format/folder.md.
 
-use crate::engine::{Identity, log_salt};
+use crate::identity::Identity;
 use crate::table::{self, Table, TableMeta};
 use crate::tree::edit::Folder;
 use crate::tree::manifest::{self, Entry};
@@ -257,7 +257,7 @@ impl Check<'_> {
             .identity
             .expect("replay refuses a folder without one");
         let mut values = Values::default();
-        let recovered = wal::recover(self.vfs, log_salt(identity), folder.log_floor, |record| {
+        let recovered = wal::recover(self.vfs, identity.log_salt(), folder.log_floor, |record| {
             match record.cell() {
                 Some(cell) => values.look(record.stored_key, cell),
                 None => values.unreadable(record.stored_key),
@@ -287,7 +287,7 @@ impl Check<'_> {
                 let is_damage = matches!(e, Error::Damaged { .. });
                 self.find_in(&first, e)?;
                 match is_damage {
-                    true => self.log_behind(log_salt(identity), folder.log_floor),
+                    true => self.log_behind(identity.log_salt(), folder.log_floor),
                     false => Ok(()),
                 }
             }

@@ -22,10 +22,9 @@
 
 use crate::batch::{Batch, Guard, Op, Outcome, Record, patch_version};
 use crate::cache::BlockCache;
-use crate::engine::Lookup;
 use crate::memtable::Inserter;
 use crate::vfs::Wait;
-use crate::view::View;
+use crate::view::{Lookup, View};
 use crate::wal::LogWriter;
 use crate::{Error, Result};
 use dendra_base::{CellRef, Version};

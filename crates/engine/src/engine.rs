@@ -16,11 +16,13 @@
 //! Not here: policy of commits (`commit.rs`), of compaction (`compact`), of recovery (`recover.rs`).
 //! See: ARCHITECTURE.md, docs/decisions/0003-engine-owns-no-thread.md.
 
-use crate::background::{Garbage, Lanes};
 use crate::batch::{Batch, Outcome, Refused};
 use crate::cache::BlockCache;
 use crate::commit::{Log, Settled};
 use crate::damage::{Damage, DamagedTable};
+use crate::garbage::Garbage;
+use crate::identity::Identity;
+use crate::lanes::{Lane, Lanes, Maintained};
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::pressure::{self, Counts, SEALED_MAX};
@@ -31,7 +33,7 @@ use crate::stats::{Counters, Stats};
 use crate::tree::edit::{Edit, Folder};
 use crate::tree::manifest::{self, Manifest};
 use crate::vfs::{Vfs, Wait};
-use crate::view::{Sealed, View};
+use crate::view::{Lookup, Sealed, View};
 use crate::waits::hold;
 use crate::wal::{LogWriter, Spare};
 use crate::{Error, Result, recover};
@@ -39,44 +41,6 @@ use arc_swap::ArcSwap;
 use dendra_base::{CellRef, Durability, Pressure, Version};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
-
-/// Who this folder belongs to; made once, when the folder is new.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Random and never reused: a wiped folder is another member.
-    pub node: u128,
-    /// Short form of the above that goes into versions.
-    pub origin: u32,
-}
-
-/// What a read found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lookup<R> {
-    /// The key's newest cell, possibly a tombstone or an expired value, as the visitor returned it.
-    Cell(R),
-    /// The key never was, or its tombstone is purged.
-    Nothing,
-    /// The disk would have to be asked: ask again with `Wait::Block`, on another thread.
-    WouldBlock,
-}
-
-/// Background work comes in two kinds, so that a flush never waits behind a compaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lane {
-    /// Log segments ahead of use, flushes of sealed memtables, removal of old logs.
-    Flush,
-    /// Compactions and removal of replaced tables.
-    Compact,
-}
-
-/// What one slice of background work did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Maintained {
-    /// Nothing to do: come back after the next commit, or in a second.
-    Idle,
-    /// A slice is done and more is waiting.
-    More,
-}
 
 /// The manifest and what it says, changed together.
 pub(crate) struct Ledger {
@@ -133,7 +97,7 @@ impl Engine {
         let (memtable, inserter) = Memtable::new(options.memtable_bytes);
         let writer = LogWriter::start(
             opened.spare,
-            log_salt(opened.identity),
+            opened.identity.log_salt(),
             opened.log_end,
             opened.folder.hlc_ceiling,
         )?;
@@ -605,11 +569,6 @@ impl Engine {
     pub(crate) fn forget_log_below(&self, floor: u64) {
         hold(&self.log).writer.forget_below(floor);
     }
-}
-
-/// Ties log segments to their folder: a segment of another folder is not replayed by mistake.
-pub(crate) fn log_salt(identity: Identity) -> u64 {
-    (identity.node >> 64) as u64 ^ identity.node as u64
 }
 
 fn lock_folder(vfs: &dyn Vfs) -> Result<Box<dyn Send + Sync>> {

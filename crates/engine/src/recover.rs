@@ -20,7 +20,7 @@
 
 use crate::batch::Record;
 use crate::compact::run::Job;
-use crate::engine::{Identity, log_salt};
+use crate::identity::Identity;
 use crate::memtable::{Inserter, Memtable};
 use crate::options::Options;
 use crate::table::{self, Table};
@@ -122,7 +122,7 @@ fn open_with_room(
     let log = Log {
         vfs,
         options,
-        salt: log_salt(identity),
+        salt: identity.log_salt(),
         first_needed,
         now_ms,
     };

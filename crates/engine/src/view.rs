@@ -12,7 +12,6 @@
 
 use crate::Result;
 use crate::cache::BlockCache;
-use crate::engine::Lookup;
 use crate::memtable::Memtable;
 use crate::source::Source;
 use crate::table::{FillCache, First, Found, LevelIter, Reading, Table, TableIter, key_hash};
@@ -20,6 +19,17 @@ use crate::tree::Tree;
 use crate::vfs::Wait;
 use dendra_base::{CellRef, Version};
 use std::sync::Arc;
+
+/// What a read found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup<R> {
+    /// The key's newest cell, possibly a tombstone or an expired value, as the visitor returned it.
+    Cell(R),
+    /// The key never was, or its tombstone is purged.
+    Nothing,
+    /// The disk would have to be asked: ask again with `Wait::Block`, on another thread.
+    WouldBlock,
+}
 
 /// A memtable that takes no more writes and waits for its flush.
 #[derive(Clone)]

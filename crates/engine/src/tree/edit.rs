@@ -12,7 +12,7 @@
 //! Not here: framing and files (`manifest.rs`).
 
 use super::LEVELS_MAX;
-use crate::engine::Identity;
+use crate::identity::Identity;
 use crate::table::TableMeta;
 
 /// One small change.
