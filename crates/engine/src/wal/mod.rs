@@ -1,7 +1,8 @@
 //! The log: every write stands here before anybody hears of it.
 //!
 //! ```text
-//! mod.rs      positions, the bytes of heads, spare segments
+//! mod.rs      positions, the bytes of heads
+//! spare.rs    Spare        segments made ahead of use
 //! writer.rs   LogWriter    one append = one write; sync; roll to the next segment; seal
 //! reader.rs   recover      visits all records, tells a torn tail from damage; Segment for tools
 //!
@@ -22,6 +23,7 @@
 #![doc = include_str!("../../../../docs/format/wal.md")]
 
 mod reader;
+mod spare;
 mod writer;
 
 #[cfg(test)]
@@ -29,14 +31,11 @@ mod tests;
 
 pub use reader::{BatchView, End, Recovery, Segment, Tail, damaged_spots, recover};
 pub(crate) use reader::{Seen, recover_by_segment};
+pub use spare::{Spare, is_unused, prepare};
 pub use writer::{Appended, LogWriter, PAGE_BYTES, Unsynced};
 
-use crate::vfs::{File, Vfs};
-use crate::{Error, Result};
 use crc32fast::Hasher;
 use std::fmt;
-use std::io;
-use std::sync::Arc;
 
 /// Bytes in front of a batch's records.
 pub const BATCH_HEAD_BYTES: usize = 64;
@@ -54,8 +53,6 @@ pub const SEGMENT_BYTES_MIN: usize = 1 << 10;
 const FORMAT: u32 = 1;
 const SEGMENT_MAGIC: [u8; 8] = *b"dendraWL";
 const BATCH_MAGIC: [u8; 4] = *b"dwb1";
-/// Zeros are written in pieces of this size: a spare must not need its own size in memory.
-const ZERO_PIECE_BYTES: usize = 1 << 20;
 
 /// A position in the log: segment id and byte offset, ordered as written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,102 +99,6 @@ pub fn parse_segment_name(name: &str) -> Option<u64> {
     (segment <= SEGMENT_ID_MAX).then_some(segment)
 }
 
-/// A segment made ahead of time: all zeros, durable, not yet in use.
-pub struct Spare {
-    segment: u64,
-    file: Arc<dyn File>,
-    capacity: usize,
-}
-
-impl Spare {
-    /// Its id.
-    pub fn segment(&self) -> u64 {
-        self.segment
-    }
-
-    /// Its size in bytes.
-    pub fn capacity_bytes(&self) -> usize {
-        self.capacity
-    }
-}
-
-/// Makes segment `segment` of `segment_bytes` zeros, durable with its name.
-///
-/// A file of that name that holds nothing but zeros, left by an attempt that failed, is replaced; one
-/// that holds anything else is an error. After an error no file is left, unless removing it failed
-/// too. A full disk is an [`Error::Io`] with `is_no_space`.
-pub fn prepare(vfs: &dyn Vfs, segment: u64, segment_bytes: usize) -> Result<Spare> {
-    let in_range = (SEGMENT_BYTES_MIN..=u32::MAX as usize).contains(&segment_bytes)
-        && segment <= SEGMENT_ID_MAX;
-    if !in_range {
-        return Err(Error::Unusable {
-            reason: format!(
-                "log segment {segment} of {segment_bytes} bytes is outside the format: ids up to {SEGMENT_ID_MAX}, {SEGMENT_BYTES_MIN} bytes to 4 GiB"
-            ),
-        });
-    }
-    let name = segment_name(segment);
-    let file = match vfs.create(&name) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            remove_unused(vfs, &name)?;
-            vfs.create(&name)
-        }
-        other => other,
-    }
-    .map_err(|e| Error::io(format!("create {name}"), e))?;
-    let filled = fill(vfs, &*file, &name, segment_bytes);
-    if let Err(error) = filled {
-        // The first error is the one that matters; a file that stays is replaced next time.
-        let _already_failing = vfs.remove(&name);
-        return Err(error);
-    }
-    Ok(Spare {
-        segment,
-        file,
-        capacity: segment_bytes - segment_bytes % BATCH_ALIGNMENT,
-    })
-}
-
-fn fill(vfs: &dyn Vfs, file: &dyn File, name: &str, segment_bytes: usize) -> Result<()> {
-    let zeros = vec![0; segment_bytes.min(ZERO_PIECE_BYTES)];
-    let mut at = 0;
-    while at < segment_bytes {
-        let piece = zeros.len().min(segment_bytes - at);
-        file.write_at(&zeros[..piece], at as u64)
-            .map_err(|e| Error::io(format!("fill {name} with zeros"), e))?;
-        at += piece;
-    }
-    file.sync()
-        .map_err(|e| Error::io(format!("sync the zeros of {name}"), e))?;
-    // Appends replace whole pages. The system keeps the zeros in large pages, and walks all of one at every sync of
-    // a small part: without them appends make small pages of their own.
-    file.forget_cached();
-    vfs.sync_folder()
-        .map_err(|e| Error::io(format!("sync the folder for {name}"), e))
-}
-
-/// Was this segment made ahead of use, and never used?
-///
-/// # Errors
-/// When it cannot be read.
-pub fn is_unused(vfs: &dyn Vfs, segment: u64) -> Result<bool> {
-    let bytes = reader::read_whole(vfs, &segment_name(segment))?;
-    Ok(bytes.iter().all(|&b| b == 0))
-}
-
-fn remove_unused(vfs: &dyn Vfs, name: &str) -> Result<()> {
-    let bytes = reader::read_whole(vfs, name)?;
-    if let Some(used) = bytes.iter().position(|&b| b != 0) {
-        return Err(Error::damaged(
-            name,
-            used as u64,
-            "a log segment that should be new holds data; move the file away if nothing needs it",
-        ));
-    }
-    vfs.remove(name)
-        .map_err(|e| Error::io(format!("remove the unused {name}"), e))
-}
-
 /// The head of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SegmentHead {
@@ -231,7 +132,7 @@ impl SegmentHead {
         out
     }
 
-    fn decode(bytes: &[u8], segment: u64) -> std::result::Result<SegmentHead, NoHead> {
+    fn decode(bytes: &[u8], segment: u64) -> Result<SegmentHead, NoHead> {
         let Some(head) = bytes.first_chunk::<SEGMENT_HEAD_BYTES>() else {
             return Err(if bytes.iter().all(|&b| b == 0) {
                 NoHead::Zeros

@@ -1,9 +1,13 @@
 use super::*;
+use crate::{Error, Result};
 use crate::batch::{Batch, Guard, Record};
 use crate::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
 use crate::vfs::mem::MemVfs;
+use crate::vfs::{File, Vfs};
 use dendra_base::{CellRef, Prng, Version};
 use proptest::prelude::*;
+use std::io;
+use std::sync::Arc;
 
 const SALT: u64 = 0x5eed_5a17;
 const SEGMENT_BYTES: usize = 4 << 10;
