@@ -17,7 +17,7 @@
 //! Not here: reading and checking blocks (`table/reader.rs`).
 //! See: docs/overload.md.
 
-use crate::table::{Block, Guide};
+use crate::table::{Block, Guide, Pin, PinnedShare};
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use std::cell::Cell;
@@ -133,24 +133,15 @@ impl Lifecycle<Place, Cached> for Farewell {
     }
 }
 
-/// Room for guides that tables hold themselves.
-#[derive(Debug)]
-struct PinnedShare {
-    bytes_max: usize,
-    used: AtomicUsize,
-}
-
-/// Bytes of the pinned share, given back when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Pin {
-    share: Arc<PinnedShare>,
-    bytes: usize,
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        self.share.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
+/// Are blocks that had to be read kept in the cache?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FillCache {
+    /// They will be asked for again. A scan keeps its first `FILLED_BLOCKS_MAX` and goes on as
+    /// with `No`.
+    Yes,
+    /// They pass by once: a long scan must not push out what point reads need, nor make what it
+    /// meets look used. Guides are kept all the same.
+    No,
 }
 
 /// Counters that one group of threads adds to.
@@ -188,12 +179,9 @@ pub struct BlockCache {
 impl BlockCache {
     /// A cache that holds at most `bytes` bytes of blocks, their bookkeeping included.
     pub fn new(bytes: usize) -> BlockCache {
-        let pinned = PinnedShare {
-            bytes_max: bytes / PINNED_DIVISOR,
-            used: AtomicUsize::new(0),
-        };
+        let pinned = PinnedShare::new(bytes / PINNED_DIVISOR);
         let shards = (bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
-        let bytes = bytes - pinned.bytes_max;
+        let bytes = bytes - pinned.bytes_max();
         // quick_cache rounds the number of shards up to a power of two: round down first.
         let shards = 1 << shards.ilog2();
         let options = OptionsBuilder::new()
@@ -212,25 +200,17 @@ impl BlockCache {
 
     /// Bytes it holds now.
     pub fn bytes(&self) -> u64 {
-        self.blocks.weight() + self.pinned.used.load(Ordering::Relaxed) as u64
+        self.blocks.weight() + self.pinned.bytes() as u64
     }
 
     /// Bytes it may hold.
     pub fn capacity(&self) -> u64 {
-        self.blocks.capacity() + self.pinned.bytes_max as u64
+        self.blocks.capacity() + self.pinned.bytes_max() as u64
     }
 
     /// Room for a guide that its table wants to hold itself; `None` when there is none left.
     pub(crate) fn pin(&self, bytes: usize) -> Option<Pin> {
-        let bytes = bytes + ENTRY_BYTES;
-        let fits = |used: usize| Some(used + bytes).filter(|sum| *sum <= self.pinned.bytes_max);
-        let used = &self.pinned.used;
-        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
-            .ok()?;
-        Some(Pin {
-            share: Arc::clone(&self.pinned),
-            bytes,
-        })
+        PinnedShare::pin(&self.pinned, bytes + ENTRY_BYTES)
     }
 
     /// Gives `bytes` of its memory to the top indexes of open tables, which nobody can evict.

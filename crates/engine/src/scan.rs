@@ -17,9 +17,9 @@
 //! See: docs/decisions/0007-scan-is-a-position.md.
 
 use crate::Result;
+use crate::cache::FillCache;
 use crate::merge::Merge;
 use crate::source::Source;
-use crate::table::FillCache;
 use dendra_base::{CellRef, Direction};
 use std::ops::Bound;
 

@@ -11,10 +11,10 @@
 //! Not here: who replaces views, and when (`engine.rs`).
 
 use crate::Result;
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, FillCache};
 use crate::memtable::Memtable;
 use crate::source::Source;
-use crate::table::{FillCache, First, Found, LevelIter, Reading, Table, TableIter, key_hash};
+use crate::table::{First, Found, LevelIter, Reading, Table, TableIter, key_hash};
 use crate::tree::Tree;
 use crate::vfs::Wait;
 use dendra_base::{CellRef, Version};

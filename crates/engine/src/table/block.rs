@@ -12,18 +12,22 @@
 //! 2. `find` never builds a key: it compares suffixes with the part of the target that is still open.
 //!
 //! Not here: checksums and compression (`frame.rs`), walking a block (`cursor.rs`), finding a key in a
-//! block that stays (`tags.rs`).
+//! block that stays (`tags.rs`), the way to it (`shortcut.rs`).
 //! See: docs/format/table.md.
 
-use super::shortcut::Signpost;
-use super::tags::Tags;
 use dendra_base::limits::STORED_KEY_BYTES_MAX;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
+use std::fmt;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::atomic::AtomicU8;
+use std::sync::{OnceLock, Weak};
 
 /// Entries between two restarts of a data block.
 pub(super) const RESTART_INTERVAL: usize = 4;
+/// Tags of most blocks lie beside the header of their block, which a read has touched: more of them
+/// lie elsewhere, and cost a cache line more.
+pub(super) const TAGS_INLINE: usize = 32;
 
 /// Bytes that cannot be a block, or an entry that cannot be one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +180,24 @@ impl Entry {
     pub(super) fn value(&self) -> Range<usize> {
         self.suffix.end..self.value_end
     }
+}
+
+/// One `tag << 16 | offset` for each entry; empty when the block has none.
+pub(super) type Tags = SmallVec<[u32; TAGS_INLINE]>;
+
+/// The keeper of the shortcuts to blocks: a guide that its table holds.
+pub(super) trait Shortcuts: fmt::Debug + Send + Sync {
+    /// Entry `entry` leads to `block` no longer.
+    fn take_down(&self, entry: usize, block: &Block);
+}
+
+/// What a block knows about the shortcut to it.
+#[derive(Debug, Default)]
+pub(super) struct Signpost {
+    /// The keeper of that shortcut, and its entry there.
+    pub(super) place: OnceLock<(Weak<dyn Shortcuts>, usize)>,
+    /// Reads that took the long way although there was a shortcut, since the hand came by.
+    pub(super) noted: AtomicU8,
 }
 
 /// A block in memory, uncompressed.

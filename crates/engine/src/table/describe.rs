@@ -8,8 +8,8 @@
 //! See: docs/format/table.md.
 
 use super::footer::FORMAT;
-use super::{FillCache, Reading, Table, TableIter};
-use crate::cache::BlockCache;
+use super::{Reading, Table, TableIter};
+use crate::cache::{BlockCache, FillCache};
 use crate::source::Source;
 use crate::vfs::{Vfs, Wait};
 use crate::{Error, Result};

@@ -15,12 +15,13 @@
 //! Not here: eviction of those that are not pinned (`cache.rs`).
 //! See: docs/decisions/0012-guides-and-tags.md, docs/overload.md.
 
+use super::block::{Block, Shortcuts};
 use super::filter::Filter;
 use super::index::Index;
-use crate::cache::Pin;
+use super::share::Pin;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Filter and index of one partition.
 #[derive(Debug)]
@@ -57,6 +58,20 @@ impl Guide {
         }
     }
 
+    /// Makes entry `entry` lead to `block`, which was found in the cache.
+    /// Requires: the table holds this guide.
+    pub(super) fn lead_to(self: &Arc<Guide>, entry: usize, block: &Arc<Block>) {
+        let place = &block.signpost.place;
+        // A block has one place for life. Most calls end here, and touch no count that others share.
+        if place.get().is_some() {
+            return;
+        }
+        let keeper: Weak<Guide> = Arc::downgrade(self);
+        if place.set((keeper, entry)).is_ok() {
+            self.index.shortcut(entry).lead_to(block);
+        }
+    }
+
     /// Memory it holds.
     pub(crate) fn charge(&self) -> usize {
         let filter = self.filter.as_ref().map_or(0, Filter::charge);
@@ -67,6 +82,12 @@ impl Guide {
     #[cfg(test)]
     pub(crate) fn of_bytes(bytes: usize) -> Guide {
         Guide::new(Some(Filter::of_bytes(bytes)), Index::empty())
+    }
+}
+
+impl Shortcuts for Guide {
+    fn take_down(&self, entry: usize, block: &Block) {
+        self.index.shortcut(entry).take_down(block);
     }
 }
 

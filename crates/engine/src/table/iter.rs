@@ -20,24 +20,13 @@ use super::frame::{Handle, Kind};
 use super::guide::{Guide, GuideRef};
 use super::index::Index;
 use super::reader::{Table, io_error};
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, FillCache};
 use crate::source::Source;
 use crate::vfs::{Wait, read_exact_at};
 use crate::{Error, Result};
 use dendra_base::{CellRef, Direction};
 use std::ops::Bound;
 use std::sync::Arc;
-
-/// Are blocks that had to be read kept in the cache?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FillCache {
-    /// They will be asked for again. A scan keeps its first `FILLED_BLOCKS_MAX` and goes on as
-    /// with `No`.
-    Yes,
-    /// They pass by once: a long scan must not push out what point reads need, nor make what it
-    /// meets look used. Guides are kept all the same.
-    No,
-}
 
 /// Blocks of one table, or one level, that a scan may put into the cache: 64 KiB, a page of a
 /// list that somebody looks at again and again. What goes on beyond that reads everything once.

@@ -10,6 +10,8 @@
 //! keys.rs     Keys                rising keys in memory, to be searched
 //! index.rs    Index, Top          two-part index: pinned top, partitions below
 //! guide.rs    Guide               filter and index of one partition, as reads keep them
+//! share.rs    PinnedShare, Pin    memory for guides that tables hold
+//! shortcut.rs Shortcut            from an index entry to a cached block, without a look-up
 //! footer.rs   Footer, Properties  the end of the file, from which all else is found
 //! writer.rs   TableWriter         rising records in, a file and its TableMeta out
 //! reader.rs   Table, Found        open, point reads
@@ -43,6 +45,7 @@ mod iter;
 mod keys;
 mod meta;
 mod reader;
+mod share;
 mod shortcut;
 mod tags;
 mod verify;
@@ -54,13 +57,14 @@ mod testing;
 mod tests;
 
 pub use describe::describe;
-pub use iter::{FillCache, LevelIter, Reading, TableIter};
+pub use iter::{LevelIter, Reading, TableIter};
 pub use meta::TableMeta;
 pub use reader::{First, Found, Table};
 pub use writer::TableWriter;
 
 pub(crate) use block::Block;
 pub(crate) use guide::Guide;
+pub(crate) use share::{Pin, PinnedShare};
 
 use crate::options::Compression;
 

@@ -20,9 +20,8 @@ use super::footer::{FOOTER_BYTES, FORMAT, Footer, NotAFooter, Properties};
 use super::frame::{self, Handle, Kind};
 use super::guide::{Guide, GuideRef};
 use super::index::{Index, Top};
-use super::iter::FillCache;
 use super::{TableMeta, file_name, id_of_file_name};
-use crate::cache::{BlockCache, Cached};
+use crate::cache::{BlockCache, Cached, FillCache};
 use crate::vfs::{File, Vfs, Wait, read_exact_at};
 use crate::{Error, Result};
 use dendra_base::{CellRef, Version};
@@ -203,7 +202,7 @@ impl Table {
                 let (block, is_cached) = self.block(cache, handle, FillCache::Yes, wait)?;
                 match &guide {
                     _ if !is_cached => guide.note_at_hand(false),
-                    GuideRef::Pinned(guide) => block.put_up_signpost(guide, entry),
+                    GuideRef::Pinned(guide) => guide.lead_to(entry, &block),
                     GuideRef::Shared(_) => {}
                 }
                 (block, is_cached)

@@ -15,14 +15,14 @@
 //! 4. A shortcut to a block that is gone holds its header (about 230 bytes) until the next one; only
 //!    a race between setting it and the eviction leaves such a thing behind.
 //!
-//! Not here: the cache (`cache.rs`), which guides are pinned (`reader.rs`).
+//! Not here: the cache (`cache.rs`), which guides are pinned (`reader.rs`), the signpost of a block
+//! (`block.rs`).
 //! See: docs/decisions/0017-shortcuts-to-cached-blocks.md.
 
 use super::block::Block;
-use super::guide::Guide;
 use arc_swap::ArcSwapWeak;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 /// The cache counts the reads of a block to two, and takes one away each time its hand comes by.
 const NOTED_READS: u8 = 2;
@@ -51,6 +51,19 @@ impl Shortcut {
         Some(block)
     }
 
+    /// Leads to `block` from now on.
+    pub(super) fn lead_to(&self, block: &Arc<Block>) {
+        self.0.store(Arc::downgrade(block));
+    }
+
+    /// Leads nowhere from now on, if it leads to `block`.
+    pub(super) fn take_down(&self, block: &Block) {
+        let current = self.0.load();
+        if std::ptr::eq(current.as_ptr(), block) {
+            self.0.compare_and_swap(&*current, Weak::new());
+        }
+    }
+
     /// Where it leads, without counting as a read.
     #[cfg(test)]
     pub(super) fn end(&self) -> Weak<Block> {
@@ -58,29 +71,7 @@ impl Shortcut {
     }
 }
 
-/// What a block knows about the shortcut to it.
-#[derive(Debug, Default)]
-pub(super) struct Signpost {
-    place: OnceLock<(Weak<Guide>, usize)>,
-    /// Reads that took the long way although there was a shortcut, since the hand came by.
-    noted: AtomicU8,
-}
-
 impl Block {
-    /// Makes entry `entry` of `guide` lead here: for a block that was found in the cache, by way of
-    /// a guide that its table holds.
-    pub(super) fn put_up_signpost(self: &Arc<Block>, guide: &Arc<Guide>, entry: usize) {
-        let place = &self.signpost.place;
-        // A block has one place for life. Most calls end here, and touch no count that others share.
-        if place.get().is_some() {
-            return;
-        }
-        if place.set((Arc::downgrade(guide), entry)).is_ok() {
-            let shortcut = guide.index.shortcut(entry);
-            shortcut.0.store(Arc::downgrade(self));
-        }
-    }
-
     /// The hand of the cache comes by: it looks at what it has counted, and wants to count again.
     pub(crate) fn count_again(&self) {
         if self.signpost.noted.load(Ordering::Relaxed) > 0 {
@@ -90,15 +81,11 @@ impl Block {
 
     /// Takes the shortcut away: the cache lets this block go.
     pub(crate) fn take_down_signpost(&self) {
-        let Some((guide, entry)) = self.signpost.place.get() else {
+        let Some((keeper, entry)) = self.signpost.place.get() else {
             return;
         };
-        if let Some(guide) = guide.upgrade() {
-            let shortcut = &guide.index.shortcut(*entry).0;
-            let current = shortcut.load();
-            if std::ptr::eq(current.as_ptr(), self) {
-                shortcut.compare_and_swap(&*current, Weak::new());
-            }
+        if let Some(keeper) = keeper.upgrade() {
+            keeper.take_down(*entry, self);
         }
     }
 }

@@ -16,19 +16,12 @@
 //! Not here: when a block is worth its tags (`reader.rs`).
 //! See: docs/decisions/0012-guides-and-tags.md.
 
-use super::block::{Block, Parsed, RESTART_INTERVAL, malformed};
+use super::block::{Block, Parsed, RESTART_INTERVAL, TAGS_INLINE, Tags, malformed};
 use super::key_hash;
-use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Tags of most blocks lie beside the header of their block, which a read has touched: more of them
-/// lie elsewhere, and cost a cache line more.
-const TAGS_INLINE: usize = 32;
 /// Above this a search by halves looks at fewer entries than a walk over tags looks at tags.
 const TAGGED_LEN_MAX: usize = 256;
-
-/// One `tag << 16 | offset` for each entry; empty when the block has none.
-pub(super) type Tags = SmallVec<[u32; TAGS_INLINE]>;
 
 fn tag(hash: u64) -> u32 {
     hash as u32 & 0xffff

@@ -4,7 +4,7 @@
 
 use super::testing::Folder;
 use super::*;
-use crate::cache::{BlockCache, Cached};
+use crate::cache::{BlockCache, Cached, FillCache};
 use crate::source::Source;
 use crate::vfs::Wait;
 use dendra_base::{Cell, CellRef, Direction, Prng, Version};
