@@ -18,7 +18,7 @@
 //! Not here: lengths and checksums of frames (`frame.rs`).
 //! See: docs/peer.md, section "Bodies".
 
-use super::frame::{Malformed, kind};
+use super::shape::{Malformed, kind};
 use bytes::Bytes;
 use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
 use dendra_base::peer::{ANCESTORS_MAX, Answer, Ask, Ballot, Line, Proposal, Range, Refused};

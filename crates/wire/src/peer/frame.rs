@@ -12,48 +12,19 @@
 //! 2. `decode` looks at a body only after its checksum held.
 //! 3. What was encoded reads back equal; a frame with one bit changed is refused.
 //!
-//! Not here: the bodies of questions and answers (`body.rs`).
+//! Not here: the bodies of questions and answers (`body.rs`), the numbers of kinds (`shape.rs`).
 //! See: docs/peer.md.
 
 use super::body::{self, Cursor};
 use super::proof::Proof;
-use super::seal::{PLAIN_BYTES, Seal};
+use super::seal::Seal;
+use super::shape::{FRAME_BYTES_MIN, HEADER_BYTES, Malformed, kind};
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Stamp};
-use std::fmt;
-
-/// Bytes in front of the body.
-const HEADER_BYTES: usize = 4 + 1 + 1 + 2 + 8;
-/// The shortest frame.
-pub const FRAME_BYTES_MIN: usize = HEADER_BYTES + PLAIN_BYTES;
 
 /// The first frame of a link is a proof and as long as this.
 pub const PROOF_FRAME_BYTES: usize = FRAME_BYTES_MIN + Proof::BYTES;
-
-pub(super) mod kind {
-    pub const CLOCK: u8 = 0x01;
-    pub const READ: u8 = 0x02;
-    pub const WRITE: u8 = 0x03;
-    pub const PREPARE: u8 = 0x04;
-    pub const ACCEPT: u8 = 0x05;
-    pub const PAGE: u8 = 0x06;
-    pub const CLOCK_IS: u8 = 0x41;
-    pub const CELL: u8 = 0x42;
-    pub const SAME: u8 = 0x43;
-    pub const WRITTEN: u8 = 0x44;
-    pub const PROMISED: u8 = 0x45;
-    pub const ACCEPTED: u8 = 0x46;
-    pub const OUTBID: u8 = 0x47;
-    pub const PAGE_IS: u8 = 0x48;
-    pub const REFUSED: u8 = 0x4f;
-    pub const PROOF: u8 = 0x81;
-    pub const FAREWELL: u8 = 0x82;
-    pub const PROBE: u8 = 0x83;
-    pub const ALIVE: u8 = 0x84;
-    pub const HAIL: u8 = 0x85;
-    pub const WELCOME: u8 = 0x86;
-}
 
 /// A question with what stands beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,35 +70,6 @@ pub enum Message {
     /// To `Hail`: yes.
     Welcome,
 }
-
-/// Bytes that are no frame of this protocol. The link is of no use behind them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
-    /// A length that no frame has.
-    Length(u32),
-    /// The checksum does not match.
-    Checksum,
-    /// A kind that this version does not know.
-    Kind(u8),
-    /// The body is not what its kind says; which part.
-    Body(&'static str),
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Malformed::Length(length) => write!(
-                f,
-                "a frame says that it is {length} bytes long; frames have {FRAME_BYTES_MIN} to {PEER_FRAME_BYTES_MAX}"
-            ),
-            Malformed::Checksum => f.write_str("a frame fails its checksum"),
-            Malformed::Kind(kind) => write!(f, "a frame has the unknown kind {kind:#04x}"),
-            Malformed::Body(part) => write!(f, "a frame's body is wrong: {part}"),
-        }
-    }
-}
-
-impl std::error::Error for Malformed {}
 
 /// Length of the frame at the front of `buffer`; `None` when its length is not there yet.
 ///

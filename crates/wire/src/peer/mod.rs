@@ -31,15 +31,16 @@ pub mod hello;
 pub mod hop;
 pub mod proof;
 pub mod seal;
+mod shape;
 #[cfg(test)]
 mod tests;
 
 pub use age::Age;
 pub use frame::{
-    Malformed, Message, PROOF_FRAME_BYTES, Question, decode, encode_alive, encode_answer,
-    encode_ask, encode_farewell, encode_hail, encode_probe, encode_proof, encode_welcome,
-    frame_len,
+    Message, PROOF_FRAME_BYTES, Question, decode, encode_alive, encode_answer, encode_ask,
+    encode_farewell, encode_hail, encode_probe, encode_proof, encode_welcome, frame_len,
 };
 pub use hello::{Hello, judge};
 pub use proof::{Nonce, Proof, Role};
 pub use seal::{Seal, SessionKeys};
+pub use shape::Malformed;

@@ -24,35 +24,25 @@
 //! framing of the message (`http`).
 //! See: docs/api.md, docs/openapi.yaml.
 
+mod checks;
 mod parameters;
 mod scan;
 
+pub use checks::Settings;
 pub use scan::{Direction, Scan, Scope};
 
 use crate::condition::{self, Access, Condition};
-use crate::http::{Body, Expect, Head, Method};
+use crate::http::{Body, Head, Method};
 use crate::limits::TTL_S_MAX;
 use crate::percent;
 use crate::refusal::{Refusal, echo};
+use checks::{allow, check_coding, check_message};
 use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX};
 use dendra_base::{BadQuorum, Quorum, Space};
 use parameters::{
     SHORT_BYTES_MAX, key_error, number, number_of, once, parameters, short, timeout_ms,
 };
 use scan::entities;
-
-/// What of a node's options decides about requests.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Nodes of the cluster, at least 1.
-    pub nodes: u8,
-    /// Copies of a record unless its writer says otherwise, at least 1.
-    pub replication_factor: u8,
-    /// Longest key in bytes, at most `KEY_BYTES_MAX`.
-    pub key_bytes_max: usize,
-    /// Largest value in bytes.
-    pub value_bytes_max: u64,
-}
 
 /// Room for one stored key; kept by a connection, overwritten by each of its requests.
 #[derive(Clone, Debug)]
@@ -173,42 +163,6 @@ pub fn route(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<R
             ),
         )),
     }
-}
-
-fn allow(head: &Head<'_>, methods: &[Method], names: &'static str) -> Result<(), Refusal> {
-    if methods.contains(&head.method) {
-        Ok(())
-    } else {
-        Err(Refusal::method_not_allowed(names))
-    }
-}
-
-/// What must hold of every message, whatever it asks for.
-fn check_message(head: &Head<'_>) -> Result<(), Refusal> {
-    check_coding(head)?;
-    if head.method != Method::Put && head.body != Body::None {
-        return Err(Refusal::bad("unexpected-body", "only PUT has a body here"));
-    }
-    Ok(())
-}
-
-/// What must hold of every body.
-fn check_coding(head: &Head<'_>) -> Result<(), Refusal> {
-    if head.expect == Expect::Unknown {
-        return Err(Refusal::new(
-            417,
-            "expectation",
-            "the only expectation known here is 100-continue",
-        ));
-    }
-    if head.has_content_coding {
-        return Err(Refusal::new(
-            415,
-            "content-coding",
-            "Content-Encoding must be identity: values are stored as they come",
-        ));
-    }
-    Ok(())
 }
 
 const ENTITY_PARAMETERS: [&str; 5] = ["id", "ack", "from", "replicas", "ttl"];

@@ -12,8 +12,8 @@
 //! Not here: walking the range (crate `engine`), writing its records (`http::records`).
 //! See: docs/api.md, section "Many keys".
 
+use super::checks::{Settings, allow, check_message};
 use super::parameters::{SHORT_BYTES_MAX, choice, key_error, parameters, short, timeout_ms};
-use super::{Settings, allow, check_message};
 use crate::http::accept::Framing;
 use crate::http::records::Show;
 use crate::http::request::digits;
