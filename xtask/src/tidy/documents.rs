@@ -15,8 +15,9 @@
 //! Not here: whether the sentences are true; that takes a reader.
 //! See: docs/style.md.
 
+use super::finding::Finding;
 use super::source::{Source, has_word, line_of};
-use super::{Finding, Tree};
+use super::tree::{SKIPPED, Tree};
 
 const API: &str = "docs/api.md";
 const OVERLOAD: &str = "docs/overload.md";
@@ -184,7 +185,7 @@ fn is_document_somewhere(tree: &Tree, name: &str) -> bool {
 /// Is it below a folder that a tool makes and git ignores?
 fn is_made(named: &str) -> bool {
     let mut parts = named.split('/');
-    parts.any(|part| super::SKIPPED.contains(&part))
+    parts.any(|part| SKIPPED.contains(&part))
 }
 
 fn exists(tree: &Tree, named: &str) -> bool {

@@ -14,7 +14,8 @@
 //! Not here: calls that a pure crate must not make through the standard library (`rules.rs`).
 //! See: ARCHITECTURE.md, docs/decisions/0010-dependencies.md.
 
-use super::{Finding, Tree};
+use super::finding::Finding;
+use super::tree::Tree;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -14,7 +14,7 @@
 //! comparison of their own.
 //! See: docs/decisions/0001-one-merge-rule.md.
 
-use super::Finding;
+use super::finding::Finding;
 use super::source::{Source, line_of};
 
 /// The crates in which copies meet.

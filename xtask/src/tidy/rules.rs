@@ -18,7 +18,7 @@
 //! Not here: rules about several files (`imports.rs`, `documents.rs`).
 //! See: docs/style.md.
 
-use super::Finding;
+use super::finding::Finding;
 use super::source::{Source, has_word, line_of};
 
 /// Lines of code above which a file is reported as too long.

@@ -55,16 +55,21 @@ impl Source {
 
     /// The paths of modules that this file declares for tests only, without `.rs`.
     pub(crate) fn test_modules(&self) -> Vec<String> {
-        let folder = match self.path.rsplit_once('/') {
-            Some((folder, "mod.rs" | "lib.rs" | "main.rs")) => folder,
-            _ => self.path.trim_end_matches(".rs"),
-        };
+        let folder = self.folder_of_modules();
         let lines = self.code.lines().zip(&self.is_test);
         lines
             .filter(|(_, is_test)| **is_test)
             .filter_map(|(line, _)| line.trim().strip_prefix("mod ")?.strip_suffix(';'))
             .map(|name| format!("{folder}/{name}"))
             .collect()
+    }
+
+    /// Where the modules that this file declares stand.
+    pub(crate) fn folder_of_modules(&self) -> &str {
+        match self.path.rsplit_once('/') {
+            Some((folder, "mod.rs" | "lib.rs" | "main.rs")) => folder,
+            _ => self.path.trim_end_matches(".rs"),
+        }
     }
 
     /// Lines that hold code: neither blank nor comment alone.
@@ -131,7 +136,7 @@ fn test_lines(code: &str, lines: usize) -> Vec<bool> {
 }
 
 /// Where the item that starts at `from` ends: its closing brace, or its semicolon.
-fn item_end(code: &str, from: usize) -> usize {
+pub(crate) fn item_end(code: &str, from: usize) -> usize {
     let mut depth = 0usize;
     for (at, byte) in code.bytes().enumerate().skip(from) {
         match byte {
