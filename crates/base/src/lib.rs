@@ -10,7 +10,7 @@
 //! pressure.rs Pressure, Stop    how close an engine is to a limit
 //! direction.rs Direction        of a walk over keys
 //! prng.rs     Prng              seeded randomness for tests, simulation and workloads
-//! workload.rs Workload          what clients do, as a seeded value
+//! workload/   Workload          what clients do, as a seeded value
 //! limits.rs                     sizes that all crates agree on
 //! ```
 //!

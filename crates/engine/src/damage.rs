@@ -15,7 +15,7 @@
 //! 1. At most one note for each live table: what a compaction replaced is forgotten.
 //! 2. Notes are not durable: after a restart the next job finds out again.
 //!
-//! Not here: the choice of jobs (`compact/pick.rs`), the check of a whole folder (`check.rs`).
+//! Not here: the choice of jobs (`compact/pick/`), the check of a whole folder (`check/`).
 //! See: docs/overload.md.
 
 use crate::Error;

@@ -12,7 +12,7 @@
 //! 2. Keys are escaped: any bytes fit one line of a terminal.
 //! 3. A file of a running node may be dumped: nothing is locked or written.
 //!
-//! Not here: judging a whole folder (`check.rs`), the table's own description (`table/describe.rs`).
+//! Not here: judging a whole folder (`check/`), the table's own description (`table/describe.rs`).
 //! See: docs/format/.
 
 use crate::tree::edit::Fact;

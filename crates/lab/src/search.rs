@@ -15,7 +15,7 @@
 //!    below one is tried because of it unless another one held below.
 //! 3. The number of runs is bounded by `RUNS_MAX`, that of void ones by `VOIDS_MAX`.
 //!
-//! Not here: running a rate (`experiment.rs`).
+//! Not here: running a rate (`experiment/`).
 //! See: docs/lab/run-json.md.
 
 use crate::run::{Search, SearchStep, SearchWhy};

@@ -10,7 +10,7 @@
 //! 2. Values cannot be compressed: the pool is random. They begin at 65536 places of it.
 //!
 //! Not here: when (`schedule.rs`), heads and templates (`template.rs`).
-//! See: crate `base`, `workload.rs`.
+//! See: crate `base`, `workload/`.
 
 use crate::ammo::Ammo;
 use dendra_base::workload::{Operation, Sizes};

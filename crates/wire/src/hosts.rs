@@ -18,7 +18,7 @@
 //! 3. `*` lets in every host, and no page: which site a page is of is never a matter of one host.
 //! 4. Without a `Host` (HTTP/1.0) there is no page: browsers have not spoken HTTP/1.0 for decades.
 //!
-//! Not here: the form of `Host` (`http/request.rs`).
+//! Not here: the form of `Host` (`http/request/`).
 //! See: docs/api.md, section "Hosts and pages"; SECURITY.md.
 
 use crate::http::{Field, Head};

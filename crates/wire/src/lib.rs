@@ -6,7 +6,7 @@
 //!            http::ChunkDecoder (bodies)     |                            http::records (scans)
 //!                                            +--> Refusal ----------------^
 //! hosts.rs   is the request meant for this node, and not a foreign page's?
-//! client.rs  the other side of the same bytes, for our command line and our lab
+//! client/    the other side of the same bytes, for our command line and our lab
 //! peer/      what members say to each other: handshake, frames
 //! ```
 //!

@@ -375,5 +375,4 @@ impl Values {
 }
 
 #[cfg(test)]
-#[path = "check_tests.rs"]
 mod tests;

@@ -9,7 +9,7 @@
 //! 2. Outputs are re-read and compared with their digest before they may replace the inputs.
 //! 3. An abandoned job leaves only files that no manifest names.
 //!
-//! Not here: the choice (`pick.rs`), the manifest (`engine.rs`).
+//! Not here: the choice (`pick/`), the manifest (`engine.rs`).
 
 use super::pick::{Plan, Reason};
 use crate::memtable::Memtable;

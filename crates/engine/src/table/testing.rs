@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. `tamper` changes what later reads see, through files that are already open too.
 //!
-//! Not here: crashing and failing disks (`vfs/mem.rs`, `vfs/faulty.rs`).
+//! Not here: crashing and failing disks (`vfs/mem/`, `vfs/faulty.rs`).
 //! See: docs/format/folder.md.
 
 use crate::vfs::{File, Room, Vfs, Wait};

@@ -12,7 +12,7 @@
 //!    fail each call of a workload in turn.
 //! 2. Without an order every call goes through unchanged.
 //!
-//! Not here: power loss (`mem.rs`); wrap a `MemVfs` to have both.
+//! Not here: power loss (`mem/`); wrap a `MemVfs` to have both.
 
 use super::{File, Room, Vfs, Wait};
 use std::io;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! os.rs      the real folder
-//! mem.rs     a folder in memory that can crash: unsynced writes and folder entries survive or not
+//! mem/       a folder in memory that can crash: unsynced writes and folder entries survive or not
 //! faulty.rs  a wrapper that fails, fills, lies or corrupts at the n-th call
 //! ```
 //!

@@ -8,7 +8,7 @@
 //! 1. `in_flight` is in the order of the requests on the wire, which is the order of the answers.
 //! 2. A connection that failed carries nothing over to the next one.
 //!
-//! Not here: which request goes where, what counts (`worker.rs`).
+//! Not here: which request goes where, what counts (`worker/`).
 //! See: RFC 9112, section 9.
 
 use super::answer::Reader;

@@ -13,7 +13,7 @@
 //! 2. A request that finds no connection waits, bounded in number and time, and counts.
 //! 3. All threads share one time zero, after all connections were made.
 //!
-//! Not here: what the figures mean (`verdict.rs`, `experiment.rs`).
+//! Not here: what the figures mean (`verdict.rs`, `experiment/`).
 //! See: docs/lab/run-json.md.
 
 mod answer;

@@ -12,7 +12,7 @@
 //! Invariants
 //! 1. A request that is sent when it is due is never hopeless, and half of the timeout is always enough.
 //!
-//! Not here: what becomes of it (`worker.rs`).
+//! Not here: what becomes of it (`worker/`).
 //! See: docs/overload.md, section "The lab".
 
 use crate::limits::RECONNECTS_PER_SECOND_MAX;

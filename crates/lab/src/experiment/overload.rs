@@ -9,7 +9,7 @@
 //! Invariants
 //! 1. Every phase that was driven is in the run, also when a step has no summary.
 //!
-//! Not here: driving (`experiment.rs`).
+//! Not here: driving (`experiment/`).
 //! See: docs/lab/run-json.md.
 
 use super::{Experiment, News, SetupError, source_of};

@@ -226,5 +226,4 @@ pub fn request(
 }
 
 #[cfg(test)]
-#[path = "client_tests.rs"]
 mod tests;

@@ -11,7 +11,7 @@
 //! 1. The highest `q` wins, then the more specific range, then the order of the table.
 //! 2. Repeated fields mean the same as one field with all their elements (RFC 9110, 5.3).
 //!
-//! Not here: the framings themselves (`records.rs`).
+//! Not here: the framings themselves (`records/`).
 //! See: RFC 9110, section 12.5.1.
 
 /// How the records of a scan are told apart.

@@ -1,11 +1,11 @@
 //! HTTP/1.1, both directions, as far as Dendra speaks it.
 //!
 //! ```text
-//! request.rs   parse_head    bytes -> Head, strict
-//! chunk.rs     ChunkDecoder  a chunked body, piece by piece
+//! request/     parse_head    bytes -> Head, strict
+//! chunk/       ChunkDecoder  a chunked body, piece by piece
 //! accept.rs    Accepted      which framing of a scan the client wants
-//! response.rs                answers -> bytes
-//! records.rs                 records of a scan -> bytes, and back
+//! response/                  answers -> bytes
+//! records/                   records of a scan -> bytes, and back
 //! ```
 //!
 //! Invariants

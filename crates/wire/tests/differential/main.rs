@@ -12,7 +12,7 @@
 //! 2. A request that hyper accepts and we refuse falls under a rule that is listed with its reason,
 //!    and every rule is met by some stream.
 //!
-//! Not here: the rules one by one (`src/http/request_tests.rs`, `chunk_tests.rs`).
+//! Not here: the rules one by one (`src/http/request/tests.rs`, `chunk/tests.rs`).
 //! See: docs/api.md, section "HTTP".
 
 mod twin;

@@ -229,5 +229,4 @@ pub fn pick_purge(levels: &[Vec<&TableMeta>], horizon: Version) -> Option<Plan> 
 }
 
 #[cfg(test)]
-#[path = "pick_tests.rs"]
 mod tests;

@@ -11,7 +11,7 @@
 //!    when it was read: reading what came at once from a full target is no lag of a request that waits for room.
 //! 3. An answer that nobody asked for, or whose length is in doubt, ends its connection.
 //!
-//! Not here: sending, timeouts (`worker.rs`), stamps of the kernel (`arrival.rs`), the shape of answers (`answer.rs`).
+//! Not here: sending, timeouts (`worker/`), stamps of the kernel (`arrival.rs`), the shape of answers (`answer.rs`).
 //! See: RFC 9112, section 9.
 
 use super::{Worker, reads_first};

@@ -216,5 +216,4 @@ fn trailer_len(rest: &[u8]) -> Result<Option<usize>, Refusal> {
 }
 
 #[cfg(test)]
-#[path = "chunk_tests.rs"]
 mod tests;

@@ -14,7 +14,7 @@
 //!    `Plain` can tell a line feed in a key from the one behind it.
 //! 2. The end mark of `Records` is written exactly when all that was asked for has been sent.
 //!
-//! Not here: choosing the framing (`accept.rs`), the head and the trailer (`response.rs`).
+//! Not here: choosing the framing (`accept.rs`), the head and the trailer (`response/`).
 //! See: docs/api.md, section "Many keys".
 
 use super::accept::Framing;
@@ -253,5 +253,4 @@ pub fn decode_record(buf: &[u8]) -> Decoded<'_> {
 }
 
 #[cfg(test)]
-#[path = "records_tests.rs"]
 mod tests;

@@ -17,7 +17,7 @@
 //!    of this one may have repaired it differently, and the difference is a smuggled request.
 //! 4. Lines end in CR LF. httparse also takes a bare LF; this file refuses it.
 //!
-//! Not here: what the path means (`route.rs`); the body's bytes (`chunk.rs` or the server).
+//! Not here: what the path means (`route.rs`); the body's bytes (`chunk/` or the server).
 //! See: RFC 9112; docs/api.md, section "HTTP".
 
 use super::accept::Accepted;
@@ -664,5 +664,4 @@ pub(crate) fn digits(text: &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[path = "request_tests.rs"]
 mod tests;

@@ -443,5 +443,4 @@ fn eight_digits(number: u32) -> [u8; 8] {
 }
 
 #[cfg(test)]
-#[path = "response_tests.rs"]
 mod tests;
