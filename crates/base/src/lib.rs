@@ -4,6 +4,7 @@
 //! key.rs      Space, Key        bytes that name a record, behind one byte that names its space
 //! version.rs  Version           the one order in which two copies of a record are compared
 //! cell.rs     Cell, CellRef     what a key holds: version, kind, copies, expiry, checksum, value
+//! condition.rs Condition, Guard what must hold for a write to happen
 //! peer.rs     Ask, Answer       what members of a cluster say to each other
 //! quorum.rs   Quorum            how many copies, how many answers, and what that promises
 //! receipt.rs  Durability, Known what an operation achieved, or what is known of one that failed
@@ -23,6 +24,7 @@
 //! See: ARCHITECTURE.md.
 
 pub mod cell;
+pub mod condition;
 pub mod direction;
 pub mod key;
 pub mod limits;
@@ -35,6 +37,7 @@ pub mod version;
 pub mod workload;
 
 pub use cell::{Cell, CellId, CellRef, Kind};
+pub use condition::{Condition, Guard};
 pub use direction::Direction;
 pub use key::{Key, Space};
 pub use pressure::{Pressure, Stop};

@@ -24,33 +24,7 @@
 use crate::{Cell, CellId, Version};
 use bytes::Bytes;
 
-/// What must hold of the live value of a key for a write to happen, or for a read to be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
-    /// Nothing.
-    None,
-    /// There is a live value (`If-Match: *`).
-    Present,
-    /// There is no live value (`If-None-Match: *`).
-    Absent,
-    /// The live value has this version (`If-Match: "…"`).
-    Matches(Version),
-    /// There is no live value, or it has another version (`If-None-Match: "…"`).
-    Differs(Version),
-}
-
-impl Condition {
-    /// Does it hold of a key whose live value has this version?
-    pub fn holds(self, current: Option<Version>) -> bool {
-        match self {
-            Condition::None => true,
-            Condition::Present => current.is_some(),
-            Condition::Absent => current.is_none(),
-            Condition::Matches(version) => current == Some(version),
-            Condition::Differs(version) => current != Some(version),
-        }
-    }
-}
+pub use crate::condition::Condition;
 
 /// What a client wants done to one key.
 #[derive(Clone, Debug, PartialEq, Eq)]

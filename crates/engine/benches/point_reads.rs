@@ -57,7 +57,7 @@ fn load(engine: &Engine, keys: u64) {
         };
         let cell = CellRef::value(stored.as_stored(), version, &value);
         batch
-            .push(n, stored.as_stored(), &cell, Guard::None, NOW_MS)
+            .push(n, stored.as_stored(), &cell, Guard::Newest, NOW_MS)
             .expect("the record fits");
         if batch.len() == 1000 || n + 1 == keys {
             engine.submit(&mut batch).expect("the queue is empty");

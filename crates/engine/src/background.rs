@@ -326,7 +326,7 @@ mod tests {
         let mut batch = Batch::new();
         let cell = CellRef::value(b"\x10k", version, b"v");
         batch
-            .push(0, b"\x10k", &cell, Guard::None, 1)
+            .push(0, b"\x10k", &cell, Guard::Newest, 1)
             .expect("the record fits");
         engine.submit(&mut batch).expect("the queue is empty");
         engine.commit(&mut Vec::new()).expect("the disk works");

@@ -14,32 +14,11 @@
 //! See: docs/format/wal.md.
 
 use dendra_base::limits::{STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
-use dendra_base::{CellRef, Version, cell};
+use dendra_base::{CellRef, Guard, Version, cell};
 use std::fmt;
 
 /// Bytes in front of a record's key: key length and cell length.
 pub const RECORD_HEAD_BYTES: usize = 2 + 4;
-
-/// What must hold of the key's current record for a write to be applied. An expired value and a
-/// tombstone count as absent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guard {
-    /// Nothing: the newest version wins, wherever it stands in the log. For copies of writes that
-    /// were decided elsewhere: repair, hints.
-    None,
-    /// Nothing; but the write becomes newer than every write whose condition was judged before it.
-    /// For what clients store without a condition: its version may be older than its place in the
-    /// log, and must not put it in front of a condition that did not see it.
-    Latest,
-    /// There is a live value.
-    Present,
-    /// There is no live value.
-    Absent,
-    /// The live value has this version.
-    Matches(Version),
-    /// There is no live value, or it has another version.
-    Differs(Version),
-}
 
 /// Versions of clients have clock values below this; what is above is left to the engine, for the
 /// versions of writes that build on others.

@@ -11,7 +11,7 @@
 //!    plain writes of a key are linearizable together.
 //! 2. Nothing is visible, and no outcome is given, before the bytes are as durable as promised.
 //! 3. After a failed log write or sync nothing more is written, ever (`Poisoned`).
-//! 4. A write that its writer placed (`Guard::Latest`) is newer than every write in front of it in
+//! 4. A write that its writer placed (`Guard::If(Condition::None)`) is newer than every write in front of it in
 //!    the log whose guard held: otherwise it would vanish behind a condition that never saw it.
 //! 5. Every token handed in comes back exactly once, unless the engine is poisoned.
 //!
@@ -20,14 +20,14 @@
 //! Not here: the bytes of the log (`wal`), who calls `commit` and when (the server).
 //! See: docs/decisions/0006-group-commit-and-synced-upto.md, docs/decisions/0008-guards-in-commit-order.md.
 
-use crate::batch::{Batch, Guard, Op, Outcome, Record, patch_version};
+use crate::batch::{Batch, Op, Outcome, Record, patch_version};
 use crate::cache::BlockCache;
 use crate::memtable::Inserter;
 use crate::vfs::Wait;
 use crate::view::{Lookup, View};
 use crate::wal::LogWriter;
 use crate::{Error, Result};
-use dendra_base::{CellRef, Version};
+use dendra_base::{CellRef, Condition, Guard, Version};
 use std::collections::BTreeMap;
 
 /// The writing side of one engine, behind its lock.
@@ -116,7 +116,7 @@ impl Log {
 
     /// The version of a write without a condition, from the one its writer proposed.
     fn placed(&mut self, guard: Guard, proposed: Version) -> Version {
-        if guard == Guard::None || proposed > self.fence {
+        if guard == Guard::Newest || proposed > self.fence {
             return proposed;
         }
         self.fence = self.fence.successor();
@@ -233,7 +233,7 @@ impl Log {
 
 /// Is there nothing to look up before the write is applied?
 fn is_unconditional(guard: Guard) -> bool {
-    matches!(guard, Guard::None | Guard::Latest)
+    matches!(guard, Guard::Newest | Guard::If(Condition::None))
 }
 
 fn pending_record<'a>(bytes: &'a [u8], op: &Op) -> (Record<'a>, &'a [u8]) {
@@ -252,11 +252,8 @@ fn pending_cell<'a>(bytes: &'a [u8], op: &Op) -> CellRef<'a> {
 fn judge(guard: Guard, current: Option<Current>, version: &mut Version) -> Outcome {
     let live = current.filter(|c| c.is_live).map(|c| c.version);
     let holds = match guard {
-        Guard::None | Guard::Latest => true,
-        Guard::Present => live.is_some(),
-        Guard::Absent => live.is_none(),
-        Guard::Matches(wanted) => live == Some(wanted),
-        Guard::Differs(unwanted) => live != Some(unwanted),
+        Guard::Newest => true,
+        Guard::If(condition) => condition.holds(live),
     };
     if !holds {
         return Outcome::GuardFailed { current: live };
@@ -292,12 +289,23 @@ mod tests {
         let applied = Outcome::Applied { version };
         let refused = Outcome::GuardFailed { current: None };
         assert_eq!(
-            judge(Guard::Absent, current(5, false), &mut version),
+            judge(
+                Guard::If(Condition::Absent),
+                current(5, false),
+                &mut version
+            ),
             applied
         );
-        assert_eq!(judge(Guard::Absent, None, &mut version), applied);
         assert_eq!(
-            judge(Guard::Present, current(5, false), &mut version),
+            judge(Guard::If(Condition::Absent), None, &mut version),
+            applied
+        );
+        assert_eq!(
+            judge(
+                Guard::If(Condition::Present),
+                current(5, false),
+                &mut version
+            ),
             refused
         );
         let base = Version {
@@ -306,15 +314,27 @@ mod tests {
             rmw: 0,
         };
         assert_eq!(
-            judge(Guard::Matches(base), current(5, false), &mut version),
+            judge(
+                Guard::If(Condition::Matches(base)),
+                current(5, false),
+                &mut version
+            ),
             refused
         );
         assert_eq!(
-            judge(Guard::Matches(base), current(5, true), &mut version),
+            judge(
+                Guard::If(Condition::Matches(base)),
+                current(5, true),
+                &mut version
+            ),
             applied
         );
         assert_eq!(
-            judge(Guard::Differs(base), current(5, true), &mut version),
+            judge(
+                Guard::If(Condition::Differs(base)),
+                current(5, true),
+                &mut version
+            ),
             Outcome::GuardFailed {
                 current: Some(base)
             }
@@ -333,7 +353,11 @@ mod tests {
             origin: 1,
             rmw: 0,
         };
-        let outcome = judge(Guard::Absent, current(9, false), &mut version);
+        let outcome = judge(
+            Guard::If(Condition::Absent),
+            current(9, false),
+            &mut version,
+        );
         assert_eq!(
             outcome,
             Outcome::Applied {
@@ -343,7 +367,11 @@ mod tests {
         assert!(version > base);
         // The same version twice names one write: a second one must differ.
         let mut version = base;
-        judge(Guard::Absent, current(9, false), &mut version);
+        judge(
+            Guard::If(Condition::Absent),
+            current(9, false),
+            &mut version,
+        );
         assert_eq!(version, base.successor());
     }
 }

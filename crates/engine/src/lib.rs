@@ -40,9 +40,9 @@ mod view;
 mod waits;
 pub mod wal;
 
-pub use batch::{Batch, Guard, Outcome, Refused, Unfit};
+pub use batch::{Batch, Outcome, Refused, Unfit};
 pub use damage::DamagedTable;
-pub use dendra_base::{Direction, Durability, Pressure, Stop};
+pub use dendra_base::{Condition, Direction, Durability, Guard, Pressure, Stop};
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use identity::Identity;

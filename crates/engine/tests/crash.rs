@@ -13,7 +13,7 @@
 
 mod support;
 
-use dendra_base::{Prng, Version};
+use dendra_base::{Condition, Prng, Version};
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_engine::{Batch, Durability, Engine, Error, Guard, Lane, Options};
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn check_image(world: &mut World, image: &MemVfs, options: &Options) {
         b"v",
     );
     batch
-        .push(0, key, &cell, Guard::Absent, world.now_ms)
+        .push(0, key, &cell, Guard::If(Condition::Absent), world.now_ms)
         .expect("the record fits");
     engine.submit(&mut batch).expect("the queue is empty");
     engine

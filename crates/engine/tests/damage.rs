@@ -266,7 +266,7 @@ fn put(engine: &Engine, n: u64, hlc: u64) {
     let cell = CellRef::value(&key, version, &value);
     let mut batch = Batch::new();
     batch
-        .push(0, &key, &cell, Guard::None, 1)
+        .push(0, &key, &cell, Guard::Newest, 1)
         .expect("the record fits");
     engine.submit(&mut batch).expect("the queue is empty");
     engine.commit(&mut Vec::new()).expect("the disk works");

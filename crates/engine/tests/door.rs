@@ -9,7 +9,7 @@
 mod support;
 
 use dendra_base::limits::{STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
-use dendra_base::{CellRef, Version};
+use dendra_base::{CellRef, Condition, Version};
 use dendra_engine::vfs::{MemVfs, Vfs, Wait};
 use dendra_engine::{Batch, Engine, Guard, Lookup, Options, Outcome, Refused, Unfit};
 use proptest::prelude::*;
@@ -33,7 +33,7 @@ fn open(vfs: &MemVfs) -> Engine {
 fn put(engine: &Engine, key: &[u8], version: Version, value: &[u8]) -> Result<(), Refused> {
     let mut batch = Batch::new();
     let cell = CellRef::value(key, version, value);
-    batch.push(0, key, &cell, Guard::None, 1)?;
+    batch.push(0, key, &cell, Guard::Newest, 1)?;
     engine.submit(&mut batch)?;
     let mut done = Vec::new();
     engine.commit(&mut done).expect("the disk works");
@@ -79,7 +79,7 @@ fn a_version_without_a_successor_is_refused() {
     put(&engine, b"k", last, b"v").expect("it has a successor");
     let mut batch = Batch::new();
     let cell = CellRef::value(b"k", version(1), b"w");
-    let pushed = batch.push(0, b"k", &cell, Guard::Present, 1);
+    let pushed = batch.push(0, b"k", &cell, Guard::If(Condition::Present), 1);
     pushed.expect("the record fits");
     engine.submit(&mut batch).expect("the queue is empty");
     let mut done = Vec::new();
@@ -105,7 +105,7 @@ fn a_batch_that_never_fits_the_queue_is_not_told_to_try_again() {
     let mut long = Batch::new();
     for n in 0..=options.commit_queue_len_max as u64 {
         let cell = CellRef::value(b"k", version(n + 1), b"v");
-        long.push(n, b"k", &cell, Guard::None, 1)
+        long.push(n, b"k", &cell, Guard::Newest, 1)
             .expect("the record fits");
     }
     let refused = engine.submit(&mut long).expect_err("it is too long");

@@ -170,7 +170,7 @@ fn a_write_whose_sync_failed_is_never_seen() {
             b"value",
         );
         batch
-            .push(1, key, &cell, Guard::None, 1)
+            .push(1, key, &cell, Guard::Newest, 1)
             .expect("the record fits");
         engine.submit(&mut batch).expect("the queue is empty");
         engine.commit(&mut Vec::new())

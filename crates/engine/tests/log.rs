@@ -29,7 +29,7 @@ fn one(number: u64, value_len: usize) -> Batch {
             number,
             &key,
             &CellRef::value(&key, version, &value),
-            Guard::None,
+            Guard::Newest,
             0,
         )
         .expect("the record fits");

@@ -90,7 +90,7 @@ fn deletes_give_their_space_back() {
         };
         let cell = dendra_base::CellRef::tombstone(key, version);
         batch
-            .push(0, key, &cell, dendra_engine::Guard::None, world.now_ms)
+            .push(0, key, &cell, dendra_engine::Guard::Newest, world.now_ms)
             .expect("the record fits");
     }
     world
@@ -178,7 +178,7 @@ fn a_tombstone_stays_while_a_memtable_holds_something_older() {
     let put = |world: &World, cell: &dendra_base::CellRef<'_>| {
         let mut batch = dendra_engine::Batch::new();
         batch
-            .push(0, &key, cell, dendra_engine::Guard::None, world.now_ms)
+            .push(0, &key, cell, dendra_engine::Guard::Newest, world.now_ms)
             .expect("the record fits");
         world.engine.submit(&mut batch).expect("the queue is empty");
         world

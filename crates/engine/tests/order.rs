@@ -12,7 +12,7 @@
 //! Not here: many threads and drawn histories (`threads.rs`).
 //! See: docs/decisions/0008-guards-in-commit-order.md.
 
-use dendra_base::{CellRef, Key, Version};
+use dendra_base::{CellRef, Condition, Key, Version};
 use dendra_engine::vfs::{MemVfs, Wait};
 use dendra_engine::{Batch, Engine, Guard, Identity, Lookup, Options, Outcome};
 use std::sync::Arc;
@@ -64,14 +64,14 @@ fn value(engine: &Engine) -> (Vec<u8>, Version) {
 #[test]
 fn a_plain_write_behind_a_condition_that_held_is_not_lost() {
     let engine = engine();
-    let held = commit(&engine, &[(6, b"B", Guard::Absent)]);
+    let held = commit(&engine, &[(6, b"B", Guard::If(Condition::Absent))]);
     assert_eq!(
         held,
         [Outcome::Applied {
             version: version(6)
         }]
     );
-    let plain = commit(&engine, &[(5, b"A", Guard::Latest)]);
+    let plain = commit(&engine, &[(5, b"A", Guard::If(Condition::None))]);
     let (bytes, newest) = value(&engine);
     assert_eq!(bytes, b"A");
     assert_eq!(plain, [Outcome::Applied { version: newest }]);
@@ -83,9 +83,9 @@ fn the_same_holds_inside_one_batch() {
     let outcomes = commit(
         &engine,
         &[
-            (6, b"B", Guard::Absent),
-            (5, b"A", Guard::Latest),
-            (4, b"C", Guard::Latest),
+            (6, b"B", Guard::If(Condition::Absent)),
+            (5, b"A", Guard::If(Condition::None)),
+            (4, b"C", Guard::If(Condition::None)),
         ],
     );
     let (bytes, newest) = value(&engine);
@@ -95,7 +95,7 @@ fn the_same_holds_inside_one_batch() {
     let Outcome::Applied { version: second } = outcomes[1] else {
         panic!("a plain write is applied");
     };
-    let stale = commit(&engine, &[(9, b"D", Guard::Matches(second))]);
+    let stale = commit(&engine, &[(9, b"D", Guard::If(Condition::Matches(second)))]);
     assert_eq!(
         stale,
         [Outcome::GuardFailed {
@@ -107,15 +107,15 @@ fn the_same_holds_inside_one_batch() {
 #[test]
 fn a_late_copy_of_an_older_write_stays_older() {
     let engine = engine();
-    commit(&engine, &[(6, b"B", Guard::Absent)]);
-    commit(&engine, &[(5, b"A", Guard::None)]);
+    commit(&engine, &[(6, b"B", Guard::If(Condition::Absent))]);
+    commit(&engine, &[(5, b"A", Guard::Newest)]);
     assert_eq!(value(&engine).0, b"B");
 }
 
 #[test]
 fn plain_writes_without_a_condition_in_between_keep_the_order_of_their_versions() {
     let engine = engine();
-    commit(&engine, &[(6, b"B", Guard::Latest)]);
-    commit(&engine, &[(5, b"A", Guard::Latest)]);
+    commit(&engine, &[(6, b"B", Guard::If(Condition::None))]);
+    commit(&engine, &[(5, b"A", Guard::If(Condition::None))]);
     assert_eq!(value(&engine).0, b"B");
 }

@@ -7,7 +7,7 @@
 
 mod support;
 
-use dendra_base::{CellRef, Prng, Version};
+use dendra_base::{CellRef, Condition, Prng, Version};
 use dendra_engine::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
 use dendra_engine::vfs::{MemVfs, OsVfs, Vfs, Wait};
 use dendra_engine::{
@@ -42,13 +42,13 @@ fn with_a_batch_left_over() -> Engine {
     write(&engine, b"\x10a", 1, Some(b"on disk"));
     engine.close(1).expect("the disk works");
     below.set_would_block(1000, 1);
-    let guarded = one(1, b"\x10a", 2, Some(b"next"), Guard::Present);
+    let guarded = one(1, b"\x10a", 2, Some(b"next"), Guard::If(Condition::Present));
     assert_eq!(submit(&engine, guarded), Submitted::First);
     let mut done = Vec::new();
     let is_done = engine.try_commit(&mut done).expect("nothing fails");
     assert!(!is_done && done.is_empty(), "the guard needs the disk");
     below.set_would_block(0, 1);
-    let plain = one(2, b"\x10b", 3, Some(b"behind"), Guard::None);
+    let plain = one(2, b"\x10b", 3, Some(b"behind"), Guard::Newest);
     assert_eq!(submit(&engine, plain), Submitted::First);
     engine
 }
@@ -76,7 +76,7 @@ fn a_checkpoint_or_close_takes_no_outcome_from_whoever_waits_for_it() {
     let vfs: Arc<dyn Vfs> = Arc::new(OsVfs::open(&live).expect("the folder can be made"));
     let engine = open(&vfs, &options());
     write(&engine, b"\x10a", 1, Some(b"committed"));
-    submit(&engine, one(7, b"\x10b", 2, Some(b"queued"), Guard::None));
+    submit(&engine, one(7, b"\x10b", 2, Some(b"queued"), Guard::Newest));
     let target = OsVfs::open(&copy).expect("the folder can be made");
     engine.checkpoint(&target, &copy, 1).expect("links work");
     engine.close(1).expect("the disk works");
@@ -312,9 +312,14 @@ fn a_guard_sees_the_newest_write_of_its_own_batch() {
     let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
     let engine = open(&vfs, &options());
     let mut batch = Batch::new();
-    push(&mut batch, b"\x10k", 10, Guard::None);
-    push(&mut batch, b"\x10k", 5, Guard::None);
-    push(&mut batch, b"\x10k", 11, Guard::Matches(version(10)));
+    push(&mut batch, b"\x10k", 10, Guard::Newest);
+    push(&mut batch, b"\x10k", 5, Guard::Newest);
+    push(
+        &mut batch,
+        b"\x10k",
+        11,
+        Guard::If(Condition::Matches(version(10))),
+    );
     submit(&engine, batch);
     let mut done = Vec::new();
     engine.commit(&mut done).expect("the disk works");
@@ -337,7 +342,7 @@ fn an_expired_value_leaves_its_bytes_and_keeps_its_version_and_copies() {
     };
     let mut batch = Batch::new();
     batch
-        .push(0, key, &cell, Guard::None, 1)
+        .push(0, key, &cell, Guard::Newest, 1)
         .expect("the record fits");
     submit(&engine, batch);
     engine.commit(&mut Vec::new()).expect("the disk works");
@@ -448,7 +453,7 @@ fn a_full_disk_keeps_the_old_manifest_in_force_and_the_log_sure() {
 fn the_queue_is_bounded_by_bytes_and_leaves_a_refused_batch_as_it_was() {
     let vfs: Arc<dyn Vfs> = Arc::new(MemVfs::new());
     let engine = open(&vfs, &options());
-    let big = || one(0, b"\x10k", 1, Some(&[0; 20 << 10]), Guard::None);
+    let big = || one(0, b"\x10k", 1, Some(&[0; 20 << 10]), Guard::Newest);
     submit(&engine, big());
     submit(&engine, big());
     let mut refused = big();
@@ -580,7 +585,7 @@ fn a_log_that_is_unsure_poisons_at_once_and_nothing_else_does() {
             break;
         };
         let is_poisoned = matches!(error, Error::Poisoned { .. });
-        submit(&engine, one(0, b"\x10k", 2, Some(b"v"), Guard::None));
+        submit(&engine, one(0, b"\x10k", 2, Some(b"v"), Guard::Newest));
         let next = engine.commit(&mut Vec::new());
         assert_eq!(next.is_err(), is_poisoned, "write {nth}: {error}");
         poisoned += u64::from(is_poisoned);

@@ -8,7 +8,7 @@
 //!
 //! Not here: interleavings of the memtable's atomics (`memtable/interleavings.rs`).
 
-use dendra_base::{CellRef, Version};
+use dendra_base::{CellRef, Condition, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_engine::{
@@ -187,7 +187,7 @@ fn every_answered_write_is_seen(durability: Durability) {
         for round in 0..WRITES {
             let key = format!("\x10writer {number} key {}", round % 97).into_bytes();
             let value = round.to_le_bytes();
-            let outcome = bench.write(number, &key, &value, Guard::None, &answers);
+            let outcome = bench.write(number, &key, &value, Guard::Newest, &answers);
             let Outcome::Applied { version } = outcome else {
                 panic!("no guard, no refusal")
             };
@@ -219,10 +219,10 @@ fn conditional_increments_lose_no_update() {
         for _ in 0..WRITES {
             let current = bench.read(key);
             let (guard, next) = match &current {
-                None => (Guard::Absent, 1u64),
+                None => (Guard::If(Condition::Absent), 1u64),
                 Some((version, bytes)) => {
                     let count = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-                    (Guard::Matches(*version), count + 1)
+                    (Guard::If(Condition::Matches(*version)), count + 1)
                 }
             };
             let mut value = next.to_le_bytes().to_vec();

@@ -28,12 +28,12 @@ use crate::planted::{Bug, is_planted};
 use crate::replica;
 use crate::ring::Ring;
 use crate::rounds::Rounds;
-use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreGuard, StoreTicket};
+use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
 use crate::topology::Topology;
 use crate::turns::Turns;
 use crate::walls::Walls;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
-use dendra_base::{Cell, CellId, Key, Prng};
+use dendra_base::{Cell, CellId, Guard, Key, Prng};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -286,7 +286,7 @@ impl Desk {
         order: Order,
         key: Key,
         cell: Cell,
-        guard: StoreGuard,
+        guard: Guard,
     ) {
         let ticket = self.order(order);
         turn.effects.push(Effect::Write {

@@ -29,12 +29,12 @@ use crate::limits::{
 use crate::member::MemberIndex;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
-use crate::step::{Effect, StoreFailure, StoreGuard, StoreOutcome};
+use crate::step::{Effect, StoreFailure, StoreOutcome};
 use crate::topology::Topology;
 use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_base::peer::{Answer, Ask};
-use dendra_base::{Cell, CellRef, Key, Kind, Space, Version};
+use dendra_base::{Cell, CellRef, Condition, Guard, Key, Kind, Space, Version};
 use siphasher::sip::SipHasher13;
 use std::collections::VecDeque;
 use std::hash::Hasher;
@@ -183,7 +183,9 @@ pub(crate) struct Keeping {
 /// Orders the write, over what is known to be there.
 fn put(desk: &mut Desk, turn: &mut Turn<'_>, keeping: Box<Keeping>) {
     let (key, cell) = (keeping.key.clone(), keeping.hint.clone());
-    let guard = StoreGuard::Is(keeping.over.map(|(version, _)| version));
+    let guard = Guard::If(Condition::unchanged(
+        keeping.over.map(|(version, _)| version),
+    ));
     desk.write(turn, Order::HintKept(keeping), key, cell, guard);
 }
 
@@ -484,7 +486,7 @@ fn delete(desk: &mut Desk, turn: &mut Turn<'_>, delivery: &Delivery) {
     let bytes = size(&delivery.key, &delivery.hint);
     let (key, version) = (delivery.key.clone(), delivery.hint.version);
     let cell = CellRef::tombstone(key.as_stored(), version.successor()).to_owned();
-    let guard = StoreGuard::Is(Some(version));
+    let guard = Guard::If(Condition::Matches(version));
     desk.write(turn, Order::HintGone { bytes }, key, cell, guard);
 }
 

@@ -27,11 +27,11 @@ use crate::hlc;
 use crate::limits::{SCAN_PAGE_BYTES_MAX, WALL_APART_MS_MAX};
 use crate::planted::{Bug, is_planted};
 use crate::plausible;
-use crate::step::{Asker, Effect, StoreFailure, StoreGuard, StoreOutcome};
+use crate::step::{Asker, Effect, StoreFailure, StoreOutcome};
 use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
-use dendra_base::{Cell, CellId, Key};
+use dendra_base::{Cell, CellId, Guard, Key};
 
 /// A peer asks.
 pub(crate) fn asked(desk: &mut Desk, turn: &mut Turn<'_>, asker: Asker, stamp: Stamp, ask: Ask) {
@@ -114,7 +114,7 @@ pub(crate) fn begin(
                 return;
             }
             let order = Order::Write { requester };
-            desk.write(turn, order, Key::user(&key), cell, StoreGuard::Newest);
+            desk.write(turn, order, Key::user(&key), cell, Guard::Newest);
         }
         Ask::Prepare { key, ballot } => {
             let question = protocol::Question::Prepare { ballot };

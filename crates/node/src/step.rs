@@ -23,7 +23,7 @@ use crate::member::MemberIndex;
 use crate::outcome::Outcome;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Range, Stamp};
-use dendra_base::{Cell, Key, Quorum, Version};
+use dendra_base::{Cell, Guard, Key, Quorum, Version};
 
 /// Time as the world tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,19 +69,6 @@ pub enum StoreFailure {
     NotApplied,
     /// The log failed: nobody knows, and this node is about to end.
     Poisoned,
-}
-
-/// What a write to the own store is conditioned on; judged in commit order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreGuard {
-    /// The newest version wins; the version is never changed. For everything that replicates.
-    Newest,
-    /// The write becomes newer than what it finds: its version may be raised. For operations on
-    /// the only copy, with the condition of the client.
-    Only(dendra_base::peer::Condition),
-    /// The live record has this version, or there is none. The write becomes newer than what it finds, a
-    /// tombstone included: its version may be raised. For the node's own records.
-    Is(Option<Version>),
 }
 
 /// What became of a write to the own store.
@@ -253,7 +240,7 @@ pub enum Effect {
         /// With its version.
         cell: Cell,
         /// What must hold.
-        guard: StoreGuard,
+        guard: Guard,
     },
     /// Read a part of a space.
     Page {

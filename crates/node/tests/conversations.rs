@@ -18,11 +18,11 @@
 
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Stamp};
-use dendra_base::{Cell, Key, Kind, Quorum, Space, Version};
+use dendra_base::{Cell, Guard, Key, Kind, Quorum, Space, Version};
 use dendra_node::hlc::CLOCK_MIN;
 use dendra_node::planted::{Bug, plant};
 use dendra_node::step::{
-    AskId, Asker, Effect, Event, Now, StoreFailure, StoreGuard, StoreOutcome, StoreTicket,
+    AskId, Asker, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
 };
 use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Outcome, Ring, Topology, Walls};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ struct Site {
     is_held: bool,
     /// Has its disk no room for values?
     is_full: bool,
-    held: Vec<(StoreTicket, Key, Cell, StoreGuard)>,
+    held: Vec<(StoreTicket, Key, Cell, Guard)>,
     ahead_ms: i64,
     ceiling: u64,
     lives: u64,
@@ -291,12 +291,12 @@ impl Stage {
         ticket: StoreTicket,
         key: Key,
         mut cell: Cell,
-        guard: StoreGuard,
+        guard: Guard,
     ) -> Event {
         let what = self.record(&key, &cell);
         let store = &mut self.sites[at].store;
         let before = store.get(key.as_stored()).map(|(cell, _)| cell.clone());
-        if let (StoreGuard::Is(_), Some(before)) = (guard, &before) {
+        if let (Guard::If(_), Some(before)) = (guard, &before) {
             cell.version = cell.version.max(before.version.successor());
         }
         let version = cell.version;
@@ -305,9 +305,8 @@ impl Stage {
             .filter(|cell| cell.kind == Kind::Value)
             .map(|cell| cell.version);
         let holds = match guard {
-            StoreGuard::Newest => true,
-            StoreGuard::Is(wanted) => live == wanted,
-            StoreGuard::Only(condition) => condition.holds(live),
+            Guard::Newest => true,
+            Guard::If(condition) => condition.holds(live),
         };
         let is_newest = before.is_none_or(|before| version >= before.version);
         let (result, word) = match (holds, is_newest) {

@@ -117,7 +117,7 @@ pub(crate) fn put(
     let cell = CellRef::value(key.as_stored(), version, bytes);
     let mut batch = Batch::new();
     batch
-        .push(0, key.as_stored(), &cell, Guard::None, wall_ms)
+        .push(0, key.as_stored(), &cell, Guard::Newest, wall_ms)
         .map_err(|refused| refused.to_string())?;
     engine
         .submit(&mut batch)
@@ -191,7 +191,7 @@ mod tests {
             let cell = CellRef::value(key.as_stored(), version, b"v");
             let mut batch = Batch::new();
             batch
-                .push(0, key.as_stored(), &cell, Guard::None, WALL_MS)
+                .push(0, key.as_stored(), &cell, Guard::Newest, WALL_MS)
                 .expect("the record fits");
             engine.submit(&mut batch).expect("there is room");
             engine.commit(&mut Vec::new()).expect("it is written");
@@ -211,7 +211,7 @@ mod tests {
             let cell = CellRef::value(key.as_stored(), version, b"\x02later");
             let mut batch = Batch::new();
             batch
-                .push(0, key.as_stored(), &cell, Guard::None, WALL_MS)
+                .push(0, key.as_stored(), &cell, Guard::Newest, WALL_MS)
                 .expect("the record fits");
             engine.submit(&mut batch).expect("there is room");
             engine.commit(&mut Vec::new()).expect("it is written");

@@ -520,7 +520,7 @@ impl Connection {
         cell.expiry_ms = entity
             .ttl_s
             .map(|seconds| lane.wall_ms() + u64::from(seconds) * 1_000);
-        lane.push_write(&self.seat, stored_key, &cell, guard(entity.condition))?;
+        lane.push_write(&self.seat, stored_key, &cell, Guard::If(entity.condition))?;
         watch.lap(&lane.metrics().stages, op, Stage::Engine);
         self.pending.push(PendingWrite {
             op,
@@ -618,16 +618,6 @@ fn op_of(head: &Head<'_>) -> Op {
         (b"/v0/entities", _) => Op::Scan,
         (b"/v0/status", _) => Op::Status,
         _ => Op::Other,
-    }
-}
-
-fn guard(condition: Condition) -> Guard {
-    match condition {
-        Condition::None => Guard::Latest,
-        Condition::Present => Guard::Present,
-        Condition::Absent => Guard::Absent,
-        Condition::Matches(version) => Guard::Matches(version),
-        Condition::Differs(version) => Guard::Differs(version),
     }
 }
 

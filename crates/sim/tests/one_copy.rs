@@ -3,8 +3,8 @@
 //! One member, one copy: the store's own order is the order. What is left to go wrong is the shell.
 
 use dendra_base::peer::{Condition, Operation};
-use dendra_base::{CellRef, Key, Quorum, Version};
-use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreGuard, StoreOutcome};
+use dendra_base::{CellRef, Guard, Key, Quorum, Version};
+use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
 use dendra_node::{Hlc, Known, Outcome, Refusal};
 use dendra_sim::check::Rule;
 use dendra_sim::decider::{Birth, Decider};
@@ -109,7 +109,7 @@ impl Decider for OneCopy {
                     None => CellRef::tombstone(stored.as_stored(), version).to_owned(),
                 };
                 cell.expiry_ms = expiry_ms;
-                let guard = StoreGuard::Only(condition);
+                let guard = Guard::If(condition);
                 let _: Condition = condition;
                 effects.push(Effect::Write {
                     ticket: client,

@@ -145,20 +145,4 @@ mod tests {
             assert!(refusal.message.contains(part), "{refusal}");
         }
     }
-
-    #[test]
-    fn conditions_hold_as_their_names_say() {
-        let other = Version { hlc: 1, ..V };
-        for (condition, of_v, of_other, of_nothing) in [
-            (Condition::None, true, true, true),
-            (Condition::Present, true, true, false),
-            (Condition::Absent, false, false, true),
-            (Condition::Matches(V), true, false, false),
-            (Condition::Differs(V), false, true, true),
-        ] {
-            assert_eq!(condition.holds(Some(V)), of_v);
-            assert_eq!(condition.holds(Some(other)), of_other);
-            assert_eq!(condition.holds(None), of_nothing);
-        }
-    }
 }

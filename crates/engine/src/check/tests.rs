@@ -29,7 +29,7 @@ fn write(engine: &Engine, model: &mut Model, key: &[u8], value: &[u8], hlc: u64)
     let cell = CellRef::value(stored.as_stored(), version, value);
     let mut batch = Batch::new();
     batch
-        .push(0, stored.as_stored(), &cell, Guard::None, NOW_MS)
+        .push(0, stored.as_stored(), &cell, Guard::Newest, NOW_MS)
         .expect("the record fits");
     engine.submit(&mut batch).expect("the queue has room");
     engine.commit(&mut Vec::new()).expect("the disk is fine");

@@ -29,9 +29,9 @@ mod sync {
     }
 }
 
-use crate::batch::{Batch, Guard, Refused};
+use crate::batch::{Batch, Refused};
 use bounded::{CommitQueue, Submitted};
-use dendra_base::{CellRef, Version};
+use dendra_base::{CellRef, Guard, Version};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
@@ -55,7 +55,7 @@ fn one_write(token: u64) -> Batch {
     let mut batch = Batch::new();
     let cell = CellRef::value(b"k", Version::ZERO, b"v");
     batch
-        .push(token, b"k", &cell, Guard::None, 0)
+        .push(token, b"k", &cell, Guard::Newest, 0)
         .expect("the record fits");
     batch
 }
@@ -163,7 +163,7 @@ fn a_full_queue_refuses_and_leaves_the_batch_alone() {
             let mut batch = Batch::new();
             let cell = CellRef::value(b"k", Version::ZERO, &value);
             batch
-                .push(token, b"k", &cell, Guard::None, 0)
+                .push(token, b"k", &cell, Guard::Newest, 0)
                 .expect("the record fits");
             batch
         };

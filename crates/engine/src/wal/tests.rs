@@ -1,10 +1,10 @@
 use super::*;
-use crate::{Error, Result};
-use crate::batch::{Batch, Guard, Record};
+use crate::batch::{Batch, Record};
 use crate::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
 use crate::vfs::mem::MemVfs;
 use crate::vfs::{File, Vfs};
-use dendra_base::{CellRef, Prng, Version};
+use crate::{Error, Result};
+use dendra_base::{CellRef, Guard, Prng, Version};
 use proptest::prelude::*;
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn batch(number: u64, count: u64, value_len: usize) -> Batch {
         };
         let cell = CellRef::value(&key, version, &value);
         batch
-            .push(i, &key, &cell, Guard::None, 0)
+            .push(i, &key, &cell, Guard::Newest, 0)
             .expect("the record fits");
     }
     batch

@@ -11,7 +11,7 @@
 
 pub(crate) mod steps;
 
-use dendra_base::{CellRef, Prng, Version};
+use dendra_base::{CellRef, Condition, Prng, Version};
 use dendra_engine::vfs::{Vfs, Wait};
 use dendra_engine::{
     Batch, Cursor, Direction, Durability, Engine, Error, Flow, Guard, Identity, Lane, Lookup,
@@ -159,17 +159,17 @@ impl World {
         let expiry_ms =
             (!is_delete && self.prng.chance(1, 8)).then(|| self.now_ms + self.prng.below(200));
         let guard = match self.prng.below(12) {
-            0 => Guard::Absent,
-            1 => Guard::Present,
+            0 => Guard::If(Condition::Absent),
+            1 => Guard::If(Condition::Present),
             2 | 3 => {
                 let of = self.twin.get(&key).map_or(Version::ZERO, |k| k.version);
                 if self.prng.chance(1, 2) {
-                    Guard::Matches(of)
+                    Guard::If(Condition::Matches(of))
                 } else {
-                    Guard::Differs(of)
+                    Guard::If(Condition::Differs(of))
                 }
             }
-            _ => Guard::None,
+            _ => Guard::Newest,
         };
         let known = Known {
             version,
@@ -186,11 +186,11 @@ impl World {
             .filter(|k| k.is_live(self.now_ms))
             .map(|k| k.version);
         let holds = match write.guard {
-            Guard::None | Guard::Latest => true,
-            Guard::Present => live.is_some(),
-            Guard::Absent => live.is_none(),
-            Guard::Matches(v) => live == Some(v),
-            Guard::Differs(v) => live != Some(v),
+            Guard::Newest | Guard::If(Condition::None) => true,
+            Guard::If(Condition::Present) => live.is_some(),
+            Guard::If(Condition::Absent) => live.is_none(),
+            Guard::If(Condition::Matches(v)) => live == Some(v),
+            Guard::If(Condition::Differs(v)) => live != Some(v),
         };
         if !holds {
             return Outcome::GuardFailed { current: live };

@@ -45,7 +45,7 @@ pub(crate) fn submit(engine: &Engine, mut batch: Batch) -> Submitted {
 }
 
 pub(crate) fn write(engine: &Engine, key: &[u8], hlc: u64, value: Option<&[u8]>) {
-    submit(engine, one(0, key, hlc, value, Guard::None));
+    submit(engine, one(0, key, hlc, value, Guard::Newest));
     engine.commit(&mut Vec::new()).expect("the disk works");
 }
 

@@ -12,8 +12,8 @@ use super::{Fate, Intent, Op, Stage};
 use crate::admission::Refusal;
 use crate::desk::{Desk, Order, Turn};
 use crate::outcome::{Known, Outcome};
-use crate::step::{StoreFailure, StoreGuard, StoreOutcome};
-use dendra_base::{Key, Version};
+use crate::step::{StoreFailure, StoreOutcome};
+use dendra_base::{Guard, Key, Version};
 
 impl Op {
     pub(crate) fn begin_only(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
@@ -41,7 +41,7 @@ impl Op {
     pub(crate) fn send_only(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         self.stage = Stage::Only;
         let cell = self.cell.take().expect("a write carries its cell");
-        let guard = StoreGuard::Only(self.only_condition);
+        let guard = Guard::If(self.only_condition);
         let order = Order::Only { op: self.id };
         desk.write(turn, order, Key::user(&self.key), cell, guard);
         Fate::Goes

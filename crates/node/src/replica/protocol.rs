@@ -23,10 +23,10 @@ use super::record::Record;
 use crate::desk::{Desk, Order, Requester, Turn, refused};
 use crate::limits::PROTOCOL_TRIES_MAX;
 use crate::planted::{Bug, is_planted};
-use crate::step::{StoreFailure, StoreGuard, StoreOutcome};
+use crate::step::{StoreFailure, StoreOutcome};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ballot, Proposal, Refused};
-use dendra_base::{Cell, Key, Space, Version};
+use dendra_base::{Cell, Condition, Guard, Key, Space, Version};
 
 /// What is asked.
 #[derive(Debug)]
@@ -193,7 +193,7 @@ fn promised(desk: &mut Desk, turn: &mut Turn<'_>, job: &mut Job) {
 fn write_record(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>, record: Record) {
     let key = Key::new(Space::Protocol, &job.key);
     let cell = record.to_cell(&key, job.previous, desk.origin);
-    let guard = StoreGuard::Is(job.previous);
+    let guard = Guard::If(Condition::unchanged(job.previous));
     job.at = At::Write;
     desk.write(turn, Order::Protocol(job), key, cell, guard);
 }

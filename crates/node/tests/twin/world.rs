@@ -16,8 +16,8 @@ mod store;
 use crate::history::{Entry, States};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Stamp};
-use dendra_base::{Cell, Key, Prng, Version};
-use dendra_node::step::{AskId, Asker, Effect, Event, Now, StoreGuard, StoreTicket};
+use dendra_base::{Cell, Guard, Key, Prng, Version};
+use dendra_node::step::{AskId, Asker, Effect, Event, Now, StoreTicket};
 use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Ring, Topology, Walls};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -102,7 +102,7 @@ enum What {
         ticket: StoreTicket,
         key: Key,
         cell: Cell,
-        guard: StoreGuard,
+        guard: Guard,
     },
     Read {
         site: usize,

@@ -371,7 +371,7 @@ async fn write_note(lane: &Lane, url: &str, peer: Peer, version: Version) -> Res
     let value = peer.encode();
     let cell = CellRef::value(key.as_stored(), version, &value);
     let seat = Rc::new(Seat::default());
-    lane.push_write(&seat, key.as_stored(), &cell, Guard::None)
+    lane.push_write(&seat, key.as_stored(), &cell, Guard::Newest)
         .map_err(|_| "the log has no room for a note about it".to_owned())?;
     let waited = seat.all_outcomes().await;
     match (waited, seat.take_outcome(0)) {

@@ -18,13 +18,12 @@
 use crate::lane::{Lane, Target};
 use crate::metrics::Refused;
 use crate::store_pool::{Answer, Work};
-use dendra_base::peer::Condition;
 use dendra_base::{Cell, CellRef, Key, Kind, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{
     Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Outcome, Progress, Show,
 };
-use dendra_node::step::{Effect, Event, StoreFailure, StoreGuard, StoreOutcome, StoreTicket};
+use dendra_node::step::{Effect, Event, StoreFailure, StoreOutcome, StoreTicket};
 use dendra_node::{Class, Entry, Refusal};
 use std::ops::Bound;
 
@@ -115,13 +114,7 @@ fn intact(key: &Key, cell: Cell) -> Result<Cell, StoreFailure> {
     }
 }
 
-fn write(
-    lane: &Lane,
-    ticket: StoreTicket,
-    key: &Key,
-    cell: &Cell,
-    guard: StoreGuard,
-) -> Option<Event> {
+fn write(lane: &Lane, ticket: StoreTicket, key: &Key, cell: &Cell, guard: Guard) -> Option<Event> {
     let fail = |failure| {
         Some(Event::Wrote {
             ticket,
@@ -142,16 +135,6 @@ fn write(
     {
         return fail(StoreFailure::DiskFull);
     }
-    let guard = match guard {
-        StoreGuard::Newest => Guard::None,
-        StoreGuard::Is(None) => Guard::Absent,
-        StoreGuard::Is(Some(version)) => Guard::Matches(version),
-        StoreGuard::Only(Condition::None) => Guard::Latest,
-        StoreGuard::Only(Condition::Present) => Guard::Present,
-        StoreGuard::Only(Condition::Absent) => Guard::Absent,
-        StoreGuard::Only(Condition::Matches(version)) => Guard::Matches(version),
-        StoreGuard::Only(Condition::Differs(version)) => Guard::Differs(version),
-    };
     let target = Target::Node(ticket);
     let pushed = lane.push_order_in_line(target, key, cell, guard);
     match pushed {
@@ -171,7 +154,7 @@ pub(crate) fn cover(lane: &Lane, hlc: u64) {
         rmw: 0,
     };
     let cell = CellRef::value(key.as_stored(), version, b"");
-    let pushed = lane.push_order(Target::Cover(hlc), key.as_stored(), &cell, Guard::None);
+    let pushed = lane.push_order(Target::Cover(hlc), key.as_stored(), &cell, Guard::Newest);
     if pushed.is_err() {
         // The log's queue is full, so a commit is under way that began before the ceiling was raised;
         // the node polls, and the next write of anybody carries it.

@@ -12,15 +12,14 @@
 
 use super::{Crash, Fate, PageRange, Paged, Write, Written};
 use crate::plan::{Shape, pick};
-use dendra_base::peer::Condition;
 use dendra_base::{Cell, Key, Prng};
 use dendra_engine::vfs::faulty::{Call, Failure, Repeat};
 use dendra_engine::vfs::{FaultyVfs, MemVfs, Vfs, Wait};
 use dendra_engine::{
-    Batch, Compression, Cursor, Direction, Engine, Error, Flow, Guard, Identity, Lane, Lookup,
-    Maintained, Options, Outcome, Progress, Show,
+    Batch, Compression, Cursor, Direction, Engine, Error, Flow, Identity, Lane, Lookup, Maintained,
+    Options, Outcome, Progress, Show,
 };
-use dendra_node::step::{StoreFailure, StoreGuard, StoreOutcome};
+use dendra_node::step::{StoreFailure, StoreOutcome};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -152,7 +151,7 @@ impl EngineStore {
         let mut results: Vec<Written> = vec![Err(StoreFailure::Busy); writes.len()];
         let mut batch = Batch::new();
         for (at, write) in writes.iter().enumerate() {
-            let guard = guard(write.guard);
+            let guard = write.guard;
             let cell = write.cell.as_ref();
             batch
                 .push(at as u64, write.key.as_stored(), &cell, guard, now_ms)
@@ -293,20 +292,5 @@ fn unread(error: &Error) -> StoreFailure {
     match error {
         Error::Damaged { .. } => StoreFailure::Damaged,
         _ => StoreFailure::NotApplied,
-    }
-}
-
-fn guard(guard: StoreGuard) -> Guard {
-    match guard {
-        StoreGuard::Newest => Guard::None,
-        StoreGuard::Only(condition) => match condition {
-            Condition::None => Guard::Latest,
-            Condition::Present => Guard::Present,
-            Condition::Absent => Guard::Absent,
-            Condition::Matches(version) => Guard::Matches(version),
-            Condition::Differs(version) => Guard::Differs(version),
-        },
-        StoreGuard::Is(None) => Guard::Absent,
-        StoreGuard::Is(Some(version)) => Guard::Matches(version),
     }
 }

@@ -10,8 +10,8 @@
 
 use super::{PageRange, Paged, Write, Written};
 use dendra_base::peer::Condition;
-use dendra_base::{Cell, Key, Prng, Version};
-use dendra_node::step::{StoreFailure, StoreGuard, StoreOutcome};
+use dendra_base::{Cell, Guard, Key, Prng, Version};
+use dendra_node::step::{StoreFailure, StoreOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -106,10 +106,8 @@ impl MapStore {
     fn write(&mut self, write: &Write, now_ms: u64) -> Written {
         let mut cell = write.cell.clone();
         let condition = match write.guard {
-            StoreGuard::Newest => None,
-            StoreGuard::Only(condition) => Some(condition),
-            StoreGuard::Is(None) => Some(Condition::Absent),
-            StoreGuard::Is(Some(version)) => Some(Condition::Matches(version)),
+            Guard::Newest => None,
+            Guard::If(condition) => Some(condition),
         };
         let stored = self.cells.get(&write.key).map(|cell| cell.version);
         match condition {

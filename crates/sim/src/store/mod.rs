@@ -22,10 +22,10 @@ pub use engine::EngineStore;
 pub use map::MapStore;
 
 use crate::plan::{Shape, StoreKind};
-use dendra_base::{Cell, Key, Prng, Version};
+use dendra_base::{Cell, Guard, Key, Prng, Version};
 use dendra_engine::Identity;
 use dendra_engine::vfs::MemVfs;
-use dendra_node::step::{StoreFailure, StoreGuard, StoreOutcome};
+use dendra_node::step::{StoreFailure, StoreOutcome};
 
 /// One write on its way into the store.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct Write {
     /// With its version.
     pub cell: Cell,
     /// What must hold.
-    pub guard: StoreGuard,
+    pub guard: Guard,
 }
 
 /// What became of one write.

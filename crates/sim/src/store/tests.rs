@@ -1,7 +1,7 @@
 use super::*;
 use crate::plan::Plan;
-use dendra_base::CellRef;
 use dendra_base::peer::Condition;
+use dendra_base::{CellRef, Guard};
 
 fn draw_write(prng: &mut Prng) -> Write {
     let key = Key::user(format!("k{}", prng.below(6)).as_bytes());
@@ -20,12 +20,12 @@ fn draw_write(prng: &mut Prng) -> Write {
         cell.expiry_ms = Some(own.hlc);
     }
     let guard = match prng.below(8) {
-        0..3 => StoreGuard::Newest,
-        3 => StoreGuard::Only(Condition::Present),
-        4 => StoreGuard::Only(Condition::Absent),
-        5 => StoreGuard::Only(Condition::Differs(version(prng))),
-        6 => StoreGuard::Is(Some(version(prng))),
-        _ => StoreGuard::Is(None),
+        0..3 => Guard::Newest,
+        3 => Guard::If(Condition::Present),
+        4 => Guard::If(Condition::Absent),
+        5 => Guard::If(Condition::Differs(version(prng))),
+        6 => Guard::If(Condition::Matches(version(prng))),
+        _ => Guard::If(Condition::Absent),
     };
     Write { key, cell, guard }
 }
@@ -103,7 +103,7 @@ fn a_commit_survives_every_crash_and_a_damaged_cell_is_an_error() {
             let write = Write {
                 key: key.clone(),
                 cell: cell.clone(),
-                guard: StoreGuard::Newest,
+                guard: Guard::Newest,
             };
             let mut store =
                 Store::open(&Disk::new(kind), &shape, identity, 1).expect("a new folder");
@@ -141,7 +141,7 @@ fn while_reads_fail_nothing_is_known_and_nothing_is_absent() {
                 rmw: 0,
             };
             let cell = CellRef::value(key.as_stored(), version, &[7; 40]).to_owned();
-            let (key, guard) = (key.clone(), StoreGuard::Newest);
+            let (key, guard) = (key.clone(), Guard::Newest);
             store.commit(&[Write { key, cell, guard }], 1);
             store.maintain(1 << 20, 1);
         }

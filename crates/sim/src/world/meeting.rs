@@ -24,11 +24,10 @@ use crate::plan::Restarts;
 use crate::planted::ShellBug;
 use crate::store::{Crash, Disk, Fate, Store, Write};
 use dendra_base::peer::Answer;
-use dendra_base::{CellRef, Key, Space, Version};
+use dendra_base::{CellRef, Guard, Key, Space, Version};
 use dendra_node::MemberIndex;
 use dendra_node::acquaintance::Acquaintance;
 use dendra_node::identity::{Content, DISOWNING, OWN_KEY, Own, Peer, Verdict, peer_key};
-use dendra_node::step::StoreGuard;
 
 /// How often it is looked whether there is something to note.
 const SWEEP_US: u64 = 100_000;
@@ -100,7 +99,7 @@ fn write_note(store: &mut Store, key: &Key, value: &[u8], hlc: u64, now_ms: u64)
     let write = Write {
         key: key.clone(),
         cell,
-        guard: StoreGuard::Newest,
+        guard: Guard::Newest,
     };
     let (fate, results) = store.commit(&[write], now_ms);
     (fate, results.iter().all(Result::is_ok))

@@ -536,7 +536,7 @@ impl World<'_> {
                 rmw: 0,
             };
             let cell = CellRef::value(key.as_stored(), version, b"").to_owned();
-            let guard = dendra_node::step::StoreGuard::Newest;
+            let guard = dendra_base::Guard::Newest;
             let write = Write { key, cell, guard };
             it.in_flight.push(Pending {
                 lane: 0,
@@ -566,7 +566,7 @@ impl World<'_> {
         if is_unguarded {
             writes
                 .iter_mut()
-                .for_each(|w| w.guard = dendra_node::step::StoreGuard::Newest);
+                .for_each(|w| w.guard = dendra_base::Guard::Newest);
         }
         let store = it.store.as_mut().expect("a happening of a running member");
         for (_, hlc) in &it.covers_in_flight {

@@ -2,8 +2,8 @@
 //!
 //! Not here: when a write's turn comes (`world.rs`).
 
-use dendra_base::{Cell, Key, Kind, Version};
-use dendra_node::step::{StoreFailure, StoreGuard, StoreOutcome};
+use dendra_base::{Cell, Guard, Key, Kind, Version};
+use dendra_node::step::{StoreFailure, StoreOutcome};
 
 /// One stored cell.
 pub(super) struct Stored {
@@ -38,22 +38,21 @@ pub(super) fn commit(
     store: &mut Vec<Stored>,
     key: Key,
     mut cell: Cell,
-    guard: StoreGuard,
+    guard: Guard,
 ) -> StoreOutcome {
     let found = store.iter().position(|stored| stored.key == key);
     let before = found.map(|at| store[at].cell.version);
     let live = found.filter(|at| store[*at].cell.kind == Kind::Value);
     let current = live.map(|at| store[at].cell.version);
     match guard {
-        StoreGuard::Newest => {}
-        StoreGuard::Is(wanted) if wanted != current => {
+        Guard::Newest => {}
+        Guard::If(condition) if !condition.holds(current) => {
             return StoreOutcome::GuardFailed { current };
         }
-        StoreGuard::Is(_) => {
+        Guard::If(_) => {
             let next = before.map_or(Version::ZERO, Version::successor);
             cell.version = cell.version.max(next);
         }
-        StoreGuard::Only(_) => unreachable!("there is more than one member"),
     }
     let version = cell.version;
     match found {
