@@ -4,6 +4,7 @@
 //! format   cargo fmt --check
 //! tidy     the rules in `tidy/`
 //! lints    cargo clippy, warnings are errors
+//! deny     licences and duplicate versions, as `deny.toml` says; lints have fetched the crates
 //! docs     cargo doc, warnings are errors
 //! tests    cargo test of the whole workspace, its output streamed and counted; then the simulator
 //!          with planted bugs, which must find them
@@ -13,14 +14,14 @@
 //!
 //! Invariants
 //! 1. A failed step does not hide the ones after it; the run fails when any step failed.
-//! 2. The last line is the count of tests alone: `tests: N passed, N failed, N skipped`; right above it stand the names
-//!    of those that failed, for whoever sees the end of the log only.
+//! 2. The last line of a run with tests is their count: `tests: N passed, N failed, N skipped`.
+//!    Above it stand the names of the failed tests, for a reader of the log's end.
 //! 3. A run whose tests did not all finish counts at least one failure.
 //!
 //! Not here: the rules of tidy; what a hosted service does around this (`.ci/run`).
 //! See: CONTRIBUTING.md.
 
-use crate::{make_run, tidy};
+use crate::{deny, make_run, tidy};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -46,19 +47,29 @@ struct Count {
     skipped: u64,
 }
 
-/// Runs every step, prints a summary and the count of tests; true when everything held.
-pub(crate) fn run(root: &Path) -> bool {
+/// Every step, in the order in which they run.
+const STEPS: [&str; 8] = [
+    "format", "tidy", "lints", "deny", "docs", "tests", "build", "run",
+];
+
+/// Runs every step, or those that `only` names, and prints a summary and the count of tests. True
+/// when everything held.
+pub(crate) fn run(root: &Path, only: &[String]) -> bool {
+    let Some(steps) = chosen(only) else {
+        return false;
+    };
     let started = Instant::now();
     let mut count = Count::default();
     let mut names = Vec::new();
     let mut report = Vec::new();
-    for step in ["format", "tidy", "lints", "docs", "tests", "build", "run"] {
+    for step in &steps {
         println!("\n== {step}");
         let step_started = Instant::now();
-        let ended = match step {
+        let ended = match *step {
             "format" => tool(root, "rustfmt", &["fmt", "--all", "--check"]),
             "tidy" => ended(tidy::run(root)),
             "lints" => tool(root, "clippy", &LINTS),
+            "deny" => ended(deny::run(root)),
             "docs" => ended(succeeds(
                 cargo(root, &DOCS).env("RUSTDOCFLAGS", "-D warnings"),
             )),
@@ -66,7 +77,7 @@ pub(crate) fn run(root: &Path) -> bool {
             "build" => ended(succeeds(&mut cargo(root, &BUILD))),
             _ => ended(serves(root)),
         };
-        report.push((step, ended, step_started.elapsed()));
+        report.push((*step, ended, step_started.elapsed()));
     }
 
     println!("\n== summary");
@@ -93,11 +104,23 @@ pub(crate) fn run(root: &Path) -> bool {
     for name in &names {
         println!("failed: {name}");
     }
-    println!(
-        "tests: {} passed, {} failed, {} skipped",
-        count.passed, count.failed, count.skipped
-    );
+    if steps.contains(&"tests") {
+        println!(
+            "tests: {} passed, {} failed, {} skipped",
+            count.passed, count.failed, count.skipped
+        );
+    }
     report.iter().all(|(_, ended, _)| *ended != Ended::Failed)
+}
+
+/// The steps that `only` names, in their own order; every step when it names none.
+fn chosen(only: &[String]) -> Option<Vec<&'static str>> {
+    if let Some(unknown) = only.iter().find(|name| !STEPS.contains(&name.as_str())) {
+        eprintln!("`{unknown}` is no step; there are {}", STEPS.join(", "));
+        return None;
+    }
+    let is_chosen = |step: &&str| only.is_empty() || only.iter().any(|name| name == step);
+    Some(STEPS.into_iter().filter(is_chosen).collect())
 }
 
 const LINTS: [&str; 6] = [
@@ -269,6 +292,19 @@ fn parse_result(line: &str) -> Option<Count> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_are_chosen_by_name_and_run_in_their_own_order() {
+        let names = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(&[]), Some(STEPS.to_vec()));
+        assert_eq!(chosen(&names(&["run", "tidy"])), Some(vec!["tidy", "run"]));
+        assert_eq!(chosen(&names(&["tidy", "lint"])), None);
+    }
 
     #[test]
     fn a_result_line_is_counted() {

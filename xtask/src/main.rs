@@ -3,6 +3,7 @@
 //! ```text
 //! ci      everything that must hold before a change is merged      what `make test` runs
 //! tidy    the rules of the house that no compiler knows            seconds
+//! deny    licences, banned crates, duplicate versions              seconds
 //! sim     seeds of the simulator, any of its options behind it      what `make soak` runs
 //! demo    a real tree, a real node, a real kill                    what `make demo` runs
 //! report-look     pages of the lab in a real browser                seconds
@@ -18,6 +19,7 @@
 
 mod ci;
 mod demo;
+mod deny;
 mod lab;
 mod look;
 mod make_run;
@@ -29,8 +31,9 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <task>
 
-  ci      format, lints, tidy, documents, tests, release build
+  ci [STEP…]   everything, or some of format, tidy, deny, lints, docs, tests, build, run
   tidy    import table, module headers, file lengths, banned calls, links
+  deny    licences, banned crates, duplicate versions, as deny.toml says
   sim     [--seed N [--trace]] [--seeds N] [--minutes N] [--from N]: the cluster in a made-up world
   demo    load a real file tree, kill the node, prove that nothing is lost
   report-look [PAGE…]   pages of the lab in a headless chromium, and pictures of them
@@ -53,8 +56,9 @@ fn main() -> ExitCode {
         .collect::<Vec<_>>()
         .as_slice()
     {
-        ["ci"] => ci::run(&root),
+        ["ci", ..] => ci::run(&root, &arguments[1..]),
         ["tidy"] => tidy::run(&root),
+        ["deny"] => deny::run(&root),
         ["demo"] => demo::run(&root),
         ["sim", ..] => ci::simulate(&root, &arguments[1..]),
         [
