@@ -90,6 +90,11 @@ fn every_impure_word_is_found_in_a_pure_crate_only() {
             NOTHING,
             "{word}"
         );
+        assert_eq!(
+            rules_broken("crates/engine/examples/a.rs", &text),
+            NOTHING,
+            "{word}"
+        );
     }
     assert_eq!(engine("use std::{fs, io};\n"), ["pure"]);
     assert_eq!(engine("use std::{fmt, io};\n"), NOTHING);
