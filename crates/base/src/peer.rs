@@ -19,7 +19,7 @@
 //!    that hands a whole operation over: applied again after a later write, it would undo that.
 //!
 //! Not here: bytes (crate `wire`), who asks whom and when (crate `node`).
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 use crate::{Cell, CellId, Version};
 use bytes::Bytes;

@@ -5,7 +5,7 @@
 //!   hlc      48 bits of wall milliseconds, 16 bits of counter
 //!   origin   the member (and lane) that made the version; never reused
 //!   rmw      successor number of a conditional write over the same base
-//!            created on nothing: the author's clock in hlc and rmw, moved down by a byte (docs/consistency.md)
+//!            created on nothing: the author's clock in hlc and rmw, moved down by a byte (docs/protocol.md)
 //! text form  <hlc hex, 16 digits>-<origin hex>-<rmw hex>     as in `ETag: "0193…-1-0"`
 //! ```
 //!

@@ -19,7 +19,7 @@
 //! 5. Copies count once the kernel has them: what a disk makes of a sync is not asked here.
 //!
 //! Not here: every schedule of messages (crate `sim`), one node (`node.rs`, `kill.rs`), `dendra dev` (`dev.rs`).
-//! See: docs/consistency.md.
+//! See: docs/verification.md.
 
 mod support;
 

@@ -9,7 +9,7 @@
 //! 2. The counter ends at the number of writes that were told to be stored.
 //!
 //! Not here: members that fail (`cluster.rs`), every schedule of messages (crate `sim`).
-//! See: docs/consistency.md.
+//! See: docs/verification.md.
 
 mod support;
 

@@ -10,7 +10,7 @@
 //! 3. Nothing waits for a time. "At once" means long before the deadline: `SOON` is for machines that are busy.
 //!
 //! Not here: one of three in trouble (`cluster.rs`), every schedule of messages (crate `sim`).
-//! See: docs/api.md, docs/consistency.md.
+//! See: docs/api.md, docs/verification.md.
 
 mod support;
 

@@ -15,7 +15,7 @@
 //! 4. As long as links to one process are up, another one is not let in, whatever it shows.
 //!
 //! Not here: the rules of a claim (`identity.rs`); links, notes and their bytes (crate `server`).
-//! See: docs/consistency.md, section "When a member's folder is lost".
+//! See: docs/operating.md, section "When a member's folder is lost".
 
 use crate::identity::{Peer, Verdict, judge};
 use crate::limits::PEER_NOTE_PAUSE_US;

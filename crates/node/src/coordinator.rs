@@ -16,7 +16,7 @@
 //! 4. `Known::NotApplied` is said only while no question that can change the key has left.
 //!
 //! Not here: what a member answers (`replica.rs`), who asks whom over what (`desk.rs`).
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 pub(crate) mod clock;
 pub(crate) mod links;

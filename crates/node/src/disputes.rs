@@ -17,7 +17,7 @@
 //! 3. At most `DISPUTES_MAX` are remembered; one record is looked at once in `DISPUTE_PAUSE_US`.
 //!
 //! Not here: how copies meet (`coordinator/read.rs`, `scan.rs`, `paxos.rs`).
-//! See: docs/consistency.md, section "Two copies under one version".
+//! See: docs/protocol.md, section "Two copies under one version".
 
 use crate::limits::{DISPUTE_PAUSE_US, DISPUTES_MAX};
 use bytes::Bytes;

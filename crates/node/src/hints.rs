@@ -18,7 +18,7 @@
 //! 4. One loop of a member delivers, one member after the other, a few writes at a time.
 //!
 //! Not here: which owners confirmed (`coordinator/write.rs`).
-//! See: docs/format/cluster.md, docs/consistency.md, docs/overload.md.
+//! See: docs/format/cluster.md, docs/protocol.md, docs/overload.md.
 
 use crate::desk::{Desk, Order, Purpose, Turn};
 use crate::ledger::NEVER;

@@ -29,7 +29,7 @@
 //! for that may lose as much with power; and one that was started before any peer could hear of it.
 //!
 //! Not here: reading and writing the records (crate `server`), the handshake (crate `wire`).
-//! See: docs/format/notes.md, docs/consistency.md.
+//! See: docs/format/notes.md, docs/protocol.md.
 
 use crate::hlc::COUNTER_BITS;
 use crate::limits::STARTS_AHEAD_MAX;
@@ -172,19 +172,19 @@ impl fmt::Display for NotTheSame {
                 f,
                 "the folder of {url} is not the one that this cluster knew (node {was:032x}, now {is:032x}): it was wiped or \
                  replaced, and an empty folder must not vote for what it has forgotten; give the member its folder back; \
-                 when it is lost, docs/consistency.md says what to do"
+                 when it is lost, docs/operating.md says what to do"
             ),
             NotTheSame::RolledBack { url, seen, is } => write!(
                 f,
                 "the folder of {url} is older than the one that this cluster knew (start {is} after start {seen} was seen): an \
                  image of its disk was restored, and what was acknowledged since is not in it; give the member its newest \
-                 folder back; when it is lost, docs/consistency.md says what to do"
+                 folder back; when it is lost, docs/operating.md says what to do"
             ),
             NotTheSame::Behind { url, ms } => write!(
                 f,
                 "the folder of {url} is older than the one that this cluster knew (the member confirmed a write {ms} ms past the \
                  end of the clock that the folder has): an image of its disk was restored, or the disk lost what it had said to \
-                 have; give the member its newest folder back; when it is lost, docs/consistency.md says what to do"
+                 have; give the member its newest folder back; when it is lost, docs/operating.md says what to do"
             ),
             NotTheSame::Implausible { url, seen, is } => write!(
                 f,

@@ -30,7 +30,7 @@
 //!
 //! Not here: bytes on disk (crate `engine`), bytes on the wire and status codes (crates `wire`,
 //! `server`), worlds (crates `server`, `sim`).
-//! See: docs/consistency.md, docs/overload.md, ARCHITECTURE.md.
+//! See: docs/protocol.md, docs/overload.md, ARCHITECTURE.md.
 
 pub mod acquaintance;
 pub mod admission;

@@ -14,7 +14,7 @@
 //! 2. A step ends with an empty inbox, and takes time from its argument alone.
 //!
 //! Not here: a world (crates `server`, `sim`).
-//! See: step.rs, docs/consistency.md.
+//! See: step.rs, docs/protocol.md.
 
 use crate::coordinator::clock::{Probes, send_probe};
 use crate::coordinator::scan::{Scan, Scanning};

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. Every bug breaks one rule of docs/consistency.md, "Rules", and nothing else.
+//! 1. Every bug breaks one rule of docs/protocol.md, "Rules", and nothing else.
 //! 2. A build without the feature has none of them.
 //!
 //! Not here: bugs of a world (a read before its sync, an identity kept after a wipe): worlds plant their own.
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 /// A rule that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //!    leave all clocks without a next one.
 //!
 //! Not here: how far values are from the wall clock, which is no reason to refuse one (`hlc.rs`).
-//! See: docs/consistency.md, rule 6.
+//! See: docs/protocol.md, rule 6.
 
 use crate::hlc::CLOCK_END;
 use dendra_base::peer::{Answer, Ask, Ballot, Proposal};

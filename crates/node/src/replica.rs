@@ -17,7 +17,7 @@
 //!    store gets it, however far ahead of the wall clock it is. No version is refused for its time.
 //!
 //! Not here: which answers are enough (`coordinator/`), what the store does (the world).
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 pub(crate) mod protocol;
 pub(crate) mod record;

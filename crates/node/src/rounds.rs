@@ -13,7 +13,7 @@
 //!    the late is not in it.
 //!
 //! Not here: the rounds themselves (`coordinator/`), names and pages (crate `server`).
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 use crate::coordinator::Stage;
 

@@ -17,7 +17,7 @@
 //! 5. An operation whose client is `Gone` goes on to its end, so that it is applied at most once.
 //!
 //! Not here: the machines (`node.rs` routes, `coordinator/`, `replica/`), bytes (crate `wire`).
-//! See: docs/consistency.md, ARCHITECTURE.md.
+//! See: docs/protocol.md, ARCHITECTURE.md.
 
 use crate::member::MemberIndex;
 use crate::outcome::Outcome;

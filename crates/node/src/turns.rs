@@ -11,7 +11,7 @@
 //! 2. An operation that waits is in its key's queue, and a queue has an operation ahead of it.
 //!
 //! Not here: what is asked of the owners (`coordinator/paxos.rs`).
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 use crate::desk::OpId;
 use crate::limits::TURN_US_MAX;

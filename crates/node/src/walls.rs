@@ -14,7 +14,7 @@
 //!
 //! Not here: when others are asked (`node.rs`), what a doubted coordinator does (`coordinator/clock.rs`), the
 //! hybrid clock (`hlc.rs`).
-//! See: docs/consistency.md, rule 6.
+//! See: docs/protocol.md, rule 6.
 
 use crate::limits::{WALL_APART_MS_MAX, WALL_FRESH_US};
 use crate::member::MemberIndex;

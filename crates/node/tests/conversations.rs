@@ -14,7 +14,7 @@
 //! 1. A script that is not what happens fails, with both sides.
 //!
 //! Not here: searching (`twin`), frames, files.
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Stamp};

@@ -108,7 +108,7 @@ pub enum End {
 /// How much an operation promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// Promise 2 of docs/consistency.md.
+    /// Promise 2 of docs/promises.md.
     Linearizable,
     /// Promise 7.
     Eventual,

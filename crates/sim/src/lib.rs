@@ -18,7 +18,7 @@
 //! 2. What is checked is real: the engine, and the node's decisions; only the shells are made up.
 //!
 //! Not here: sockets, threads, HTTP (crate `server`).
-//! See: docs/consistency.md, ARCHITECTURE.md.
+//! See: docs/verification.md, ARCHITECTURE.md.
 
 pub mod check;
 pub mod decider;

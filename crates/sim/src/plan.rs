@@ -12,7 +12,7 @@
 //! 3. Only the unlucky member loses bytes: whatever is acknowledged by two copies has one left.
 //!
 //! Not here: how faults are done (`world.rs`, `member.rs`).
-//! See: docs/consistency.md, "What was run and found".
+//! See: docs/verification.md.
 
 use crate::store::Crash;
 use dendra_base::Prng;

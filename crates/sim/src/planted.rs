@@ -4,7 +4,7 @@
 //! 1. At most one is planted in a run, and none unless a run asks for it.
 //!
 //! Not here: bugs of the node's decisions (crate `node`, feature `planted`).
-//! See: docs/consistency.md, "What was run and found".
+//! See: docs/verification.md.
 
 /// A mistake that a shell can make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

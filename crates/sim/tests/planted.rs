@@ -1,7 +1,7 @@
 //! Bugs that are planted one at a time: the simulator must find every one of them.
 //!
 //! A bug that is not found is a defect of the simulator. The table of seeds that it took is printed, and
-//! docs/consistency.md shows one.
+//! docs/verification.md shows one.
 #![cfg(feature = "planted")]
 
 use dendra_node::planted::{Bug, plant};

@@ -18,7 +18,7 @@
 //! 4. That a request needs the hop is counted: questions between members for a request.
 //!
 //! Not here: what happens when a member is lost (tests of the binary).
-//! See: docs/consistency.md, docs/lab/README.md.
+//! See: docs/protocol.md, docs/lab/README.md.
 
 use super::Held;
 use super::node::{Clock, Server, free_port};

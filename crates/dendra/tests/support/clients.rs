@@ -13,7 +13,7 @@
 //! 3. A load ends after so many operations, never after a time.
 //!
 //! Not here: what must hold of a history, and why (crate `dendra-sim`, `check/`).
-//! See: docs/consistency.md.
+//! See: docs/verification.md.
 
 use super::http::{Answer, Client, PATIENCE};
 use dendra_base::{Prng, Version};

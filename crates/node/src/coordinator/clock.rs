@@ -16,7 +16,7 @@
 //! 5. An operation that waits for clocks has asked enough owners for a majority, or is in `unclocked`.
 //!
 //! Not here: the clock (`hlc.rs`), which wall clocks agree (`walls.rs`).
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 use super::{Fate, Intent, Op, Stage};
 use crate::desk::{Desk, OpId, Purpose, Turn};

@@ -15,7 +15,7 @@
 //! 3. It waits no longer than its deadline, nor than somebody is expected: `LINK_GRACE_US` behind the last news.
 //!
 //! Not here: who is expected (`health.rs`).
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 use super::write::write;
 use super::{Fate, Intent, Op, Stage};

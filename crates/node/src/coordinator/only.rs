@@ -6,7 +6,7 @@
 //!
 //! Not here: a single copy in a larger cluster. That is a register with one replica, like any other
 //! number of copies: members come and go, messages repeat, and the store alone would not see it.
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 use super::{Fate, Intent, Op, Stage};
 use crate::admission::Refusal;

@@ -22,7 +22,7 @@
 //! 4. A ballot is used once, and leaves only once its ceiling is durable.
 //!
 //! Not here: promises (`replica/protocol.rs`), the last round (`write.rs`).
-//! See: docs/consistency.md; Lamport, "The Part-Time Parliament"; Burke, Cheng, Lloyd, "Gryff", 2020.
+//! See: docs/protocol.md; Lamport, "The Part-Time Parliament"; Burke, Cheng, Lloyd, "Gryff", 2020.
 
 use super::queue::Standing;
 use super::{Fate, Op, Stage};

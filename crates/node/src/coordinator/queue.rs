@@ -13,7 +13,7 @@
 //! 3. Of what expires, and of fewer copies than a majority, there is no verdict for others.
 //!
 //! Not here: the queues (`turns.rs`).
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 use super::{Fate, Op, Stage};
 use crate::desk::{Desk, Turn};

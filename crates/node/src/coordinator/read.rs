@@ -20,7 +20,7 @@
 //! 5. Copies of one version that are not the same are noticed, and one of them is chosen when all owners that answer have.
 //!
 //! Not here: conditions of reads (whoever speaks to the client judges the returned cell).
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 use super::{Fate, Op, Stage, is_damaged, is_written, write::write};
 use crate::desk::{Desk, Purpose, Turn};

@@ -15,7 +15,7 @@
 //! 4. Memory: one page per member, `SCANS_MAX` scans.
 //!
 //! Not here: one moment for all pages; nobody promises that.
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 use crate::admission::Refusal;
 use crate::desk::{Desk, Purpose, Turn};

@@ -12,7 +12,7 @@
 //! 3. A hint never counts.
 //!
 //! Not here: hints (`hints.rs`), the version (`clock.rs`, `paxos.rs`).
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 use super::{Fate, Intent, Op, Stage, is_written};
 use crate::desk::{Desk, Turn};

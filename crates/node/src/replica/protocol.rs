@@ -17,7 +17,7 @@
 //!    one member cannot lose each other's promises.
 //!
 //! Not here: whether enough members promised (`coordinator/paxos.rs`), the bytes (`record.rs`).
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 use super::record::Record;
 use crate::desk::{Desk, Order, Requester, Turn, refused};

@@ -14,7 +14,7 @@
 //!    holds it, so that its author can still be told.
 //!
 //! Not here: when records change (`protocol.rs`).
-//! See: docs/format/cluster.md, docs/consistency.md.
+//! See: docs/format/cluster.md, docs/protocol.md.
 
 use dendra_base::peer::{ANCESTORS_MAX, Ballot, Line, Proposal};
 use dendra_base::{Cell, CellRef, Key, Kind, Version};

@@ -11,7 +11,7 @@
 //! 2. The search itself is searched: planted bugs must be found.
 //!
 //! Not here: the large simulator, with real frames and a real engine.
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 mod history;
 mod world;

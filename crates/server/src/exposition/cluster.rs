@@ -11,7 +11,7 @@
 //! 1. A node by itself shows none of it.
 //!
 //! Not here: how the numbers come about (crate `node`, `peers/`).
-//! See: docs/overload.md, docs/consistency.md.
+//! See: docs/overload.md, docs/operating.md.
 
 use super::{Page, buckets, sum};
 use crate::metrics::{PeerTally, Tally};

@@ -15,7 +15,7 @@
 //! 4. A folder that was refused stays so. The number of starts would catch up with what the others have seen.
 //!
 //! Not here: who is refused and in which words (crate `node`, `identity.rs`).
-//! See: docs/consistency.md, section "When a member's folder is lost".
+//! See: docs/operating.md, section "When a member's folder is lost".
 
 use super::cluster::{Cluster, STILL_THERE};
 use bytes::Bytes;
@@ -110,7 +110,7 @@ pub(super) fn refused(status: u16, body: &str) -> NoLink {
 /// Leaves `sentence` in the folder for every later start.
 pub(crate) fn mark(vfs: &dyn Vfs, sentence: &str) -> io::Result<()> {
     let text = format!(
-        "{sentence}\n\nNo node starts on this folder any more. docs/consistency.md says what to do when a member's folder is \
+        "{sentence}\n\nNo node starts on this folder any more. docs/operating.md says what to do when a member's folder is \
          lost. Remove this file only when the other members have lost more than this folder has forgotten.\n"
     );
     if vfs.list()?.iter().any(|name| name == MARK_NAME_NEW) {

@@ -17,7 +17,7 @@
 //! 4. Who does not answer in `LINK_OPEN_TIMEOUT` holds nobody up: members that start together do not wait for each other.
 //!
 //! Not here: what a refusal means (`disowned.rs`), links (`link.rs`), the waiting (`tries.rs`).
-//! See: docs/consistency.md, section "When a member's folder is lost".
+//! See: docs/operating.md, section "When a member's folder is lost".
 
 use super::cluster::Cluster;
 use super::disowned::{Disowned, NoLink};

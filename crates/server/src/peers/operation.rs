@@ -11,7 +11,7 @@
 //! 2. Every operation ends: the node keeps deadlines, and the seat's own stands a little behind.
 //!
 //! Not here: operations of a node by itself (`requests.rs`).
-//! See: docs/api.md, docs/consistency.md.
+//! See: docs/api.md, docs/protocol.md.
 
 use crate::connection::{Connection, End};
 use crate::lane::Lane;

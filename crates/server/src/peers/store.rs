@@ -13,7 +13,7 @@
 //! 3. A value that fails its checksum is `Damaged`: never absent, never passed on.
 //!
 //! Not here: who orders what (crate `node`).
-//! See: docs/consistency.md, section "What the store promises the protocol".
+//! See: docs/protocol.md, "Rules".
 
 use crate::lane::{Lane, Target};
 use crate::metrics::Refused;

@@ -13,7 +13,7 @@
 //! 2. Each has handwritten histories that it must accept and others that it must not.
 //!
 //! Not here: promise 4 and bounds, which the world itself watches (`world.rs`).
-//! See: docs/consistency.md.
+//! See: docs/verification.md.
 
 pub mod linear;
 pub mod scans;

@@ -15,7 +15,7 @@
 //! 2. One pass over the history sorted by time; O(n log n), so that every run can afford it.
 //!
 //! Not here: histories without trust in versions (`linear.rs`).
-//! See: docs/consistency.md, "Version".
+//! See: docs/protocol.md.
 
 use super::{Disks, Rule, Violation};
 use crate::history::{Base, End, Op, Promise, ValueId, Wish};

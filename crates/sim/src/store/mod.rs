@@ -13,7 +13,7 @@
 //! 3. Both kinds obey the same guards; `the_map_and_the_engine_agree` holds them together.
 //!
 //! Not here: when commits happen and how long they take (`member.rs`).
-//! See: crates/engine, docs/consistency.md.
+//! See: crates/engine, docs/verification.md.
 
 mod engine;
 mod map;

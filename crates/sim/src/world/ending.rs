@@ -16,7 +16,7 @@
 //! 2. While one clock is wrong it is demanded of all others; of reads it is demanded everywhere and always.
 //!
 //! Not here: the checkers (`check/`).
-//! See: docs/consistency.md, promises 4, 6 and 7.
+//! See: docs/promises.md, promises 4, 6 and 7.
 
 use super::clients::{Client, key_name, value_number};
 use super::meeting::{IMAGES_US, Image};

@@ -16,7 +16,7 @@
 //!    that the image's clock does not reach.
 //!
 //! Not here: the rules (crate `node`, `identity.rs`, `acquaintance.rs`), links (`network.rs`).
-//! See: docs/consistency.md, section "When a member's folder is lost".
+//! See: docs/operating.md, section "When a member's folder is lost".
 
 use super::{Happening, World};
 use crate::check::Rule;

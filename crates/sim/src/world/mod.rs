@@ -15,7 +15,7 @@
 //! 2. Whatever is drawn comes from the plan's seed, in the order of happenings.
 //!
 //! Not here: what must hold (`check/`), decisions (crate `node`).
-//! See: docs/consistency.md.
+//! See: docs/verification.md.
 
 mod clients;
 mod ending;
