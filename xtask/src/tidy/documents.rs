@@ -6,6 +6,7 @@
 //! //! See: docs/format/wal.md          in module heads  the path is there
 //! pub const QUEUE_LEN_MAX: usize       in limits.rs     docs/overload.md names it
 //! Refusal::new(400, "bad-range", …)    in crates/       docs/api.md names the code word
+//! a sentence                           in *.md          at most 100 columns a line
 //! ```
 //!
 //! Invariants
@@ -21,9 +22,21 @@ use super::tree::{SKIPPED, Tree};
 
 const API: &str = "docs/api.md";
 const OVERLOAD: &str = "docs/overload.md";
+/// Dated measurements are never edited.
+const MEASUREMENTS: &str = "docs/lab/20";
+/// Columns of a line of prose, so that a diff of a paragraph can be read.
+const COLUMNS_MAX: usize = 100;
 /// A path in a document begins with one of these.
-const STARTS: [&str; 7] = [
-    "crates/", "docs/", "bench/", "fuzz/", "xtask/", ".ci/", ".github/",
+const STARTS: [&str; 9] = [
+    "crates/",
+    "docs/",
+    "bench/",
+    "examples/",
+    "fuzz/",
+    "xtask/",
+    ".ci/",
+    ".githooks/",
+    ".github/",
 ];
 
 /// Everything that the documents name and that is not there.
@@ -33,6 +46,9 @@ pub(crate) fn check(tree: &Tree, sources: &[Source]) -> Vec<Finding> {
         if path.ends_with(".md") {
             findings.extend(links(tree, path, text));
             findings.extend(paths(tree, path, text));
+            if !path.starts_with(MEASUREMENTS) {
+                findings.extend(widths(path, text));
+            }
         }
     }
     let api = tree.text(API).unwrap_or("");
@@ -110,6 +126,32 @@ fn paths(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
                 let message = format!("`{named}` does not exist");
                 findings.push(Finding::new(path, line_of(text, at) + 1, "paths", message));
             }
+        }
+    }
+    findings
+}
+
+/// Lines of prose that are too long. Tables, code blocks, and lines without a space to break them at
+/// are as long as they must be.
+fn widths(path: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut in_block = false;
+    for (at, line) in text.lines().enumerate() {
+        let content = line.trim_start();
+        let is_fence = content.starts_with("```");
+        in_block ^= is_fence;
+        if is_fence || in_block || content.starts_with('|') {
+            continue;
+        }
+        let columns = line.chars().count();
+        let content = content.trim_start_matches(['*', '-', ' ']);
+        let start = columns - content.chars().count();
+        let kept = content
+            .chars()
+            .take((COLUMNS_MAX + 1).saturating_sub(start));
+        if columns > COLUMNS_MAX && kept.into_iter().any(|c| c == ' ') {
+            let message = format!("{columns} columns: break the line at {COLUMNS_MAX}");
+            findings.push(Finding::new(path, at + 1, "width", message));
         }
     }
     findings
@@ -303,6 +345,20 @@ mod tests {
         assert_eq!(lines(&paths(&tree(), "README.md", good)), [0; 0]);
         let bad = "`crates/engine/src/gone.rs`\ndocs/format/*.md\n";
         assert_eq!(lines(&paths(&tree(), "README.md", bad)), [1, 2]);
+    }
+
+    #[test]
+    fn lines_of_prose_that_are_too_long_are_found() {
+        let (word, long) = ("x".repeat(100), "word ".repeat(20) + "w");
+        let good = format!(
+            "{word}\n* [{word}]({word})\n| {long} |\n```\n{long}\n```\n{}\n",
+            &long[..100]
+        );
+        assert_eq!(lines(&widths("README.md", &good)), [0; 0]);
+        let umlauts = "ü".repeat(96) + " abc";
+        assert_eq!(lines(&widths("README.md", &umlauts)), [0; 0]);
+        let bad = format!("{long}\n\n* {long}\n```\n```\n  {}\n", &long[..99]);
+        assert_eq!(lines(&widths("README.md", &bad)), [1, 3, 6]);
     }
 
     #[test]
