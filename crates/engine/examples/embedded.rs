@@ -42,7 +42,7 @@ fn write_and_read(folder: &Path) -> Result<(), Box<dyn Error>> {
     let cell = CellRef::value(key.as_stored(), version, b"hello");
 
     let (mut batch, mut done) = (Batch::new(), Vec::new());
-    batch.push(7, key.as_stored(), &cell, Guard::Latest, now_ms)?; // 7 comes back with the outcome
+    batch.push(7, key.as_stored(), &cell, Guard::Newest, now_ms)?; // 7 comes back with the outcome
     engine.submit(&mut batch)?;
     engine.commit(&mut done)?; // one write, one fdatasync; visible from here on
     assert_eq!(done, [(7, Outcome::Applied { version })]);
