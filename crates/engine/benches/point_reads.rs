@@ -21,7 +21,7 @@
 use dendra_base::{CellRef, Key, Prng, Version};
 use dendra_engine::vfs::{MemVfs, Wait};
 use dendra_engine::{
-    Batch, Durability, Engine, Guard, Identity, Lane, Lookup, Maintained, Options,
+    Batch, Durability, Engine, Guard, Identity, Lookup, Maintained, Maintenance, Options,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -69,7 +69,7 @@ fn load(engine: &Engine, keys: u64) {
 }
 
 fn settle(engine: &Engine) {
-    for lane in [Lane::Flush, Lane::Compact] {
+    for lane in [Maintenance::Flush, Maintenance::Compact] {
         let step = || engine.maintain(lane, NOW_MS, 1 << 20);
         while step().expect("memory is fine") == Maintained::More {}
     }

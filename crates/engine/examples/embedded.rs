@@ -10,7 +10,7 @@
 
 use dendra_base::{CellRef, Key, Version};
 use dendra_engine::vfs::{Wait, os::OsVfs};
-use dendra_engine::{Batch, Engine, Guard, Identity, Lookup, Options, Outcome};
+use dendra_engine::{Batch, Engine, Guard, Identity, Lookup, Options, WriteOutcome};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, error::Error, path::Path, sync::Arc};
 
@@ -45,7 +45,7 @@ fn write_and_read(folder: &Path) -> Result<(), Box<dyn Error>> {
     batch.push(7, key.as_stored(), &cell, Guard::Newest, now_ms)?; // 7 comes back with the outcome
     engine.submit(&mut batch)?;
     engine.commit(&mut done)?; // one write, one fdatasync; visible from here on
-    assert_eq!(done, [(7, Outcome::Applied { version })]);
+    assert_eq!(done, [(7, WriteOutcome::Applied { version })]);
 
     let found = engine.get(key.as_stored(), Wait::Block, |cell| cell.value.to_vec())?;
     assert_eq!(found, Lookup::Cell(b"hello".to_vec()));

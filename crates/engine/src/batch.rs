@@ -65,7 +65,7 @@ impl fmt::Display for Unfit {
 
 /// Why a write or a batch was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum NotTaken {
     /// The commit queue is full: try again later.
     QueueFull,
     /// The batch is larger than the whole queue: no wait helps.
@@ -83,11 +83,11 @@ pub enum Refused {
     Unfit(Unfit),
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for NotTaken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::QueueFull => f.write_str("the commit queue is full: commit, then try again"),
-            Refused::BatchTooLarge {
+            NotTaken::QueueFull => f.write_str("the commit queue is full: commit, then try again"),
+            NotTaken::BatchTooLarge {
                 len,
                 len_max,
                 bytes,
@@ -96,16 +96,16 @@ impl fmt::Display for Refused {
                 f,
                 "a batch of {len} writes and {bytes} bytes never fits the commit queue of {len_max} writes and {bytes_max} bytes: split it, or raise commit_queue_len_max or commit_queue_bytes_max"
             ),
-            Refused::Unfit(unfit) => unfit.fmt(f),
+            NotTaken::Unfit(unfit) => unfit.fmt(f),
         }
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for NotTaken {}
 
 /// What became of one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// In the log as the options' durability promises, and visible under this version.
     Applied {
         /// The version it got: the caller's, or a later one when its guard demanded it.
@@ -174,7 +174,7 @@ impl Batch {
     /// Appends one write.
     ///
     /// # Errors
-    /// `Refused::Unfit` for a record that can never be stored; the batch is as it was.
+    /// `NotTaken::Unfit` for a record that can never be stored; the batch is as it was.
     pub fn push(
         &mut self,
         token: u64,
@@ -182,8 +182,8 @@ impl Batch {
         cell: &CellRef<'_>,
         guard: Guard,
         now_ms: u64,
-    ) -> Result<(), Refused> {
-        Batch::check(stored_key, cell).map_err(Refused::Unfit)?;
+    ) -> Result<(), NotTaken> {
+        Batch::check(stored_key, cell).map_err(NotTaken::Unfit)?;
         let start = self.bytes.len();
         let key_len = u16::try_from(stored_key.len()).expect("checked above");
         let cell_len = u32::try_from(cell.encoded_len()).expect("checked above");

@@ -20,7 +20,7 @@
 //! Not here: the bytes of the log (`wal`), who calls `commit` and when (the server).
 //! See: docs/decisions/0006-group-commit-and-synced-upto.md, docs/decisions/0008-guards-in-commit-order.md.
 
-use crate::batch::{Batch, Op, Outcome, Record, patch_version};
+use crate::batch::{Batch, Op, Record, WriteOutcome, patch_version};
 use crate::cache::BlockCache;
 use crate::memtable::Inserter;
 use crate::vfs::Wait;
@@ -39,7 +39,7 @@ pub(crate) struct Log {
     /// Taken from the queue and not yet written.
     pub(crate) pending: Batch,
     /// One per op of `pending`, while a commit runs.
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<WriteOutcome>,
     /// The newest version that was given to a write whose guard held, or raised because of one.
     fence: Version,
 }
@@ -107,7 +107,7 @@ impl Log {
                 if version != proposed {
                     patch_version(&mut self.pending.bytes, op.start, version);
                 }
-                self.outcomes.push(Outcome::Applied { version });
+                self.outcomes.push(WriteOutcome::Applied { version });
             }
             return Ok(Settled::Ready);
         }
@@ -134,7 +134,7 @@ impl Log {
             let mut written = Current::of(&cell, op.now_ms);
             let outcome = if is_unconditional(op.guard) {
                 written.version = self.placed(op.guard, written.version);
-                Outcome::Applied {
+                WriteOutcome::Applied {
                     version: written.version,
                 }
             } else {
@@ -144,7 +144,7 @@ impl Log {
                     Ok(Lookup::Nothing) => None,
                     Ok(Lookup::WouldBlock) => return Ok(Settled::WouldBlock),
                     Err(Error::Damaged { .. } | Error::Io { .. }) => {
-                        self.outcomes.push(Outcome::NotApplied);
+                        self.outcomes.push(WriteOutcome::NotApplied);
                         continue;
                     }
                     Err(e) => return Err(e),
@@ -152,12 +152,12 @@ impl Log {
                 let newest = ahead.get(&key).copied().into_iter().chain(stored);
                 let newest = newest.reduce(Current::newest);
                 let outcome = judge(op.guard, newest, &mut written.version);
-                if let Outcome::Applied { version } = outcome {
+                if let WriteOutcome::Applied { version } = outcome {
                     self.fence = self.fence.max(version);
                 }
                 outcome
             };
-            if let Outcome::Applied { version } = outcome {
+            if let WriteOutcome::Applied { version } = outcome {
                 patch_version(&mut self.pending.bytes, op.start, version);
                 let newest = ahead.entry(key).or_insert(written);
                 *newest = newest.newest(written);
@@ -169,7 +169,7 @@ impl Log {
 
     /// The records to write: those whose guard held. Forgets the bytes of the others.
     pub(crate) fn drop_refused(&mut self) -> u32 {
-        let is_applied = |o: &Outcome| matches!(o, Outcome::Applied { .. });
+        let is_applied = |o: &WriteOutcome| matches!(o, WriteOutcome::Applied { .. });
         let applied = self.outcomes.iter().filter(|o| is_applied(o)).count();
         if applied < self.outcomes.len() {
             let mut kept = Vec::with_capacity(self.pending.bytes.len());
@@ -208,7 +208,7 @@ impl Log {
     }
 
     /// Hands every token back with its outcome, and forgets the batch.
-    pub(crate) fn report(&mut self, done: &mut Vec<(u64, Outcome)>) {
+    pub(crate) fn report(&mut self, done: &mut Vec<(u64, WriteOutcome)>) {
         assert_eq!(
             self.outcomes.len(),
             self.pending.ops.len(),
@@ -220,10 +220,10 @@ impl Log {
     }
 
     /// Hands every token back because of `error`: nothing of the batch was written.
-    pub(crate) fn give_up(&mut self, error: &Error, done: &mut Vec<(u64, Outcome)>) {
+    pub(crate) fn give_up(&mut self, error: &Error, done: &mut Vec<(u64, WriteOutcome)>) {
         let outcome = match error.is_no_space() {
-            true => Outcome::NoRoom,
-            false => Outcome::NotApplied,
+            true => WriteOutcome::NoRoom,
+            false => WriteOutcome::NotApplied,
         };
         done.extend(self.pending.ops.iter().map(|op| (op.token, outcome)));
         self.outcomes.clear();
@@ -249,19 +249,19 @@ fn pending_cell<'a>(bytes: &'a [u8], op: &Op) -> CellRef<'a> {
 
 /// Does `guard` hold of `current`? A write that passes must become the newest: `version` is raised
 /// above what it builds on.
-fn judge(guard: Guard, current: Option<Current>, version: &mut Version) -> Outcome {
+fn judge(guard: Guard, current: Option<Current>, version: &mut Version) -> WriteOutcome {
     let live = current.filter(|c| c.is_live).map(|c| c.version);
     let holds = match guard {
         Guard::Newest => true,
         Guard::If(condition) => condition.holds(live),
     };
     if !holds {
-        return Outcome::GuardFailed { current: live };
+        return WriteOutcome::GuardFailed { current: live };
     }
     if let Some(base) = current.map(|c| c.version).filter(|base| *version <= *base) {
         *version = base.successor();
     }
-    Outcome::Applied { version: *version }
+    WriteOutcome::Applied { version: *version }
 }
 
 #[cfg(test)]
@@ -286,8 +286,8 @@ mod tests {
             origin: 1,
             rmw: 0,
         };
-        let applied = Outcome::Applied { version };
-        let refused = Outcome::GuardFailed { current: None };
+        let applied = WriteOutcome::Applied { version };
+        let refused = WriteOutcome::GuardFailed { current: None };
         assert_eq!(
             judge(
                 Guard::If(Condition::Absent),
@@ -335,7 +335,7 @@ mod tests {
                 current(5, true),
                 &mut version
             ),
-            Outcome::GuardFailed {
+            WriteOutcome::GuardFailed {
                 current: Some(base)
             }
         );
@@ -360,7 +360,7 @@ mod tests {
         );
         assert_eq!(
             outcome,
-            Outcome::Applied {
+            WriteOutcome::Applied {
                 version: base.successor()
             }
         );

@@ -18,7 +18,7 @@
 use crate::tree::edit::Fact;
 use crate::tree::manifest::{self, Entry};
 use crate::vfs::Vfs;
-use crate::wal::{self, BatchView, End, Segment};
+use crate::wal::{self, BatchView, Segment, SegmentEnd};
 use crate::{Error, Result, table};
 use dendra_base::Kind;
 use std::io::{self, Write};
@@ -58,9 +58,9 @@ fn segment(segment: &Segment, name: &str, records: usize, out: &mut dyn Write) -
     }
     let at = batches.offset();
     match batches.end() {
-        End::Zeros => writeln!(out, "unused from byte {at}").map_err(unwritten),
-        End::EndOfFile => writeln!(out, "full, ends at byte {at}").map_err(unwritten),
-        End::Bad { reason } => Err(Error::damaged(name, at as u64, reason)),
+        SegmentEnd::Zeros => writeln!(out, "unused from byte {at}").map_err(unwritten),
+        SegmentEnd::EndOfFile => writeln!(out, "full, ends at byte {at}").map_err(unwritten),
+        SegmentEnd::Bad { reason } => Err(Error::damaged(name, at as u64, reason)),
     }
 }
 

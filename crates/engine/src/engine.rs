@@ -16,13 +16,13 @@
 //! Not here: policy of commits (`commit.rs`), of compaction (`compact`), of recovery (`recover.rs`).
 //! See: ARCHITECTURE.md, docs/decisions/0003-engine-owns-no-thread.md.
 
-use crate::batch::{Batch, Outcome, Refused};
+use crate::batch::{Batch, NotTaken, WriteOutcome};
 use crate::cache::BlockCache;
 use crate::commit::{Log, Settled};
 use crate::damage::{Damage, DamagedTable};
 use crate::garbage::Garbage;
 use crate::identity::Identity;
-use crate::lanes::{Lane, Lanes, Maintained};
+use crate::lanes::{Lanes, Maintained, Maintenance};
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::pressure::{self, Counts, SEALED_MAX};
@@ -214,7 +214,7 @@ impl Engine {
     }
 
     /// Moves `batch` into the commit queue; it is empty afterwards, or untouched when refused.
-    pub fn submit(&self, batch: &mut Batch) -> std::result::Result<Submitted, Refused> {
+    pub fn submit(&self, batch: &mut Batch) -> std::result::Result<Submitted, NotTaken> {
         self.queue.submit(batch)
     }
 
@@ -224,7 +224,7 @@ impl Engine {
     /// After `Poisoned` the outcomes of everything queued are unknown for ever. After any other
     /// error (no room for a log segment) nothing was written, and every token was handed back as
     /// `NotApplied` or `NoRoom`.
-    pub fn commit(&self, done: &mut Vec<(u64, Outcome)>) -> Result<()> {
+    pub fn commit(&self, done: &mut Vec<(u64, WriteOutcome)>) -> Result<()> {
         self.commit_all(&mut hold(&self.log), Wait::Block, done)
             .map(|_| ())
     }
@@ -232,7 +232,7 @@ impl Engine {
     /// As `commit`, for an event loop and `Durability::Os` only: `Ok(false)` when it would have to
     /// wait (another commit runs, the next log segment is not ready, a guard needs the disk): then
     /// wake whoever calls `commit`.
-    pub fn try_commit(&self, done: &mut Vec<(u64, Outcome)>) -> Result<bool> {
+    pub fn try_commit(&self, done: &mut Vec<(u64, WriteOutcome)>) -> Result<bool> {
         assert_eq!(
             self.options.durability,
             Durability::Os,
@@ -252,7 +252,7 @@ impl Engine {
         &self,
         log: &mut Log,
         wait: Wait,
-        done: &mut Vec<(u64, Outcome)>,
+        done: &mut Vec<(u64, WriteOutcome)>,
     ) -> Result<bool> {
         let has_left_over = !log.pending.is_empty();
         let first = self.commit_held(log, wait, done);
@@ -266,7 +266,7 @@ impl Engine {
         &self,
         log: &mut Log,
         wait: Wait,
-        done: &mut Vec<(u64, Outcome)>,
+        done: &mut Vec<(u64, WriteOutcome)>,
     ) -> Result<bool> {
         self.check_poison()?;
         if log.pending.is_empty() {
@@ -477,11 +477,16 @@ impl Engine {
     ///
     /// An error leaves everything as it was: after `Poisoned` the process must stop, after others
     /// the work is tried again at a later call.
-    pub fn maintain(&self, lane: Lane, now_ms: u64, budget_bytes: usize) -> Result<Maintained> {
+    pub fn maintain(
+        &self,
+        lane: Maintenance,
+        now_ms: u64,
+        budget_bytes: usize,
+    ) -> Result<Maintained> {
         self.check_poison()?;
         match lane {
-            Lane::Flush => self.maintain_flush(now_ms, budget_bytes),
-            Lane::Compact => self.maintain_compact(now_ms, budget_bytes),
+            Maintenance::Flush => self.maintain_flush(now_ms, budget_bytes),
+            Maintenance::Compact => self.maintain_compact(now_ms, budget_bytes),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 /// Background work comes in two kinds, so that a flush never waits behind a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lane {
+pub enum Maintenance {
     /// Log segments ahead of use, flushes of sealed memtables, removal of old logs.
     Flush,
     /// Compactions and removal of replaced tables.

@@ -40,13 +40,13 @@ mod view;
 mod waits;
 pub mod wal;
 
-pub use batch::{Batch, Outcome, Refused, Unfit};
+pub use batch::{Batch, NotTaken, Unfit, WriteOutcome};
 pub use damage::DamagedTable;
 pub use dendra_base::{Condition, Direction, Durability, Guard, Pressure, Stop};
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use identity::Identity;
-pub use lanes::{Lane, Maintained};
+pub use lanes::{Maintained, Maintenance};
 pub use options::{Compression, Options};
 pub use queue::Submitted;
 pub use scan::{Cursor, Flow, Progress, Show};

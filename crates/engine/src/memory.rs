@@ -19,7 +19,7 @@
 //! Not here: what the server holds besides (docs/overload.md).
 //! See: docs/overload.md.
 
-use crate::batch::{Op, Outcome};
+use crate::batch::{Op, WriteOutcome};
 use crate::options::{Compression, Options};
 use crate::pressure::SEALED_MAX;
 use crate::table::TableOptions;
@@ -69,7 +69,7 @@ impl Options {
         let memtables = (SEALED_MAX + 1) * self.memtable_bytes + batch + ops * NODE_BYTES;
         let framing = BATCH_HEAD_BYTES + PAGE_BYTES;
         let commits =
-            BATCHES * batch + framing + 2 * ops * (size_of::<Op>() + size_of::<Outcome>());
+            BATCHES * batch + framing + 2 * ops * (size_of::<Op>() + size_of::<WriteOutcome>());
         let jobs = self.job_bytes();
         let rest = self.memory_bytes.saturating_sub(memtables + commits + jobs);
         Split {

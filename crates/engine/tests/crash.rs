@@ -15,7 +15,7 @@ mod support;
 
 use dendra_base::{Condition, Prng, Version};
 use dendra_engine::vfs::mem::MemVfs;
-use dendra_engine::{Batch, Durability, Engine, Error, Guard, Lane, Options};
+use dendra_engine::{Batch, Durability, Engine, Error, Guard, Maintenance, Options};
 use std::sync::Arc;
 use support::{IDENTITY, World};
 
@@ -44,10 +44,10 @@ fn workload(world: &mut World) -> Result<(), Error> {
         written += count;
         world.step_writes(count)?;
         if prng.chance(1, 2) {
-            world.maintain(Lane::Flush, 1 + prng.below(16 << 10) as usize)?;
+            world.maintain(Maintenance::Flush, 1 + prng.below(16 << 10) as usize)?;
         }
         if prng.chance(2, 3) {
-            world.maintain(Lane::Compact, 1 + prng.below(48 << 10) as usize)?;
+            world.maintain(Maintenance::Compact, 1 + prng.below(48 << 10) as usize)?;
         }
         if prng.chance(1, 10) {
             world.engine.seal()?;

@@ -17,7 +17,9 @@ use dendra_engine::check::check_folder;
 use dendra_engine::vfs::Wait;
 use dendra_engine::vfs::faulty::FaultyVfs;
 use dendra_engine::vfs::mem::MemVfs;
-use dendra_engine::{Batch, Direction, Engine, Error, Guard, Lane, Lookup, Maintained, Options};
+use dendra_engine::{
+    Batch, Direction, Engine, Error, Guard, Lookup, Maintained, Maintenance, Options,
+};
 use std::ops::Bound;
 use std::sync::Arc;
 use support::{IDENTITY, World, live_part};
@@ -41,10 +43,10 @@ fn folder() -> (World, MemVfs) {
     while world.engine.stats().flushes < 4 {
         world.step_writes(3).expect("memory does not fail");
         world
-            .maintain(Lane::Flush, 1 << 20)
+            .maintain(Maintenance::Flush, 1 << 20)
             .expect("memory does not fail");
         world
-            .maintain(Lane::Compact, 1 << 20)
+            .maintain(Maintenance::Compact, 1 << 20)
             .expect("memory does not fail");
     }
     for _ in 0..3 {
@@ -53,7 +55,7 @@ fn folder() -> (World, MemVfs) {
     world.engine.seal().expect("memory does not fail");
     // Replaced tables are gone: every file that is left is needed.
     while world
-        .maintain(Lane::Compact, 1 << 20)
+        .maintain(Maintenance::Compact, 1 << 20)
         .expect("memory does not fail")
         == Maintained::More
     {}
@@ -276,8 +278,8 @@ fn put(engine: &Engine, n: u64, hlc: u64) {
 fn settle(engine: &Engine) -> Vec<Error> {
     let mut errors = Vec::new();
     loop {
-        let flushed = engine.maintain(Lane::Flush, 1, 1 << 20);
-        let compacted = engine.maintain(Lane::Compact, 1, 1 << 20);
+        let flushed = engine.maintain(Maintenance::Flush, 1, 1 << 20);
+        let compacted = engine.maintain(Maintenance::Compact, 1, 1 << 20);
         match (flushed.expect("flushes read no tables"), compacted) {
             (Maintained::Idle, Ok(Maintained::Idle)) => return errors,
             (_, Ok(_)) => {}
@@ -317,7 +319,7 @@ fn a_table_that_no_job_can_read_is_set_aside_and_everything_else_goes_on() {
             newest[n] = hlc;
             if n % 40 == 0 {
                 engine
-                    .maintain(Lane::Flush, 1, 1 << 20)
+                    .maintain(Maintenance::Flush, 1, 1 << 20)
                     .expect("flushes read no tables");
             }
         }

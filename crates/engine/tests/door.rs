@@ -11,7 +11,7 @@ mod support;
 use dendra_base::limits::{STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
 use dendra_base::{CellRef, Condition, Version};
 use dendra_engine::vfs::{MemVfs, Vfs, Wait};
-use dendra_engine::{Batch, Engine, Guard, Lookup, Options, Outcome, Refused, Unfit};
+use dendra_engine::{Batch, Engine, Guard, Lookup, NotTaken, Options, Unfit, WriteOutcome};
 use proptest::prelude::*;
 use std::sync::Arc;
 use support::IDENTITY;
@@ -30,14 +30,14 @@ fn open(vfs: &MemVfs) -> Engine {
 }
 
 /// Writes one record through the door; `Err` when it is refused there.
-fn put(engine: &Engine, key: &[u8], version: Version, value: &[u8]) -> Result<(), Refused> {
+fn put(engine: &Engine, key: &[u8], version: Version, value: &[u8]) -> Result<(), NotTaken> {
     let mut batch = Batch::new();
     let cell = CellRef::value(key, version, value);
     batch.push(0, key, &cell, Guard::Newest, 1)?;
     engine.submit(&mut batch)?;
     let mut done = Vec::new();
     engine.commit(&mut done).expect("the disk works");
-    assert!(matches!(done[..], [(0, Outcome::Applied { .. })]));
+    assert!(matches!(done[..], [(0, WriteOutcome::Applied { .. })]));
     Ok(())
 }
 
@@ -55,7 +55,7 @@ fn a_key_that_no_table_can_hold_is_refused_before_it_is_acknowledged() {
     let engine = open(&vfs);
     for bytes in [0, STORED_KEY_BYTES_MAX + 1, 5000, 70_000] {
         let refused = put(&engine, &vec![b'k'; bytes], version(1), b"v");
-        assert_eq!(refused, Err(Refused::Unfit(Unfit::KeyLength { bytes })));
+        assert_eq!(refused, Err(NotTaken::Unfit(Unfit::KeyLength { bytes })));
         let text = refused.expect_err("it is refused").to_string();
         assert!(text.contains("1 to 1025"), "{text}");
     }
@@ -72,7 +72,7 @@ fn a_version_without_a_successor_is_refused() {
     let refused = put(&engine, b"k", Version::MAX, b"v");
     assert_eq!(
         refused,
-        Err(Refused::Unfit(Unfit::Version { hlc: u64::MAX }))
+        Err(NotTaken::Unfit(Unfit::Version { hlc: u64::MAX }))
     );
     let mut last = version((1 << 63) - 1);
     last.rmw = u32::MAX;
@@ -85,7 +85,7 @@ fn a_version_without_a_successor_is_refused() {
     let mut done = Vec::new();
     engine.commit(&mut done).expect("the disk works");
     assert!(
-        matches!(done[..], [(0, Outcome::Applied { version })] if version > last),
+        matches!(done[..], [(0, WriteOutcome::Applied { version })] if version > last),
         "{done:?}"
     );
 }
@@ -97,7 +97,7 @@ fn a_batch_that_never_fits_the_queue_is_not_told_to_try_again() {
     let wide = vec![7; options.commit_queue_bytes_max];
     let refused = put(&engine, b"k", version(1), &wide).expect_err("it is too wide");
     assert!(
-        matches!(refused, Refused::BatchTooLarge { .. }),
+        matches!(refused, NotTaken::BatchTooLarge { .. }),
         "{refused}"
     );
     assert!(refused.to_string().contains("split it"), "{refused}");
@@ -110,7 +110,7 @@ fn a_batch_that_never_fits_the_queue_is_not_told_to_try_again() {
     }
     let refused = engine.submit(&mut long).expect_err("it is too long");
     assert!(
-        matches!(refused, Refused::BatchTooLarge { .. }),
+        matches!(refused, NotTaken::BatchTooLarge { .. }),
         "{refused}"
     );
     assert_eq!(long.len(), options.commit_queue_len_max + 1, "untouched");
@@ -118,7 +118,7 @@ fn a_batch_that_never_fits_the_queue_is_not_told_to_try_again() {
     let huge = vec![7; VALUE_BYTES_MAX_LIMIT + 1];
     let refused = put(&engine, b"k", version(1), &huge).expect_err("it is too large");
     assert!(
-        matches!(refused, Refused::Unfit(Unfit::ValueLength { .. })),
+        matches!(refused, NotTaken::Unfit(Unfit::ValueLength { .. })),
         "{refused}"
     );
 }

@@ -11,7 +11,7 @@ mod support;
 use dendra_base::Prng;
 use dendra_engine::vfs::faulty::{Failure, FaultyVfs, Repeat};
 use dendra_engine::vfs::mem::MemVfs;
-use dendra_engine::{Engine, Error, Lane, Options, Stop};
+use dendra_engine::{Engine, Error, Maintenance, Options, Stop};
 use std::sync::Arc;
 use support::{IDENTITY, World};
 
@@ -31,7 +31,7 @@ fn workload(world: &mut World) -> bool {
     let mut prng = Prng::named(3, "faults");
     for _ in 0..60 {
         let mut results = vec![world.step_writes(1 + prng.below(12))];
-        for lane in [Lane::Flush, Lane::Compact] {
+        for lane in [Maintenance::Flush, Maintenance::Compact] {
             results.push(
                 world
                     .maintain(lane, 1 + prng.below(16 << 10) as usize)
@@ -128,7 +128,7 @@ fn a_disk_that_fills_stops_values_and_comes_back_by_itself() {
         } else if let Err(error) = world.step_writes(8) {
             assert!(error.is_no_space(), "{error}");
         }
-        for lane in [Lane::Flush, Lane::Compact] {
+        for lane in [Maintenance::Flush, Maintenance::Compact] {
             if let Err(error) = world.maintain(lane, 1 << 20) {
                 assert!(error.is_no_space(), "{error}");
             }
@@ -137,7 +137,9 @@ fn a_disk_that_fills_stops_values_and_comes_back_by_itself() {
     assert!(refusals > 0, "the reserve was reached");
     world.check_all_keys();
     below.set_capacity(u64::MAX);
-    world.maintain(Lane::Flush, 1 << 20).expect("there is room");
+    world
+        .maintain(Maintenance::Flush, 1 << 20)
+        .expect("there is room");
     assert_eq!(
         world.engine.pressure().stop,
         None,

@@ -162,7 +162,10 @@ fn a_world_on_a_real_disk_agrees_with_its_twin() {
     let mut world = World::new(vfs, Options::for_tests(), 21);
     for _ in 0..60 {
         world.step_writes(8).expect("the disk works");
-        for lane in [dendra_engine::Lane::Flush, dendra_engine::Lane::Compact] {
+        for lane in [
+            dendra_engine::Maintenance::Flush,
+            dendra_engine::Maintenance::Compact,
+        ] {
             world.maintain(lane, 16 << 10).expect("the disk works");
         }
     }

@@ -10,7 +10,7 @@ mod support;
 
 use dendra_base::Prng;
 use dendra_engine::vfs::{MemVfs, Vfs, Wait};
-use dendra_engine::{Compression, Engine, Error, Lane, Lookup, Maintained, Stop};
+use dendra_engine::{Compression, Engine, Error, Lookup, Maintained, Maintenance, Stop};
 use std::sync::Arc;
 use support::IDENTITY;
 use support::steps::{bytes_of, is_live, open, options, settle, write};
@@ -22,7 +22,7 @@ fn a_start_on_a_full_disk_takes_the_room_of_unused_log_segments_and_serves() {
     let mut options = options();
     options.reserve_bytes = 1 << 20;
     let engine = open(&vfs, &options);
-    settle(&engine, Lane::Flush);
+    settle(&engine, Maintenance::Flush);
     for n in 1..=20 {
         write(
             &engine,
@@ -57,7 +57,7 @@ fn a_start_on_a_full_disk_gives_the_room_of_the_log_back_segment_by_segment() {
     options.reserve_bytes = 1 << 20;
     options.compression = Compression::None;
     let engine = open(&vfs, &options);
-    settle(&engine, Lane::Flush);
+    settle(&engine, Maintenance::Flush);
     let mut prng = Prng::new(1);
     let mut keys: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     // Six segments of it, and two unused ones.
@@ -68,10 +68,10 @@ fn a_start_on_a_full_disk_gives_the_room_of_the_log_back_segment_by_segment() {
         write(&engine, &key, n + 1, Some(&value));
         keys.push((key, value));
         if n % 20 == 0 {
-            settle(&engine, Lane::Flush);
+            settle(&engine, Maintenance::Flush);
         }
     }
-    settle(&engine, Lane::Flush);
+    settle(&engine, Maintenance::Flush);
     assert!(engine.stats().log_segments >= 7, "{:?}", engine.stats());
     drop(engine);
     let crashed = below.process_crash_image();
@@ -105,7 +105,7 @@ fn a_start_on_a_full_disk_gives_the_room_of_the_log_back_segment_by_segment() {
 /// The lane as it is on a full disk: it fails to make further log segments, and says so.
 fn settle_flush_of_full_disk(engine: &Engine) {
     let error = loop {
-        match engine.maintain(Lane::Flush, 1, usize::MAX) {
+        match engine.maintain(Maintenance::Flush, 1, usize::MAX) {
             Ok(Maintained::More) => {}
             Ok(Maintained::Idle) => return,
             Err(error) => break error,

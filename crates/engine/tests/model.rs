@@ -9,7 +9,7 @@ mod support;
 
 use dendra_base::{Prng, Version};
 use dendra_engine::vfs::mem::MemVfs;
-use dendra_engine::{Direction, Lane, Maintained};
+use dendra_engine::{Direction, Maintained, Maintenance};
 use std::ops::Bound;
 use std::sync::Arc;
 use support::{World, draw_options};
@@ -35,13 +35,13 @@ fn run(seed: u64, steps: u64) {
             13..=15 => {
                 let budget = 1 + prng.below(8 << 10) as usize;
                 world
-                    .maintain(Lane::Flush, budget)
+                    .maintain(Maintenance::Flush, budget)
                     .expect("memory does not fail");
             }
             16 | 17 => {
                 let budget = 1 + prng.below(8 << 10) as usize;
                 world
-                    .maintain(Lane::Compact, budget)
+                    .maintain(Maintenance::Compact, budget)
                     .expect("memory does not fail");
             }
             18 => {
@@ -130,7 +130,7 @@ fn deletes_give_their_space_back() {
 }
 
 fn settle(world: &mut World) {
-    for lane in [Lane::Flush, Lane::Compact] {
+    for lane in [Maintenance::Flush, Maintenance::Compact] {
         while world
             .maintain(lane, usize::MAX)
             .expect("memory does not fail")
@@ -159,7 +159,7 @@ fn a_late_older_write_never_hides_or_revives() {
             world
                 .step_writes(1 + prng.below(4))
                 .expect("memory does not fail");
-            for lane in [Lane::Flush, Lane::Compact] {
+            for lane in [Maintenance::Flush, Maintenance::Compact] {
                 world
                     .maintain(lane, 1 + prng.below(4 << 10) as usize)
                     .expect("memory does not fail");
@@ -222,10 +222,10 @@ fn an_open_folder_keeps_no_file_that_nothing_needs() {
     for _ in 0..200 {
         world.step_writes(6).expect("memory does not fail");
         world
-            .maintain(Lane::Flush, 1 << 20)
+            .maintain(Maintenance::Flush, 1 << 20)
             .expect("memory does not fail");
         world
-            .maintain(Lane::Compact, 3000)
+            .maintain(Maintenance::Compact, 3000)
             .expect("memory does not fail");
     }
     // The process ends in the middle of a compaction: its outputs are nobody's.

@@ -14,7 +14,7 @@
 
 use dendra_base::{CellRef, Condition, Key, Version};
 use dendra_engine::vfs::{MemVfs, Wait};
-use dendra_engine::{Batch, Engine, Guard, Identity, Lookup, Options, Outcome};
+use dendra_engine::{Batch, Engine, Guard, Identity, Lookup, Options, WriteOutcome};
 use std::sync::Arc;
 
 const IDENTITY: Identity = Identity { node: 7, origin: 7 };
@@ -33,7 +33,7 @@ fn engine() -> Engine {
 }
 
 /// Commits these writes of `key` as one batch.
-fn commit(engine: &Engine, writes: &[(u64, &[u8], Guard)]) -> Vec<Outcome> {
+fn commit(engine: &Engine, writes: &[(u64, &[u8], Guard)]) -> Vec<WriteOutcome> {
     let key = Key::user(b"key");
     let (mut batch, mut done) = (Batch::new(), Vec::new());
     for (token, (hlc, value, guard)) in writes.iter().enumerate() {
@@ -67,14 +67,14 @@ fn a_plain_write_behind_a_condition_that_held_is_not_lost() {
     let held = commit(&engine, &[(6, b"B", Guard::If(Condition::Absent))]);
     assert_eq!(
         held,
-        [Outcome::Applied {
+        [WriteOutcome::Applied {
             version: version(6)
         }]
     );
     let plain = commit(&engine, &[(5, b"A", Guard::If(Condition::None))]);
     let (bytes, newest) = value(&engine);
     assert_eq!(bytes, b"A");
-    assert_eq!(plain, [Outcome::Applied { version: newest }]);
+    assert_eq!(plain, [WriteOutcome::Applied { version: newest }]);
 }
 
 #[test]
@@ -90,15 +90,15 @@ fn the_same_holds_inside_one_batch() {
     );
     let (bytes, newest) = value(&engine);
     assert_eq!(bytes, b"C");
-    assert_eq!(outcomes[2], Outcome::Applied { version: newest });
+    assert_eq!(outcomes[2], WriteOutcome::Applied { version: newest });
     // A condition on what the second write was told still tells it from the third.
-    let Outcome::Applied { version: second } = outcomes[1] else {
+    let WriteOutcome::Applied { version: second } = outcomes[1] else {
         panic!("a plain write is applied");
     };
     let stale = commit(&engine, &[(9, b"D", Guard::If(Condition::Matches(second)))]);
     assert_eq!(
         stale,
-        [Outcome::GuardFailed {
+        [WriteOutcome::GuardFailed {
             current: Some(newest)
         }]
     );

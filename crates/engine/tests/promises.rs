@@ -11,8 +11,8 @@ use dendra_base::{CellRef, Condition, Prng, Version};
 use dendra_engine::vfs::faulty::{Call, Failure, FaultyVfs, Repeat};
 use dendra_engine::vfs::{MemVfs, OsVfs, Vfs, Wait};
 use dendra_engine::{
-    Batch, Compression, Cursor, Direction, Durability, Engine, Error, Flow, Guard, Lane, Lookup,
-    Maintained, Options, Outcome, Progress, Refused, Show, Stop, Submitted,
+    Batch, Compression, Cursor, Direction, Durability, Engine, Error, Flow, Guard, Lookup,
+    Maintained, Maintenance, NotTaken, Options, Progress, Show, Stop, Submitted, WriteOutcome,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn push(batch: &mut Batch, key: &[u8], hlc: u64, guard: Guard) {
         .expect("the record fits");
 }
 
-fn tokens(done: &[(u64, Outcome)]) -> Vec<u64> {
+fn tokens(done: &[(u64, WriteOutcome)]) -> Vec<u64> {
     done.iter().map(|(token, _)| *token).collect()
 }
 
@@ -149,9 +149,9 @@ fn a_purged_delete_is_not_undone_by_an_older_write_that_is_still_in_the_log() {
         write(&engine, filler.as_bytes(), hlc, Some(&[0; 200]));
     }
     write(&engine, b"\x10last", hlc + 1, Some(b"in memory"));
-    settle(&engine, Lane::Flush);
+    settle(&engine, Maintenance::Flush);
     engine.raise_purge_horizon(Version::MAX);
-    settle(&engine, Lane::Compact);
+    settle(&engine, Maintenance::Compact);
     assert!(!is_live(&engine, key));
     let image: Arc<dyn Vfs> = Arc::new(below.process_crash_image());
     assert!(!is_live(&open(&image, &options()), key), "after a crash");
@@ -162,7 +162,7 @@ fn a_purged_delete_is_not_undone_by_an_older_write_that_is_still_in_the_log() {
         write(&engine, b"\x10z", hlc + 1, Some(b"on the right"));
         engine.close(1).expect("the disk works");
     }
-    settle(&engine, Lane::Compact);
+    settle(&engine, Maintenance::Compact);
     let found = engine.get(key, Wait::Block, |_| ());
     assert_eq!(found.expect("nothing is damaged"), Lookup::Nothing);
 }
@@ -176,7 +176,7 @@ fn older_writes_that_change_nothing_do_not_make_the_log_grow_for_ever() {
     for _ in 0..2_000 {
         write(&engine, b"\x10k", 1, Some(&[0; 1000]));
         engine
-            .maintain(Lane::Flush, 1, usize::MAX)
+            .maintain(Maintenance::Flush, 1, usize::MAX)
             .expect("the disk works");
         segments_max = segments_max.max(engine.stats().log_segments);
     }
@@ -200,14 +200,18 @@ fn a_file_that_cannot_be_removed_does_not_stop_compactions() {
         // The log's old segments cannot be removed either.
         errors += u64::from(engine.close(1).is_err());
         for _ in 0..4 {
-            errors += u64::from(engine.maintain(Lane::Compact, 1, usize::MAX).is_err());
+            errors += u64::from(
+                engine
+                    .maintain(Maintenance::Compact, 1, usize::MAX)
+                    .is_err(),
+            );
         }
     }
     assert!(errors > 0, "the failure is reported");
     let level0 = engine.stats().levels[0].0;
     assert!(level0 < 4, "{level0} tables wait in level 0");
     vfs.heal();
-    settle(&engine, Lane::Compact);
+    settle(&engine, Maintenance::Compact);
     engine.close(1).expect("the disk works again");
     assert_eq!(engine.stats().log_segments, 1, "all old segments are gone");
 }
@@ -223,7 +227,7 @@ fn a_log_segment_that_somebody_removed_does_not_stop_the_flush_lane() {
         .remove(&first.expect("there is a log"))
         .expect("it is there");
     engine.close(1).expect("it was to be removed anyway");
-    settle(&engine, Lane::Flush);
+    settle(&engine, Maintenance::Flush);
     assert_eq!(engine.stats().log_segments, 3, "one in use, two spares");
 }
 
@@ -247,7 +251,7 @@ fn the_clock_does_not_forget_versions_that_were_purged() {
         write(&engine, b"\x10k", hlc, None);
         engine.close(1).expect("the disk works");
     }
-    settle(&engine, Lane::Compact);
+    settle(&engine, Maintenance::Compact);
     assert_eq!(engine.stats().table_records, 0, "nothing is left");
     drop(engine);
     assert!(open(&vfs, &options()).hlc_floor() >= 1_001);
@@ -260,7 +264,7 @@ fn a_flush_that_fails_again_and_again_leaves_no_files_behind() {
     let dyn_vfs: Arc<dyn Vfs> = Arc::new(vfs.clone());
     let engine = open(&dyn_vfs, &options());
     write(&engine, b"\x10k", 1, Some(b"v"));
-    settle(&engine, Lane::Flush);
+    settle(&engine, Maintenance::Flush);
     for _ in 0..5 {
         let sync = vfs.calls().of(Call::Sync);
         vfs.fail(Call::Sync, sync, Failure::NoSpace, Repeat::Onwards);
@@ -274,7 +278,7 @@ fn a_flush_that_fails_again_and_again_leaves_no_files_behind() {
 
 fn settle_garbage(engine: &Engine) {
     engine
-        .maintain(Lane::Compact, 1, usize::MAX)
+        .maintain(Maintenance::Compact, 1, usize::MAX)
         .expect("removing works");
 }
 
@@ -289,21 +293,21 @@ fn deletes_that_reached_the_deepest_level_go_once_the_horizon_has_passed_them() 
             engine.close(1).expect("the disk works");
         }
     }
-    settle(&engine, Lane::Compact);
+    settle(&engine, Maintenance::Compact);
     assert_eq!(
         engine.stats().table_records,
         50,
         "nobody has confirmed them"
     );
     engine.raise_purge_horizon(version(80));
-    settle(&engine, Lane::Compact);
+    settle(&engine, Maintenance::Compact);
     assert_eq!(
         engine.stats().table_records,
         50,
         "some are above the horizon"
     );
     engine.raise_purge_horizon(version(100));
-    settle(&engine, Lane::Compact);
+    settle(&engine, Maintenance::Compact);
     assert_eq!(engine.stats().table_records, 0);
 }
 
@@ -325,7 +329,7 @@ fn a_guard_sees_the_newest_write_of_its_own_batch() {
     engine.commit(&mut done).expect("the disk works");
     let applied = |hlc| {
         let version = version(hlc);
-        (hlc, Outcome::Applied { version })
+        (hlc, WriteOutcome::Applied { version })
     };
     assert_eq!(done, [applied(10), applied(5), applied(11)]);
 }
@@ -420,7 +424,7 @@ fn a_manifest_is_rewritten_when_it_doubled_and_not_at_every_edit() {
     }
     names.dedup();
     assert_eq!(names.len(), 2, "{names:?}");
-    settle(&engine, Lane::Compact);
+    settle(&engine, Maintenance::Compact);
     let left = below.names();
     let manifests = left.iter().filter(|n| n.starts_with("manifest-")).count();
     assert_eq!(manifests, 1, "the old one is removed");
@@ -460,7 +464,7 @@ fn the_queue_is_bounded_by_bytes_and_leaves_a_refused_batch_as_it_was() {
     let answer = engine.submit(&mut refused);
     assert_eq!(
         answer,
-        Err(Refused::QueueFull),
+        Err(NotTaken::QueueFull),
         "three of 20 KiB are above 48 KiB"
     );
     assert_eq!(refused.len(), 1);
@@ -497,7 +501,7 @@ fn the_deepest_level_has_its_own_compression() {
     }
     let raw = engine.stats().levels[0].1;
     assert!(raw > 6000, "{raw}");
-    settle(&engine, Lane::Compact);
+    settle(&engine, Maintenance::Compact);
     let levels = engine.stats().levels;
     assert!(levels[0].0 == 0 && levels[1].1 < 2000, "{levels:?}");
 }
@@ -510,7 +514,7 @@ fn what_maintenance_synced_survives_the_machine_with_durability_os_too() {
     options.durability = Durability::Os;
     let engine = open(&dyn_vfs, &options);
     write(&engine, b"\x10k", 1, Some(b"v"));
-    settle(&engine, Lane::Flush);
+    settle(&engine, Maintenance::Flush);
     for seed in 0..20 {
         let image: Arc<dyn Vfs> = Arc::new(vfs.crash_image(&mut Prng::new(seed)));
         assert!(is_live(&open(&image, &options), b"\x10k"), "image {seed}");
@@ -527,7 +531,7 @@ fn the_reserve_stops_values_before_any_write_fails() {
     for (capacity, stop) in [(1 << 29, Some(Stop::DiskFull)), (u64::MAX, None)] {
         below.set_capacity(capacity);
         engine
-            .maintain(Lane::Flush, 1, usize::MAX)
+            .maintain(Maintenance::Flush, 1, usize::MAX)
             .expect("there is room for a spare segment");
         assert_eq!(engine.pressure().stop, stop);
     }
@@ -538,7 +542,7 @@ fn a_flush_that_finds_no_room_stops_values() {
     let vfs = FaultyVfs::new(Arc::new(MemVfs::new()));
     let dyn_vfs: Arc<dyn Vfs> = Arc::new(vfs.clone());
     let engine = open(&dyn_vfs, &options());
-    settle(&engine, Lane::Flush);
+    settle(&engine, Maintenance::Flush);
     write(&engine, b"\x10k", 1, Some(b"v"));
     let create = vfs.calls().of(Call::Create);
     vfs.fail(Call::Create, create, Failure::NoSpace, Repeat::Once);
@@ -557,7 +561,7 @@ fn a_delete_stays_while_level_0_holds_something_older() {
         write(&engine, b"\x10z", hlc, Some(b"v"));
         engine.close(1).expect("the disk works");
     }
-    settle(&engine, Lane::Compact);
+    settle(&engine, Maintenance::Compact);
     drop(engine);
     // From now on level 1 is too large, and has to go down.
     options.level1_bytes = 1;
@@ -565,7 +569,7 @@ fn a_delete_stays_while_level_0_holds_something_older() {
     write(&engine, b"\x10k", 3, Some(b"late"));
     engine.close(1).expect("the disk works");
     engine.raise_purge_horizon(Version::MAX);
-    settle(&engine, Lane::Compact);
+    settle(&engine, Maintenance::Compact);
     let levels = engine.stats().levels;
     assert!(levels[0].0 == 1 && levels[1].0 == 0, "{levels:?}");
     assert!(!is_live(&engine, b"\x10k"));
@@ -614,12 +618,12 @@ fn a_long_scan_leaves_in_the_cache_what_point_reads_need() {
         let value = [n as u8; 400];
         write(&engine, &wide_key(n), n + 1, Some(&value));
         if n % 100 == 0 {
-            settle(&engine, Lane::Flush);
-            settle(&engine, Lane::Compact);
+            settle(&engine, Maintenance::Flush);
+            settle(&engine, Maintenance::Compact);
         }
     }
     engine.close(1).expect("memory does not fail");
-    settle(&engine, Lane::Compact);
+    settle(&engine, Maintenance::Compact);
     // A hundred keys, each in a block of its own.
     let read_hot = || {
         let before = engine.stats();
@@ -665,8 +669,8 @@ fn a_long_scan_leaves_in_the_cache_what_point_reads_need() {
 fn write_many(engine: &Engine, count: u64) {
     for n in 1..=count {
         write(engine, format!("\x10{n:06}").as_bytes(), n, Some(&[7; 100]));
-        settle(engine, Lane::Flush);
-        settle(engine, Lane::Compact);
+        settle(engine, Maintenance::Flush);
+        settle(engine, Maintenance::Compact);
     }
     engine.close(1).expect("the disk works");
 }
@@ -719,7 +723,7 @@ fn idle_time_settles_level_0_and_gives_the_room_of_deletes_back() {
     engine.close(1).expect("the disk works");
     let at = |now_ms| {
         while engine
-            .maintain(Lane::Compact, now_ms, usize::MAX)
+            .maintain(Maintenance::Compact, now_ms, usize::MAX)
             .expect("the disk works")
             == Maintained::More
         {}

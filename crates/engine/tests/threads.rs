@@ -12,7 +12,7 @@ use dendra_base::{CellRef, Condition, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_engine::{
-    Batch, Durability, Engine, Guard, Identity, Lane, Lookup, Options, Outcome, Stop,
+    Batch, Durability, Engine, Guard, Identity, Lookup, Maintenance, Options, Stop, WriteOutcome,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,11 +27,11 @@ struct Bench {
     hlc: AtomicU64,
     is_over: AtomicBool,
     work: (Mutex<bool>, Condvar),
-    answers: Vec<Mutex<Sender<(u64, Outcome)>>>,
+    answers: Vec<Mutex<Sender<(u64, WriteOutcome)>>>,
 }
 
 impl Bench {
-    fn new(durability: Durability) -> (Arc<Bench>, Vec<Receiver<(u64, Outcome)>>) {
+    fn new(durability: Durability) -> (Arc<Bench>, Vec<Receiver<(u64, WriteOutcome)>>) {
         let mut options = Options::for_tests();
         options.durability = durability;
         options.memtable_bytes = 8 << 10;
@@ -60,8 +60,8 @@ impl Bench {
         key: &[u8],
         value: &[u8],
         guard: Guard,
-        answers: &Receiver<(u64, Outcome)>,
-    ) -> Outcome {
+        answers: &Receiver<(u64, WriteOutcome)>,
+    ) -> WriteOutcome {
         while self.engine.pressure().stop == Some(Stop::MemtablesFull) {
             std::thread::yield_now();
         }
@@ -102,7 +102,7 @@ impl Bench {
         self.work.1.notify_one();
     }
 
-    fn answer(&self, done: &[(u64, Outcome)]) {
+    fn answer(&self, done: &[(u64, WriteOutcome)]) {
         for (token, outcome) in done {
             let sender = self.answers[(token >> 32) as usize]
                 .lock()
@@ -129,7 +129,7 @@ impl Bench {
         }
     }
 
-    fn maintain_loop(&self, lane: Lane) {
+    fn maintain_loop(&self, lane: Maintenance) {
         while !self.is_over.load(Ordering::SeqCst) {
             self.engine
                 .maintain(lane, 1, 2 << 10)
@@ -152,12 +152,12 @@ impl Bench {
 
 fn with_threads(
     durability: Durability,
-    writer: impl Fn(&Bench, u64, Receiver<(u64, Outcome)>) + Sync,
+    writer: impl Fn(&Bench, u64, Receiver<(u64, WriteOutcome)>) + Sync,
 ) {
     let (bench, receivers) = Bench::new(durability);
     std::thread::scope(|scope| {
         scope.spawn(|| bench.commit_loop());
-        for lane in [Lane::Flush, Lane::Compact] {
+        for lane in [Maintenance::Flush, Maintenance::Compact] {
             let bench = &bench;
             scope.spawn(move || bench.maintain_loop(lane));
         }
@@ -188,7 +188,7 @@ fn every_answered_write_is_seen(durability: Durability) {
             let key = format!("\x10writer {number} key {}", round % 97).into_bytes();
             let value = round.to_le_bytes();
             let outcome = bench.write(number, &key, &value, Guard::Newest, &answers);
-            let Outcome::Applied { version } = outcome else {
+            let WriteOutcome::Applied { version } = outcome else {
                 panic!("no guard, no refusal")
             };
             own.insert(key.clone(), version);
@@ -228,12 +228,12 @@ fn conditional_increments_lose_no_update() {
             let mut value = next.to_le_bytes().to_vec();
             value.resize(64, 0);
             match bench.write(number, key, &value, guard, &answers) {
-                Outcome::Applied { version } => {
+                WriteOutcome::Applied { version } => {
                     assert!(current.is_none_or(|(base, _)| version > base));
                     applied.fetch_add(1, Ordering::SeqCst);
                 }
-                Outcome::GuardFailed { current } => assert!(current.is_some()),
-                Outcome::NotApplied | Outcome::NoRoom => panic!("memory does not fail"),
+                WriteOutcome::GuardFailed { current } => assert!(current.is_some()),
+                WriteOutcome::NotApplied | WriteOutcome::NoRoom => panic!("memory does not fail"),
             }
             if number == 0 {
                 let (_, bytes) = bench.read(key).expect("somebody wrote");

@@ -14,7 +14,7 @@
 //! Not here: bodies that came with their head (`requests.rs`), chunk syntax (crate `wire`).
 //! See: docs/overload.md.
 
-use crate::connection::{Connection, End, Stage};
+use crate::connection::{Connection, End, Expecting};
 use crate::input::Input;
 use crate::limits;
 use crate::metrics::{Op, Refused};
@@ -273,7 +273,7 @@ impl Connection {
                 BodyReader::Length(left) if holds && *left > limits::READ_BYTES_MAX as u64 / 2 => {
                     self.fill_value(value, left, &mut pace).await
                 }
-                BodyReader::Length(_) | BodyReader::Chunked(_) => self.fill(Stage::Body).await,
+                BodyReader::Length(_) | BodyReader::Chunked(_) => self.fill(Expecting::Body).await,
             };
             turnover.note(pace.received + self.input.len() - before);
             let now_us = self.lane.now_us();

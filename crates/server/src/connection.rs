@@ -92,7 +92,7 @@ pub(crate) enum End {
 
 /// What the next bytes from the client belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum Expecting {
     /// Nothing has begun.
     Idle,
     /// A head has begun.
@@ -286,12 +286,12 @@ impl Connection {
             return Err(End::Draining);
         }
         let stage = if self.input.len() == 0 {
-            Stage::Idle
+            Expecting::Idle
         } else {
-            Stage::Head
+            Expecting::Head
         };
         match self.fill(stage).await {
-            Err(End::TooSlow) if stage == Stage::Head => {
+            Err(End::TooSlow) if stage == Expecting::Head => {
                 self.refuse_and_close(&Refusal::too_slow("the head did not arrive in time"));
                 Ok(())
             }
@@ -346,25 +346,25 @@ impl Connection {
             tokio::time::sleep(limits::SWEEP).await;
             self.lane.refresh();
         }
-        self.fill(Stage::Body).await
+        self.fill(Expecting::Body).await
     }
 
     /// Reads more into the buffer.
-    pub(crate) async fn fill(&mut self, stage: Stage) -> Result<(), End> {
+    pub(crate) async fn fill(&mut self, stage: Expecting) -> Result<(), End> {
         let _held = self.hold_input();
         let timeouts = &self.lane.shared.settings.timeouts;
         match stage {
-            Stage::Idle => self.seat.arm(self.deadline_us(timeouts.idle)),
-            Stage::Head => {
+            Expecting::Idle => self.seat.arm(self.deadline_us(timeouts.idle)),
+            Expecting::Head => {
                 let deadline_us = self
                     .head_deadline_us
                     .unwrap_or_else(|| self.deadline_us(timeouts.head));
                 self.head_deadline_us = Some(deadline_us);
                 self.seat.arm(deadline_us);
             }
-            Stage::Body => {}
+            Expecting::Body => {}
         }
-        if stage == Stage::Idle {
+        if stage == Expecting::Idle {
             self.is_called_to_refuse = false;
             if self.lane.delay.is_standing() && !self.is_of_peer {
                 self.stand_in_line().await?;
@@ -390,7 +390,7 @@ impl Connection {
     async fn stand_in_line(&mut self) -> Result<(), End> {
         poll_fn(|cx| match self.stream.poll_read_ready(cx) {
             Poll::Ready(_) => Poll::Ready(Ok(())),
-            Poll::Pending => self.idle(cx, Stage::Idle),
+            Poll::Pending => self.idle(cx, Expecting::Idle),
         })
         .await?;
         self.expect_client().await?;
@@ -402,7 +402,7 @@ impl Connection {
             if let Some(called) = in_line.called() {
                 return Poll::Ready(Ok(called));
             }
-            self.idle(cx, Stage::Idle).map_ok(|()| Called::Serve)
+            self.idle(cx, Expecting::Idle).map_ok(|()| Called::Serve)
         })
         .await?;
         self.expect_client().await?;
@@ -431,7 +431,7 @@ impl Connection {
     }
 
     /// Waits for bytes, or for what ends the connection.
-    fn idle(&self, cx: &Context<'_>, stage: Stage) -> Poll<Result<(), End>> {
+    fn idle(&self, cx: &Context<'_>, stage: Expecting) -> Poll<Result<(), End>> {
         if let Some(end) = self.end_of_wait(stage) {
             return Poll::Ready(Err(end));
         }
@@ -440,17 +440,17 @@ impl Connection {
     }
 
     /// Why the next bytes are not waited for.
-    fn end_of_wait(&self, stage: Stage) -> Option<End> {
+    fn end_of_wait(&self, stage: Expecting) -> Option<End> {
         if self.seat.is_late() {
             Some(End::TooSlow)
-        } else if stage != Stage::Body && self.lane.is_draining() {
+        } else if stage != Expecting::Body && self.lane.is_draining() {
             Some(End::Draining)
         } else {
             None
         }
     }
 
-    fn poll_fill(&mut self, cx: &mut Context<'_>, stage: Stage) -> Poll<Result<(), End>> {
+    fn poll_fill(&mut self, cx: &mut Context<'_>, stage: Expecting) -> Poll<Result<(), End>> {
         if let Some(end) = self.end_of_wait(stage) {
             return Poll::Ready(Err(end));
         }

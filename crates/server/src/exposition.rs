@@ -53,9 +53,9 @@ pub(crate) fn render(registry: &Registry) -> Result<String, fmt::Error> {
 /// The content type of `render`.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-struct Page<'a>(DescriptorEncoder<'a>);
+struct MetricsPage<'a>(DescriptorEncoder<'a>);
 
-impl Page<'_> {
+impl MetricsPage<'_> {
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         self.0
             .encode_descriptor(name, help, None, MetricType::Counter)?
@@ -121,7 +121,7 @@ const CLASS_NAMES: [&str; CLASSES] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 impl Collector for Numbers {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page(encoder);
+        let mut page = MetricsPage(encoder);
         page.0
             .encode_descriptor("build", "What runs here.", None, MetricType::Info)?
             .encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
@@ -142,7 +142,7 @@ impl Collector for Numbers {
     }
 }
 
-fn requests(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
+fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     let rows = Op::ALL.into_iter().flat_map(|op| {
         CLASS_NAMES
             .into_iter()
@@ -191,7 +191,7 @@ fn add<'a>(all: impl Iterator<Item = &'a Histogram> + Clone) -> (Vec<(f64, u64)>
     (buckets, count, sum_ns as f64 / 1e9)
 }
 
-fn stages(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
+fn stages(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     page.gauge(
         "stage_requests_per_sample",
         "One request in so many, at random, is in stage_seconds.",
@@ -216,7 +216,7 @@ fn stages(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     Ok(())
 }
 
-fn sockets(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
+fn sockets(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     page.gauge(
         "connections",
         "Client connections now.",
@@ -265,7 +265,7 @@ fn sockets(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
     Ok(())
 }
 
-fn queues(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
+fn queues(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     let (points, scans) = shared.pool.queued();
     let letters: usize = shared.lanes.iter().map(|lane| lane.mailbox.len()).sum();
     let gauges = [
@@ -334,7 +334,7 @@ fn queues(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
         .encode_gauge(&(standing_us(shared) as f64 / 1e6))
 }
 
-fn engine(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
+fn engine(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     let stats = shared.engine.stats();
     page.0
         .encode_descriptor(

@@ -32,10 +32,10 @@ use crate::room::Rooms;
 use crate::seat::{Due, LocalBell, Seat};
 use crate::shared::{LaneHandle, Phase, Shared};
 use crate::stages::{Draw, Watch};
-use crate::store_pool::{Answer, Job, Work};
+use crate::store_pool::{Job, PoolAnswer, Work};
 use crate::wal_thread;
 use dendra_base::{CellRef, Key, Quorum};
-use dendra_engine::{Batch, Durability, Error, Guard, Outcome, Pressure, Stop, Submitted};
+use dendra_engine::{Batch, Durability, Error, Guard, Pressure, Stop, Submitted, WriteOutcome};
 use dendra_node::step::{Event, Now, StoreTicket};
 use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Topology};
 use dendra_wire::KeyBuf;
@@ -85,7 +85,7 @@ pub(crate) struct Lane {
     batch: RefCell<Batch>,
     batch_bytes_max: usize,
     commit_due: LocalBell,
-    done: RefCell<Vec<(u64, Outcome)>>,
+    done: RefCell<Vec<(u64, WriteOutcome)>>,
     groups: RefCell<Vec<Vec<LaneEvent>>>,
     pressure: Cell<Pressure>,
     requests: Rc<LocalGate<Arc<Gate>>>,
@@ -758,7 +758,7 @@ impl Lane {
         }
     }
 
-    fn take_outcome(&self, slot: u32, outcome: Outcome) {
+    fn take_outcome(&self, slot: u32, outcome: WriteOutcome) {
         match self.take_ticket(slot).target {
             Target::Seat { seat, round, place } if round == seat.round() => {
                 seat.put_outcome(place, outcome);
@@ -766,7 +766,7 @@ impl Lane {
             Target::Seat { .. } => {}
             Target::Node(ticket) => self.tell_node(peers::wrote(ticket, outcome)),
             Target::Cover(hlc) => match outcome {
-                Outcome::Applied { .. } => self.tell_node(Event::Covered { hlc }),
+                WriteOutcome::Applied { .. } => self.tell_node(Event::Covered { hlc }),
                 _ => self.cover_later(hlc),
             },
         }
@@ -832,7 +832,7 @@ impl Lane {
         }
     }
 
-    fn take_answer(&self, slot: u32, answer: Answer) {
+    fn take_answer(&self, slot: u32, answer: PoolAnswer) {
         match self.take_ticket(slot).target {
             Target::Seat { seat, round, .. } if round == seat.round() => seat.put_answer(answer),
             Target::Seat { .. } | Target::Cover(_) => {}

@@ -15,8 +15,8 @@
 //! See: docs/overload.md.
 
 use crate::profile::Lock;
-use crate::store_pool::Answer;
-use dendra_engine::Outcome;
+use crate::store_pool::PoolAnswer;
+use dendra_engine::WriteOutcome;
 use tokio::sync::Notify;
 
 /// Everything that can happen to an event loop from outside: a closed list.
@@ -29,14 +29,14 @@ pub(crate) enum LaneEvent {
         /// As given to the engine.
         token: u64,
         /// What became of it.
-        outcome: Outcome,
+        outcome: WriteOutcome,
     },
     /// The store pool is done with a job.
     Answered {
         /// Who asked.
         slot: u32,
         /// What it got.
-        answer: Answer,
+        answer: PoolAnswer,
     },
     /// The log's queue has room again: submit what waits.
     QueueFree,
@@ -115,7 +115,7 @@ mod tests {
         let mailbox = Mailbox::new(8);
         mailbox.post_all((0..3).map(|slot| LaneEvent::Written {
             token: slot,
-            outcome: Outcome::NotApplied,
+            outcome: WriteOutcome::NotApplied,
         }));
         mailbox.post(LaneEvent::Stop);
         let mut taken = Vec::new();

@@ -20,7 +20,7 @@ use crate::mailbox::LaneEvent;
 use crate::profile::{self, Lock};
 use crate::shared::Shared;
 use crate::wal_thread;
-use dendra_engine::{Error, Lane, Maintained};
+use dendra_engine::{Error, Maintained, Maintenance};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar};
 use std::thread::JoinHandle;
@@ -87,30 +87,33 @@ impl Poke {
 
 /// Starts both threads.
 pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>> {
-    [(Lane::Flush, "flush", 5), (Lane::Compact, "compact", 10)]
-        .into_iter()
-        .map(|(lane, name, nice)| {
-            let shared = Arc::clone(shared);
-            std::thread::Builder::new()
-                .name(name.to_owned())
-                .spawn(move || {
-                    let _seat = profile::register(match lane {
-                        Lane::Flush => profile::Kind::Flush,
-                        Lane::Compact => profile::Kind::Compact,
-                    });
-                    work(&shared, lane, nice);
-                })
-        })
-        .collect()
+    [
+        (Maintenance::Flush, "flush", 5),
+        (Maintenance::Compact, "compact", 10),
+    ]
+    .into_iter()
+    .map(|(lane, name, nice)| {
+        let shared = Arc::clone(shared);
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                let _seat = profile::register(match lane {
+                    Maintenance::Flush => profile::Kind::Flush,
+                    Maintenance::Compact => profile::Kind::Compact,
+                });
+                work(&shared, lane, nice);
+            })
+    })
+    .collect()
 }
 
 /// How long to wait after a slice that took `took_us`, when the engine's pressure is `level`.
-fn pause_after(lane: Lane, took_us: u64, level: f64) -> Duration {
+fn pause_after(lane: Maintenance, took_us: u64, level: f64) -> Duration {
     let calm = (1.0 - 2.0 * level).clamp(0.0, 1.0);
     // A flush frees memory and log segments: it rests a quarter as long as a compaction.
     let share = match lane {
-        Lane::Flush => 0.25,
-        Lane::Compact => 1.0,
+        Maintenance::Flush => 0.25,
+        Maintenance::Compact => 1.0,
     };
     Duration::from_micros((took_us as f64 * calm * share) as u64).min(limits::MAINTAIN_PAUSE_MAX)
 }
@@ -127,7 +130,7 @@ fn tell_waiting_loops(shared: &Shared) {
     }
 }
 
-fn work(shared: &Shared, lane: Lane, nice: i32) {
+fn work(shared: &Shared, lane: Maintenance, nice: i32) {
     // On Linux this is the calling thread's own priority. Without the right to lower it the thread
     // works at the usual one.
     if let Err(error) = rustix::process::setpriority_process(None, nice) {
@@ -169,15 +172,15 @@ mod tests {
     #[test]
     fn a_pressed_engine_gets_no_pause_and_a_calm_one_half_of_the_time() {
         let ms = Duration::from_millis;
-        assert_eq!(pause_after(Lane::Compact, 4_000, 0.0), ms(4));
-        assert_eq!(pause_after(Lane::Compact, 4_000, 0.25), ms(2));
-        assert_eq!(pause_after(Lane::Compact, 4_000, 0.5), ms(0));
-        assert_eq!(pause_after(Lane::Compact, 4_000, 1.0), ms(0));
+        assert_eq!(pause_after(Maintenance::Compact, 4_000, 0.0), ms(4));
+        assert_eq!(pause_after(Maintenance::Compact, 4_000, 0.25), ms(2));
+        assert_eq!(pause_after(Maintenance::Compact, 4_000, 0.5), ms(0));
+        assert_eq!(pause_after(Maintenance::Compact, 4_000, 1.0), ms(0));
         assert_eq!(
-            pause_after(Lane::Compact, 4_000_000, 0.0),
+            pause_after(Maintenance::Compact, 4_000_000, 0.0),
             limits::MAINTAIN_PAUSE_MAX
         );
-        assert_eq!(pause_after(Lane::Flush, 4_000, 0.0), ms(1));
+        assert_eq!(pause_after(Maintenance::Flush, 4_000, 0.0), ms(1));
     }
 
     #[test]

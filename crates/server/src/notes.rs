@@ -16,7 +16,9 @@ use crate::settings::ClusterSettings;
 use crate::versions::Versions;
 use dendra_base::{CellRef, Key, Space, Version};
 use dendra_engine::vfs::Wait;
-use dendra_engine::{Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Outcome, Show};
+use dendra_engine::{
+    Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Show, WriteOutcome,
+};
 use dendra_node::identity::{Content, OWN_KEY, Own};
 use std::ops::Bound;
 
@@ -127,8 +129,8 @@ pub(crate) fn put(
         .commit(&mut done)
         .map_err(|error| error.to_string())?;
     match done.last() {
-        Some((0, Outcome::Applied { .. })) => Ok(()),
-        Some((0, Outcome::NoRoom)) => Err("the disk is full; make room".to_owned()),
+        Some((0, WriteOutcome::Applied { .. })) => Ok(()),
+        Some((0, WriteOutcome::NoRoom)) => Err("the disk is full; make room".to_owned()),
         other => Err(format!("{other:?}")),
     }
 }

@@ -28,7 +28,7 @@ use crate::seat::Due;
 use crate::shared::Phase;
 use crate::stages::{Stage, Watch};
 use crate::status::{self, Terms};
-use crate::store_pool::{Answer, Work};
+use crate::store_pool::{PoolAnswer, Work};
 use bytes::Bytes;
 use dendra_base::peer::Operation;
 use dendra_base::{CellRef, Key, Kind, Version};
@@ -346,20 +346,23 @@ impl Connection {
             entity, terms, key, ..
         } = &read;
         let status = match answer {
-            Ok(Ok(Answer::Cell(cell))) => {
+            Ok(Ok(PoolAnswer::Cell(cell))) => {
                 let cell = cell.as_ref().map(|cell| cell.as_ref().as_ref());
                 answer_read(lane, out, entity, terms, key.as_stored(), cell)
             }
-            Ok(Ok(Answer::Damaged)) => {
+            Ok(Ok(PoolAnswer::Damaged)) => {
                 lane.metrics().damaged.add(1);
                 status::write_refusal(out, terms.style, &Refusal::damaged())
             }
-            Ok(Ok(Answer::Late)) => {
+            Ok(Ok(PoolAnswer::Late)) => {
                 lane.metrics().refuse(Refused::Deadline);
                 status::write(out, terms, &Outcome::DeadlinePassed, b"")
             }
             Ok(Ok(
-                Answer::Failed | Answer::Page(_) | Answer::Chunk(_) | Answer::ChunkFailed(..),
+                PoolAnswer::Failed
+                | PoolAnswer::Page(_)
+                | PoolAnswer::Chunk(_)
+                | PoolAnswer::ChunkFailed(..),
             )) => status::write_refusal(out, terms.style, &status::failed()),
             Ok(Err(_)) => status::write(out, terms, &terms.not_enough(Known::NotApplied), b""),
             Err(refused) => {
@@ -624,21 +627,21 @@ fn op_of(head: &Head<'_>) -> Op {
 fn answer_write(
     out: &mut Vec<u8>,
     write: &PendingWrite,
-    outcome: Option<dendra_engine::Outcome>,
+    outcome: Option<dendra_engine::WriteOutcome>,
 ) -> u16 {
     let terms = &write.terms;
     let outcome = match outcome {
-        Some(dendra_engine::Outcome::Applied { version }) if write.op == Op::Delete => {
+        Some(dendra_engine::WriteOutcome::Applied { version }) if write.op == Op::Delete => {
             Outcome::Deleted { version }
         }
-        Some(dendra_engine::Outcome::Applied { version }) => Outcome::Stored { version },
-        Some(dendra_engine::Outcome::GuardFailed { current }) => {
+        Some(dendra_engine::WriteOutcome::Applied { version }) => Outcome::Stored { version },
+        Some(dendra_engine::WriteOutcome::GuardFailed { current }) => {
             Outcome::ConditionFailed { current }
         }
-        Some(dendra_engine::Outcome::NoRoom) => {
+        Some(dendra_engine::WriteOutcome::NoRoom) => {
             return status::write_refusal(out, terms.style, &status::refused(Refused::Disk));
         }
-        Some(dendra_engine::Outcome::NotApplied) => {
+        Some(dendra_engine::WriteOutcome::NotApplied) => {
             return status::write_refusal(out, terms.style, &status::failed());
         }
         None => terms.not_enough(Known::Unknown),

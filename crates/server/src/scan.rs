@@ -21,7 +21,7 @@ use crate::limits;
 use crate::metrics::{Op, Refused};
 use crate::stages::Watch;
 use crate::status::{self, Terms};
-use crate::store_pool::{Answer, Work};
+use crate::store_pool::{PoolAnswer, Work};
 use dendra_base::Quorum;
 use dendra_engine::{Cursor, Direction, Engine, Flow, Progress, Show as Cells};
 use dendra_node::{Class, Entry, Known, Outcome};
@@ -66,10 +66,7 @@ pub(crate) struct Scan {
 
 impl Scan {
     fn new(query: &Query, now_ms: u64, out: Vec<u8>) -> Scan {
-        let direction = match query.direction {
-            route::Direction::Forward => Direction::Forward,
-            route::Direction::Backward => Direction::Backward,
-        };
+        let direction = query.direction;
         Scan {
             cursor: Cursor::new(
                 Bound::Included(query.start.clone()),
@@ -94,7 +91,7 @@ impl Scan {
         let query = Query {
             start: vec![0x10],
             end: vec![0x11],
-            direction: route::Direction::Forward,
+            direction: Direction::Forward,
             limit: None,
             show: Show::KeysAndValues,
             scope: route::Scope::Local,
@@ -391,14 +388,16 @@ impl Connection {
         self.seat.next_round();
         self.lane.refresh();
         match answer {
-            Ok(Answer::Chunk(scan)) => Ok(scan),
-            Ok(Answer::ChunkFailed(scan, is_damaged)) if is_damaged => {
+            Ok(PoolAnswer::Chunk(scan)) => Ok(scan),
+            Ok(PoolAnswer::ChunkFailed(scan, is_damaged)) if is_damaged => {
                 Err((Missing::Damaged, Some(scan)))
             }
-            Ok(Answer::ChunkFailed(scan, _)) => Err((Missing::Failed, Some(scan))),
-            Ok(Answer::Late) => Err((Missing::Late, None)),
-            Ok(Answer::Damaged) => Err((Missing::Damaged, None)),
-            Ok(Answer::Failed | Answer::Cell(_) | Answer::Page(_)) => Err((Missing::Failed, None)),
+            Ok(PoolAnswer::ChunkFailed(scan, _)) => Err((Missing::Failed, Some(scan))),
+            Ok(PoolAnswer::Late) => Err((Missing::Late, None)),
+            Ok(PoolAnswer::Damaged) => Err((Missing::Damaged, None)),
+            Ok(PoolAnswer::Failed | PoolAnswer::Cell(_) | PoolAnswer::Page(_)) => {
+                Err((Missing::Failed, None))
+            }
             Err(_) => Err((Missing::TooSlow, None)),
         }
     }

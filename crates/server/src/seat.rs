@@ -14,8 +14,8 @@
 //! Not here: who waits for what (`connection.rs`), tickets (`lane.rs`).
 
 use crate::peers::Finished;
-use crate::store_pool::Answer;
-use dendra_engine::Outcome;
+use crate::store_pool::PoolAnswer;
+use dendra_engine::WriteOutcome;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
@@ -84,8 +84,8 @@ pub(crate) struct Seat {
     told: Cell<Option<Due>>,
     round: Cell<u32>,
     /// Of writes to the own store.
-    outcomes: Awaited<Outcome>,
-    answer: RefCell<Option<Answer>>,
+    outcomes: Awaited<WriteOutcome>,
+    answer: RefCell<Option<PoolAnswer>>,
     /// What the loop's node came to, in a cluster.
     finished: Awaited<Finished>,
 }
@@ -174,20 +174,20 @@ impl Seat {
     }
 
     /// Delivers one outcome; the last one wakes.
-    pub(crate) fn put_outcome(&self, place: u32, outcome: Outcome) {
+    pub(crate) fn put_outcome(&self, place: u32, outcome: WriteOutcome) {
         if self.outcomes.put(place, outcome) {
             self.wake();
         }
     }
 
     /// Delivers the store pool's answer and wakes.
-    pub(crate) fn put_answer(&self, answer: Answer) {
+    pub(crate) fn put_answer(&self, answer: PoolAnswer) {
         *self.answer.borrow_mut() = Some(answer);
         self.wake();
     }
 
     /// The outcome at `place`, if it came.
-    pub(crate) fn take_outcome(&self, place: usize) -> Option<Outcome> {
+    pub(crate) fn take_outcome(&self, place: usize) -> Option<WriteOutcome> {
         self.outcomes.take(place)
     }
 
@@ -211,7 +211,7 @@ impl Seat {
     }
 
     /// Waits for the store pool's answer; an early end says why.
-    pub(crate) async fn answer(&self) -> Result<Answer, Due> {
+    pub(crate) async fn answer(&self) -> Result<PoolAnswer, Due> {
         poll_fn(|cx| {
             if let Some(answer) = self.answer.borrow_mut().take() {
                 return Poll::Ready(Ok(answer));
@@ -304,9 +304,9 @@ mod tests {
     fn outcomes_stand_where_they_were_expected_in_whatever_order_they_come() {
         let seat = Seat::default();
         assert_eq!((seat.expect_outcome(), seat.expect_outcome()), (0, 1));
-        seat.put_outcome(1, Outcome::NotApplied);
+        seat.put_outcome(1, WriteOutcome::NotApplied);
         assert_eq!(seat.outcomes.missing.get(), 1);
-        let applied = Outcome::Applied {
+        let applied = WriteOutcome::Applied {
             version: Version::ZERO,
         };
         seat.put_outcome(0, applied);

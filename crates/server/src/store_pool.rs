@@ -60,7 +60,7 @@ pub(crate) struct Job {
 
 /// What became of a job.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum PoolAnswer {
     /// The key's newest cell, if there is one.
     Cell(Option<Box<Cell>>),
     /// The scan with its next chunk.
@@ -204,7 +204,7 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
     };
     watch.lap(stages, op, Stage::Queue);
     let answer = if clock::monotonic_us() >= deadline_us {
-        Answer::Late
+        PoolAnswer::Late
     } else {
         // The engine's locks are poisoned by a panic inside it, and then every later call panics
         // too: each is answered, none is lost, and the log says what came first.
@@ -215,7 +215,7 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
                 .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
                 .unwrap_or("no message");
             tracing::error!(reason, "a read panicked in the store pool");
-            Answer::Failed
+            PoolAnswer::Failed
         })
     };
     watch.lap(stages, op, Stage::Engine);
@@ -224,19 +224,19 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
         .post(LaneEvent::Answered { slot, answer });
 }
 
-fn run(engine: &Engine, work: Work) -> Answer {
+fn run(engine: &Engine, work: Work) -> PoolAnswer {
     match work {
         Work::Get(key) => read(engine, &key).unwrap_or_else(|error| {
             if note(&error) {
-                Answer::Damaged
+                PoolAnswer::Damaged
             } else {
-                Answer::Failed
+                PoolAnswer::Failed
             }
         }),
-        Work::Page(page) => Answer::Page(page.fill(engine)),
+        Work::Page(page) => PoolAnswer::Page(page.fill(engine)),
         Work::Chunk(mut scan) => match scan.fill(engine) {
-            Ok(()) => Answer::Chunk(scan),
-            Err(error) => Answer::ChunkFailed(scan, note(&error)),
+            Ok(()) => PoolAnswer::Chunk(scan),
+            Err(error) => PoolAnswer::ChunkFailed(scan, note(&error)),
         },
     }
 }
@@ -247,13 +247,13 @@ fn note(error: &Error) -> bool {
     matches!(error, Error::Damaged { .. })
 }
 
-fn read(engine: &Engine, key: &Key) -> Result<Answer, Error> {
+fn read(engine: &Engine, key: &Key) -> Result<PoolAnswer, Error> {
     let lookup = engine.get(key.as_stored(), Wait::Block, |cell| cell.to_owned())?;
     Ok(match lookup {
-        Lookup::Cell(cell) => Answer::Cell(Some(Box::new(cell))),
-        Lookup::Nothing => Answer::Cell(None),
+        Lookup::Cell(cell) => PoolAnswer::Cell(Some(Box::new(cell))),
+        Lookup::Nothing => PoolAnswer::Cell(None),
         // A blocking read has nobody to send it on to.
-        Lookup::WouldBlock => Answer::Failed,
+        Lookup::WouldBlock => PoolAnswer::Failed,
     })
 }
 

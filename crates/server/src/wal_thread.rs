@@ -22,7 +22,7 @@ use crate::limits;
 use crate::mailbox::LaneEvent;
 use crate::profile::{self, Lock};
 use crate::shared::{Phase, Shared};
-use dendra_engine::{Error, Outcome};
+use dendra_engine::{Error, WriteOutcome};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar};
 use std::thread::JoinHandle;
@@ -109,7 +109,7 @@ impl Bell {
 /// `groups` is scratch space with one entry per loop. Outcomes of loop `own` stay in `groups`.
 pub(crate) fn deliver(
     shared: &Shared,
-    done: &mut Vec<(u64, Outcome)>,
+    done: &mut Vec<(u64, WriteOutcome)>,
     groups: &mut [Vec<LaneEvent>],
     own: Option<usize>,
 ) {
@@ -179,7 +179,7 @@ fn commit_until_closed(shared: &Shared) {
 /// event loop began and could not finish goes first, and alone, while others queue behind it.
 fn commit_all(
     shared: &Shared,
-    done: &mut Vec<(u64, Outcome)>,
+    done: &mut Vec<(u64, WriteOutcome)>,
     groups: &mut [Vec<LaneEvent>],
 ) -> Result<(), Error> {
     loop {

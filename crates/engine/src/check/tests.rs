@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::vfs::{MemVfs, Wait};
-use crate::{Batch, Durability, Engine, Guard, Lane, Lookup, Maintained, Options};
+use crate::{Batch, Durability, Engine, Guard, Lookup, Maintained, Maintenance, Options};
 use dendra_base::{CellRef, Key, Version};
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn folder() -> (MemVfs, Model) {
             n + 1,
         );
         while engine
-            .maintain(Lane::Flush, NOW_MS, 1 << 20)
+            .maintain(Maintenance::Flush, NOW_MS, 1 << 20)
             .expect("the disk is fine")
             == Maintained::More
         {}

@@ -8,7 +8,7 @@
 //! Not here: what a batch is made of (`batch.rs`).
 
 use super::sync::{Mutex, hold};
-use crate::batch::{Batch, Refused};
+use crate::batch::{Batch, NotTaken};
 
 /// Does somebody have to start a commit?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +37,9 @@ impl CommitQueue {
     }
 
     /// Moves `batch` into the queue; it is empty afterwards, or untouched when refused.
-    pub(crate) fn submit(&self, batch: &mut Batch) -> Result<Submitted, Refused> {
+    pub(crate) fn submit(&self, batch: &mut Batch) -> Result<Submitted, NotTaken> {
         if batch.len() > self.len_max || batch.bytes().len() > self.bytes_max {
-            return Err(Refused::BatchTooLarge {
+            return Err(NotTaken::BatchTooLarge {
                 len: batch.len(),
                 len_max: self.len_max,
                 bytes: batch.bytes().len(),
@@ -50,7 +50,7 @@ impl CommitQueue {
         let is_full = waiting.len() + batch.len() > self.len_max
             || waiting.bytes().len() + batch.bytes().len() > self.bytes_max;
         if is_full {
-            return Err(Refused::QueueFull);
+            return Err(NotTaken::QueueFull);
         }
         let is_first = waiting.is_empty();
         if !is_first {

@@ -29,7 +29,7 @@ mod sync {
     }
 }
 
-use crate::batch::{Batch, Refused};
+use crate::batch::{Batch, NotTaken};
 use bounded::{CommitQueue, Submitted};
 use dendra_base::{CellRef, Guard, Version};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -150,7 +150,7 @@ fn a_full_queue_refuses_and_leaves_the_batch_alone() {
         let queue = CommitQueue::new(1, 1 << 10);
         assert_eq!(queue.submit(&mut one_write(1)), Ok(Submitted::First));
         let mut second = one_write(2);
-        assert_eq!(queue.submit(&mut second), Err(Refused::QueueFull));
+        assert_eq!(queue.submit(&mut second), Err(NotTaken::QueueFull));
         assert_eq!(second.len(), 1);
         let mut taken = Batch::new();
         queue.take(&mut taken);
@@ -170,7 +170,7 @@ fn a_full_queue_refuses_and_leaves_the_batch_alone() {
         assert_eq!(queue.submit(&mut wide(3)), Ok(Submitted::First));
         assert_eq!(
             queue.submit(&mut wide(4)),
-            Err(Refused::QueueFull),
+            Err(NotTaken::QueueFull),
             "bytes count too"
         );
     });

@@ -29,7 +29,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use reader::{BatchView, End, Recovery, Segment, Tail, damaged_spots, recover};
+pub use reader::{BatchView, Recovery, Segment, SegmentEnd, Tail, damaged_spots, recover};
 pub(crate) use reader::{Seen, recover_by_segment};
 pub use spare::{Spare, is_unused, prepare};
 pub use writer::{Appended, LogWriter, PAGE_BYTES, Unsynced};

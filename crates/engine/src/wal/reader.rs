@@ -166,7 +166,7 @@ fn check_complete(segments: &[u64], first_needed: u64) -> Result<()> {
 struct Walk {
     salt: u64,
     end: Lsn,
-    stop: Option<Stop>,
+    stop: Option<Halted>,
     /// The largest `synced_upto` so far: D.
     attested: Lsn,
     hlc_ceiling: u64,
@@ -175,7 +175,7 @@ struct Walk {
 }
 
 /// Where good batches end.
-struct Stop {
+struct Halted {
     file: String,
     offset: usize,
     /// `None`: zeros, or the end of the file.
@@ -289,7 +289,7 @@ impl Walk {
         if is_clean && follows && (reason.is_some() || self.stop.is_none()) {
             // The name of this file says more than the clean end of the one in front of it.
             let is_damaged = matches!(&first, Spot::Bad(bad) if !bad.can_be_torn);
-            self.stop = Some(Stop {
+            self.stop = Some(Halted {
                 file: segment.name.clone(),
                 offset: 0,
                 bad: reason.map(|reason| Bad {
@@ -324,7 +324,7 @@ impl Walk {
             Spot::Bad(bad) => Some(bad),
             Spot::Batch(_) | Spot::Zeros | Spot::EndOfFile => None,
         };
-        self.stop = Some(Stop {
+        self.stop = Some(Halted {
             file: segment.name.clone(),
             offset: at,
             bad,
@@ -365,7 +365,7 @@ impl Walk {
                 ),
             ));
         }
-        if let Some(Stop {
+        if let Some(Halted {
             file,
             offset,
             bad: Some(bad),
@@ -382,7 +382,7 @@ impl Walk {
             ));
         }
         let tail = match self.stop {
-            Some(Stop {
+            Some(Halted {
                 file,
                 offset,
                 bad: Some(bad),
@@ -445,9 +445,9 @@ impl Segment {
                 salt: 0,
                 at: 0,
                 end: Some(match no_head {
-                    NoHead::Zeros => End::Zeros,
-                    NoHead::Bad { reason } => End::Bad { reason },
-                    NoHead::Newer { format } => End::Bad {
+                    NoHead::Zeros => SegmentEnd::Zeros,
+                    NoHead::Bad { reason } => SegmentEnd::Bad { reason },
+                    NoHead::Newer { format } => SegmentEnd::Bad {
                         reason: self.too_new(format).to_string(),
                     },
                 }),
@@ -637,7 +637,7 @@ impl<'a> BatchView<'a> {
 
 /// Why a segment has no further batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum SegmentEnd {
     /// The rest was never used, as far as its first bytes tell.
     Zeros,
     /// The file ends.
@@ -654,7 +654,7 @@ pub struct Batches<'a> {
     segment: &'a Segment,
     salt: u64,
     at: usize,
-    end: Option<End>,
+    end: Option<SegmentEnd>,
 }
 
 impl Batches<'_> {
@@ -664,7 +664,7 @@ impl Batches<'_> {
     }
 
     /// Why the iteration ended. Requires: `next` returned `None`.
-    pub fn end(self) -> End {
+    pub fn end(self) -> SegmentEnd {
         self.end.expect("asked after the last batch")
     }
 }
@@ -681,9 +681,9 @@ impl<'a> Iterator for Batches<'a> {
                 self.at = usize::try_from(batch.end_lsn.offset()).expect("32 bits fit");
                 return Some(batch);
             }
-            Spot::Zeros => End::Zeros,
-            Spot::EndOfFile => End::EndOfFile,
-            Spot::Bad(bad) => End::Bad { reason: bad.reason },
+            Spot::Zeros => SegmentEnd::Zeros,
+            Spot::EndOfFile => SegmentEnd::EndOfFile,
+            Spot::Bad(bad) => SegmentEnd::Bad { reason: bad.reason },
         };
         self.end = Some(end);
         None

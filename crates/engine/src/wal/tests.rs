@@ -548,13 +548,13 @@ fn a_tool_reads_batches_and_says_where_they_end() -> Result<()> {
     }
     assert_eq!(counts, [2, 1, 0]);
     assert_eq!(batches.offset() as u64, log.writer.end_lsn().offset());
-    assert_eq!(batches.end(), End::Zeros);
+    assert_eq!(batches.end(), SegmentEnd::Zeros);
     let headless = Segment::from_bytes(3, vec![1; 100])?;
-    assert!(matches!(drained(&headless), End::Bad { .. }));
+    assert!(matches!(drained(&headless), SegmentEnd::Bad { .. }));
     Ok(())
 }
 
-fn drained(segment: &Segment) -> End {
+fn drained(segment: &Segment) -> SegmentEnd {
     let mut batches = segment.batches();
     batches.by_ref().for_each(drop);
     batches.end()

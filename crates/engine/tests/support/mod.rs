@@ -14,8 +14,8 @@ pub(crate) mod steps;
 use dendra_base::{CellRef, Condition, Prng, Version};
 use dendra_engine::vfs::{Vfs, Wait};
 use dendra_engine::{
-    Batch, Cursor, Direction, Durability, Engine, Error, Flow, Guard, Identity, Lane, Lookup,
-    Maintained, Options, Outcome, Progress, Show,
+    Batch, Cursor, Direction, Durability, Engine, Error, Flow, Guard, Identity, Lookup, Maintained,
+    Maintenance, Options, Progress, Show, WriteOutcome,
 };
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -180,7 +180,7 @@ impl World {
     }
 
     /// What the twin says must happen.
-    pub fn expect(&self, write: &Write) -> Outcome {
+    pub fn expect(&self, write: &Write) -> WriteOutcome {
         let current = self.twin.get(&write.key);
         let live = current
             .filter(|k| k.is_live(self.now_ms))
@@ -193,9 +193,9 @@ impl World {
             Guard::If(Condition::Differs(v)) => live != Some(v),
         };
         if !holds {
-            return Outcome::GuardFailed { current: live };
+            return WriteOutcome::GuardFailed { current: live };
         }
-        Outcome::Applied {
+        WriteOutcome::Applied {
             version: write.known.version,
         }
     }
@@ -243,7 +243,7 @@ impl World {
             Ok(()) => {}
             Err(error @ Error::Poisoned { .. }) => return Err(error),
             Err(error) => {
-                let is_given_up = |o| matches!(o, Outcome::NotApplied | Outcome::NoRoom);
+                let is_given_up = |o| matches!(o, WriteOutcome::NotApplied | WriteOutcome::NoRoom);
                 let not_applied = done.iter().all(|(_, o)| is_given_up(*o));
                 assert!(
                     not_applied && done.len() == writes.len(),
@@ -259,19 +259,23 @@ impl World {
             let write = &writes[token as usize];
             let expected = self.expect(write);
             match (outcome, expected) {
-                (Outcome::Applied { version }, Outcome::Applied { version: drawn }) => {
+                (WriteOutcome::Applied { version }, WriteOutcome::Applied { version: drawn }) => {
                     assert!(version >= drawn, "a guard may only raise a version");
                     Self::apply_to_twin(&mut self.twin, write, version);
                 }
                 // A guard that could not read its key: only under injected faults.
-                (Outcome::NotApplied, _) if self.tolerates_faults => {}
+                (WriteOutcome::NotApplied, _) if self.tolerates_faults => {}
                 (outcome, expected) => assert_eq!(outcome, expected, "{write:?}"),
             }
         }
         Ok(())
     }
 
-    pub fn maintain(&mut self, lane: Lane, budget_bytes: usize) -> Result<Maintained, Error> {
+    pub fn maintain(
+        &mut self,
+        lane: Maintenance,
+        budget_bytes: usize,
+    ) -> Result<Maintained, Error> {
         self.engine.maintain(lane, self.now_ms, budget_bytes)
     }
 

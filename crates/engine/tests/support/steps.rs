@@ -5,7 +5,7 @@
 use super::IDENTITY;
 use dendra_base::{CellRef, Version};
 use dendra_engine::vfs::{MemVfs, Vfs, Wait};
-use dendra_engine::{Batch, Engine, Guard, Lane, Lookup, Maintained, Options, Submitted};
+use dendra_engine::{Batch, Engine, Guard, Lookup, Maintained, Maintenance, Options, Submitted};
 use std::sync::Arc;
 
 pub(crate) fn options() -> Options {
@@ -56,7 +56,7 @@ pub(crate) fn bytes_of(vfs: &MemVfs) -> u64 {
     sizes.map(|bytes| bytes.len() as u64).sum()
 }
 
-pub(crate) fn settle(engine: &Engine, lane: Lane) {
+pub(crate) fn settle(engine: &Engine, lane: Maintenance) {
     while engine
         .maintain(lane, 1, usize::MAX)
         .expect("the disk works")

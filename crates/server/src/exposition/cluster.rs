@@ -13,7 +13,7 @@
 //! Not here: how the numbers come about (crate `node`, `peers/`).
 //! See: docs/overload.md, docs/operating.md.
 
-use super::{Page, buckets, sum};
+use super::{MetricsPage, buckets, sum};
 use crate::metrics::{PeerTally, Tally};
 use crate::peers::{Cluster, PeerGauges};
 use crate::shared::Shared;
@@ -24,7 +24,7 @@ use prometheus_client::metrics::MetricType;
 use std::fmt;
 
 /// Rounds, hints, links and questions; nothing from a node by itself.
-pub(super) fn page(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
+pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     let Some(cluster) = &shared.cluster else {
         return Ok(());
     };
@@ -146,7 +146,7 @@ pub(super) fn page(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
 type OfPeer = fn(&PeerGauges) -> &std::sync::atomic::AtomicU64;
 
 /// How long the rounds took, all loops together, within a sweep.
-fn rounds(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
+fn rounds(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     let mut family = page.0.encode_descriptor(
         "round_seconds",
         "From the questions of a round to enough answers, by kind of round; every operation.",
@@ -181,7 +181,7 @@ fn rounds(page: &mut Page<'_>, shared: &Shared) -> fmt::Result {
 }
 
 /// What the loops expect of the other members: the most patient one is shown, of those that ever asked.
-fn estimates(page: &mut Page<'_>, shared: &Shared, cluster: &Cluster) -> fmt::Result {
+fn estimates(page: &mut MetricsPage<'_>, shared: &Shared, cluster: &Cluster) -> fmt::Result {
     let gauges: [(&str, &str, fn(&PeerTally) -> &Tally); 2] = [
         (
             "peer_latency_seconds",

@@ -31,7 +31,7 @@ use crate::settings::PeerTransport;
 use crate::shared::Shared;
 use bytes::{Bytes, BytesMut};
 use dendra_base::{CellRef, Prng, Version};
-use dendra_engine::{Guard, Outcome};
+use dendra_engine::{Guard, WriteOutcome};
 use dendra_node::MemberIndex;
 use dendra_node::identity::{Peer, Verdict};
 use dendra_node::step::Event;
@@ -375,7 +375,7 @@ async fn write_note(lane: &Lane, url: &str, peer: Peer, version: Version) -> Res
         .map_err(|_| "the log has no room for a note about it".to_owned())?;
     let waited = seat.all_outcomes().await;
     match (waited, seat.take_outcome(0)) {
-        (Ok(()), Some(Outcome::Applied { .. })) => Ok(()),
+        (Ok(()), Some(WriteOutcome::Applied { .. })) => Ok(()),
         (_, outcome) => Err(format!("no note about it could be written: {outcome:?}")),
     }
 }

@@ -17,11 +17,11 @@
 
 use crate::lane::{Lane, Target};
 use crate::metrics::Refused;
-use crate::store_pool::{Answer, Work};
+use crate::store_pool::{PoolAnswer, Work};
 use dendra_base::{Cell, CellRef, Key, Kind, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{
-    Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Outcome, Progress, Show,
+    Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Progress, Show, WriteOutcome,
 };
 use dendra_node::step::{Effect, Event, StoreFailure, StoreOutcome, StoreTicket};
 use dendra_node::{Class, Entry, Refusal};
@@ -163,34 +163,34 @@ pub(crate) fn cover(lane: &Lane, hlc: u64) {
 }
 
 /// What a write came to, in the node's words.
-pub(crate) fn wrote(ticket: StoreTicket, outcome: Outcome) -> Event {
+pub(crate) fn wrote(ticket: StoreTicket, outcome: WriteOutcome) -> Event {
     let result = match outcome {
-        Outcome::Applied { version } => Ok(StoreOutcome::Applied { version }),
-        Outcome::GuardFailed { current } => Ok(StoreOutcome::GuardFailed { current }),
-        Outcome::NotApplied => Err(StoreFailure::NotApplied),
-        Outcome::NoRoom => Err(StoreFailure::DiskFull),
+        WriteOutcome::Applied { version } => Ok(StoreOutcome::Applied { version }),
+        WriteOutcome::GuardFailed { current } => Ok(StoreOutcome::GuardFailed { current }),
+        WriteOutcome::NotApplied => Err(StoreFailure::NotApplied),
+        WriteOutcome::NoRoom => Err(StoreFailure::DiskFull),
     };
     Event::Wrote { ticket, result }
 }
 
 /// What the store pool answered, in the node's words.
-pub(crate) fn answered(ticket: StoreTicket, answer: Answer) -> Event {
+pub(crate) fn answered(ticket: StoreTicket, answer: PoolAnswer) -> Event {
     let failed = |failure| Event::Read {
         ticket,
         result: Err(failure),
     };
     match answer {
-        Answer::Cell(cell) => Event::Read {
+        PoolAnswer::Cell(cell) => Event::Read {
             ticket,
             result: Ok(cell.map(|cell| *cell)),
         },
-        Answer::Page(page) => Event::Paged {
+        PoolAnswer::Page(page) => Event::Paged {
             ticket,
             result: page,
         },
-        Answer::Damaged => failed(StoreFailure::Damaged),
-        Answer::Late => failed(StoreFailure::Late),
-        Answer::Failed | Answer::Chunk(_) | Answer::ChunkFailed(..) => {
+        PoolAnswer::Damaged => failed(StoreFailure::Damaged),
+        PoolAnswer::Late => failed(StoreFailure::Late),
+        PoolAnswer::Failed | PoolAnswer::Chunk(_) | PoolAnswer::ChunkFailed(..) => {
             failed(StoreFailure::NotApplied)
         }
     }

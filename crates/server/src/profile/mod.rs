@@ -140,7 +140,7 @@ impl Unit {
 
 /// Why there is no profile.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub(crate) enum NoProfile {
     /// Another capture runs.
     Busy,
     /// The program runs on an allocator that does not tell.
@@ -149,16 +149,16 @@ pub(crate) enum Refused {
     System(std::io::Error),
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for NoProfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::Busy => f.write_str(
+            NoProfile::Busy => f.write_str(
                 "Another profile of this kind is being taken from this process; ask again when it has ended.",
             ),
-            Refused::Unwatched => f.write_str(
+            NoProfile::Unwatched => f.write_str(
                 "This program does not watch its allocator, so there is no profile of allocations; the binary dendra does.",
             ),
-            Refused::System(error) => write!(f, "The profile could not be taken: {error}."),
+            NoProfile::System(error) => write!(f, "The profile could not be taken: {error}."),
         }
     }
 }
@@ -197,8 +197,12 @@ impl Drop for Turn {
 /// measure's. Blocks for as long.
 ///
 /// # Errors
-/// See [`Refused`].
-pub(crate) fn capture(measure: Measure, unit: Unit, length: Duration) -> Result<Profile, Refused> {
+/// See [`NoProfile`].
+pub(crate) fn capture(
+    measure: Measure,
+    unit: Unit,
+    length: Duration,
+) -> Result<Profile, NoProfile> {
     let until = Instant::now() + length;
     let mut left = || until.saturating_duration_since(Instant::now());
     capture_while(measure, unit, &mut left)
@@ -209,11 +213,11 @@ fn capture_while(
     measure: Measure,
     unit: Unit,
     left: &mut dyn FnMut() -> Duration,
-) -> Result<Profile, Refused> {
-    let _turn = Turn::take(measure).ok_or(Refused::Busy)?;
-    let sampler = Sampler::start(measure, SAMPLES_PER_SECOND).map_err(Refused::System)?;
+) -> Result<Profile, NoProfile> {
+    let _turn = Turn::take(measure).ok_or(NoProfile::Busy)?;
+    let sampler = Sampler::start(measure, SAMPLES_PER_SECOND).map_err(NoProfile::System)?;
     if measure == Measure::Alloc && !alloc::is_watched() {
-        return Err(Refused::Unwatched);
+        return Err(NoProfile::Unwatched);
     }
     let mut tally = Tally {
         measure,
@@ -242,7 +246,7 @@ fn capture_while(
     let counts = tally.counts.into_iter();
     let counts = counts.map(|(frames, count)| (frames, count.round() as u64));
     Ok(Profile {
-        stacks: symbols::name(&counts.collect(), measure).map_err(Refused::System)?,
+        stacks: symbols::name(&counts.collect(), measure).map_err(NoProfile::System)?,
         lost: tally.lost + without_room,
     })
 }

@@ -1,7 +1,7 @@
 //! Which threads are sampled, and how far each one's stack goes.
 //!
 //! Invariants
-//! 1. A thread is on the roster exactly as long as its `Seat` lives; a dead thread is never signalled:
+//! 1. A thread is on the roster exactly as long as its `RosterPlace` lives; a dead thread is never signalled:
 //!    signals are sent, and seats given up, under the roster's lock.
 //! 2. What the handler reads of its thread (`own`) is plain memory of that thread, set before the thread
 //!    is on the roster.
@@ -109,14 +109,14 @@ pub(crate) fn claim_waits(until_ns: u64, mut take: impl FnMut(&[usize], u64)) {
 }
 
 /// A thread's place on the roster, given up when dropped, by the thread itself.
-pub(crate) struct Seat {
+pub(crate) struct RosterPlace {
     thread: libc::pid_t,
     /// It belongs to the thread that took it.
     _own: PhantomData<*const ()>,
 }
 
 /// Lets the calling thread be sampled as `kind` for as long as the seat lives.
-pub(crate) fn register(kind: Kind) -> Seat {
+pub(crate) fn register(kind: Kind) -> RosterPlace {
     // SAFETY: gettid has no preconditions and cannot fail.
     let thread = unsafe { libc::gettid() };
     // Without bounds the thread is counted by its kind alone: the walk ends before its first step.
@@ -126,13 +126,13 @@ pub(crate) fn register(kind: Kind) -> Seat {
     WAITING.set(Some(waiting.clone()));
     let member = Member { thread, waiting };
     ROSTER.lock().expect("no holder panics").push(member);
-    Seat {
+    RosterPlace {
         thread,
         _own: PhantomData,
     }
 }
 
-impl Drop for Seat {
+impl Drop for RosterPlace {
     fn drop(&mut self) {
         WAITING.set(None);
         let mut roster = ROSTER.lock().expect("no holder panics");

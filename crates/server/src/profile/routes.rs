@@ -15,7 +15,7 @@
 //! Not here: taking it (`mod.rs`), drawing it (`crates/flame`).
 //! See: docs/api.md, section "Admin plane".
 
-use super::{Measure, Profile, Refused, Unit, capture};
+use super::{Measure, NoProfile, Profile, Unit, capture};
 use crate::limits::PROFILE_SECONDS_MAX;
 use axum::extract::{Path, Query};
 use axum::http::{StatusCode, header};
@@ -99,7 +99,7 @@ pub(crate) async fn profile(
     };
     let taken = tokio::task::spawn_blocking(move || {
         let profile = capture(measure, asked.unit, Duration::from_secs(asked.seconds))?;
-        Ok::<_, Refused>((written(&profile, measure, asked), profile.lost))
+        Ok::<_, NoProfile>((written(&profile, measure, asked), profile.lost))
     });
     match taken.await {
         Ok(Ok((text, lost))) => {
@@ -112,8 +112,8 @@ pub(crate) async fn profile(
             };
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
-        Ok(Err(refused @ Refused::Busy)) => refusal(StatusCode::CONFLICT, refused.to_string()),
-        Ok(Err(refused @ Refused::Unwatched)) => {
+        Ok(Err(refused @ NoProfile::Busy)) => refusal(StatusCode::CONFLICT, refused.to_string()),
+        Ok(Err(refused @ NoProfile::Unwatched)) => {
             refusal(StatusCode::NOT_IMPLEMENTED, refused.to_string())
         }
         Ok(Err(refused)) => refusal(StatusCode::INTERNAL_SERVER_ERROR, refused.to_string()),

@@ -175,7 +175,7 @@ fn a_second_capture_at_once_is_refused_with_a_sentence() {
     let first = Turn::take(Measure::Cpu).expect("nobody else captures");
     let refused = capture(Measure::Cpu, Unit::Samples, Duration::from_millis(10))
         .expect_err("the turn is taken");
-    assert!(matches!(refused, Refused::Busy));
+    assert!(matches!(refused, NoProfile::Busy));
     assert!(refused.to_string().contains("ask again when it has ended"));
     assert!(
         Turn::take(Measure::Cpu).is_none(),

@@ -16,8 +16,8 @@ use dendra_base::{Cell, Key, Prng};
 use dendra_engine::vfs::faulty::{Call, Failure, Repeat};
 use dendra_engine::vfs::{FaultyVfs, MemVfs, Vfs, Wait};
 use dendra_engine::{
-    Batch, Compression, Cursor, Direction, Engine, Error, Flow, Identity, Lane, Lookup, Maintained,
-    Options, Outcome, Progress, Show,
+    Batch, Compression, Cursor, Direction, Engine, Error, Flow, Identity, Lookup, Maintained,
+    Maintenance, Options, Progress, Show, WriteOutcome,
 };
 use dendra_node::step::{StoreFailure, StoreOutcome};
 use std::ops::Bound;
@@ -174,10 +174,10 @@ impl EngineStore {
         let committed = self.engine.commit(&mut done);
         for (at, outcome) in done {
             results[at as usize] = match outcome {
-                Outcome::Applied { version } => Ok(StoreOutcome::Applied { version }),
-                Outcome::GuardFailed { current } => Ok(StoreOutcome::GuardFailed { current }),
-                Outcome::NotApplied => Err(StoreFailure::NotApplied),
-                Outcome::NoRoom => Err(StoreFailure::DiskFull),
+                WriteOutcome::Applied { version } => Ok(StoreOutcome::Applied { version }),
+                WriteOutcome::GuardFailed { current } => Ok(StoreOutcome::GuardFailed { current }),
+                WriteOutcome::NotApplied => Err(StoreFailure::NotApplied),
+                WriteOutcome::NoRoom => Err(StoreFailure::DiskFull),
             };
         }
         self.fate(committed.err())
@@ -192,7 +192,7 @@ impl EngineStore {
     }
 
     pub(super) fn maintain(&mut self, budget_bytes: usize, now_ms: u64) -> Fate {
-        for lane in [Lane::Flush, Lane::Compact] {
+        for lane in [Maintenance::Flush, Maintenance::Compact] {
             let mut slices = 0;
             loop {
                 let result = self.engine.maintain(lane, now_ms, budget_bytes);

@@ -23,6 +23,8 @@ use crate::refusal::{Refusal, echo};
 use dendra_base::Space;
 use dendra_base::limits::KEY_BYTES_MAX;
 
+pub use dendra_base::Direction;
+
 /// Where a scan looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -30,15 +32,6 @@ pub enum Scope {
     Cluster,
     /// What this node holds.
     Local,
-}
-
-/// Direction of a scan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Smallest key first.
-    Forward,
-    /// Largest key first.
-    Backward,
 }
 
 /// A request about many keys.
