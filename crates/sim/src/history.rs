@@ -87,7 +87,7 @@ impl Wish {
 
 /// What a client was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ClientEnd {
     /// A value.
     Found(Seen),
     /// There is none; the tombstone's version, if one was told.
@@ -144,12 +144,12 @@ pub struct Op {
     /// When the client was told.
     pub ended_us: u64,
     /// What the client was told.
-    pub end: End,
+    pub end: ClientEnd,
 }
 
 /// One page of a scan.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct ScanPage {
     /// What was still to come, from here …
     pub start: Bytes,
     /// … up to here, exclusive.
@@ -174,12 +174,12 @@ pub struct Scan {
     /// From the end towards the start.
     pub is_reverse: bool,
     /// What was shown.
-    pub pages: Vec<Page>,
+    pub pages: Vec<ScanPage>,
 }
 
 impl Op {
     /// Is the end certain to have happened?
     pub fn is_done(&self) -> bool {
-        !matches!(self.end, End::NotApplied | End::Unknown)
+        !matches!(self.end, ClientEnd::NotApplied | ClientEnd::Unknown)
     }
 }

@@ -82,7 +82,7 @@ pub(crate) struct Open {
 }
 
 /// One event loop.
-pub(crate) struct Lane {
+pub(crate) struct MemberLoop {
     pub(crate) decider: Box<dyn Decider>,
     /// When the next turn is due; older turns in the schedule are void.
     pub(crate) turn_us: Option<u64>,
@@ -97,7 +97,7 @@ pub(crate) struct Member {
     pub(crate) disk: Disk,
     /// `None` while it does not run.
     pub(crate) store: Option<Store>,
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) lanes: Vec<MemberLoop>,
     pub(crate) queue: Vec<Pending>,
     pub(crate) in_flight: Vec<Pending>,
     /// Ceilings that wait for the next log write, and whose.

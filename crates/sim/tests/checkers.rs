@@ -9,7 +9,7 @@ use dendra_base::{Prng, Version};
 use dendra_sim::check::linear::{Pending, Verdict, key_verdict};
 use dendra_sim::check::store::{Copy, check_convergence, check_key};
 use dendra_sim::check::{Disks, Rule, linear, scans, versions};
-use dendra_sim::history::{Base, End, Op, Page, Promise, Scan, Seen, Wish};
+use dendra_sim::history::{Base, ClientEnd, Op, Promise, Scan, ScanPage, Seen, Wish};
 
 fn version(hlc: u64) -> Version {
     Version {
@@ -19,7 +19,7 @@ fn version(hlc: u64) -> Version {
     }
 }
 
-fn op(number: u32, wish: Wish, begun_us: u64, ended_us: u64, end: End) -> Op {
+fn op(number: u32, wish: Wish, begun_us: u64, ended_us: u64, end: ClientEnd) -> Op {
     Op {
         number,
         client: number as usize,
@@ -38,7 +38,7 @@ fn op(number: u32, wish: Wish, begun_us: u64, ended_us: u64, end: End) -> Op {
     }
 }
 
-fn put(number: u32, begun: u64, ended: u64, end: End) -> Op {
+fn put(number: u32, begun: u64, ended: u64, end: ClientEnd) -> Op {
     op(
         number,
         Wish::Put {
@@ -51,7 +51,7 @@ fn put(number: u32, begun: u64, ended: u64, end: End) -> Op {
     )
 }
 
-fn swap(number: u32, base: Seen, begun: u64, ended: u64, end: End) -> Op {
+fn swap(number: u32, base: Seen, begun: u64, ended: u64, end: ClientEnd) -> Op {
     op(
         number,
         Wish::Put {
@@ -64,23 +64,23 @@ fn swap(number: u32, base: Seen, begun: u64, ended: u64, end: End) -> Op {
     )
 }
 
-fn delete(number: u32, begun: u64, ended: u64, end: End) -> Op {
+fn delete(number: u32, begun: u64, ended: u64, end: ClientEnd) -> Op {
     op(number, Wish::Delete { base: Base::Any }, begun, ended, end)
 }
 
-fn get(number: u32, begun: u64, ended: u64, end: End) -> Op {
+fn get(number: u32, begun: u64, ended: u64, end: ClientEnd) -> Op {
     op(number, Wish::Get, begun, ended, end)
 }
 
-fn found(hlc: u64, value: u32) -> End {
-    End::Found(Seen {
+fn found(hlc: u64, value: u32) -> ClientEnd {
+    ClientEnd::Found(Seen {
         version: version(hlc),
         value,
     })
 }
 
-fn written(hlc: u64) -> End {
-    End::Written(version(hlc))
+fn written(hlc: u64) -> ClientEnd {
+    ClientEnd::Written(version(hlc))
 }
 
 /// The rule that the black box names, whatever versions say.
@@ -113,12 +113,15 @@ fn what_may_happen_is_not_blamed() {
         value: 1,
     };
     let good: Vec<(&str, Vec<Op>)> = vec![
-        ("nothing at all", vec![get(1, 0, 5, End::Missing(None))]),
+        (
+            "nothing at all",
+            vec![get(1, 0, 5, ClientEnd::Missing(None))],
+        ),
         (
             "a read beside a write sees either",
             vec![
                 put(1, 0, 9, written(1)),
-                get(2, 1, 2, End::Missing(None)),
+                get(2, 1, 2, ClientEnd::Missing(None)),
                 get(3, 4, 5, found(1, 1)),
             ],
         ),
@@ -126,7 +129,7 @@ fn what_may_happen_is_not_blamed() {
             "an unknown write that was never seen",
             vec![
                 put(1, 0, 1, written(1)),
-                put(2, 2, 3, End::Unknown),
+                put(2, 2, 3, ClientEnd::Unknown),
                 get(3, 4, 5, found(1, 1)),
             ],
         ),
@@ -134,7 +137,7 @@ fn what_may_happen_is_not_blamed() {
             "an unknown write that is seen later and stays",
             vec![
                 put(1, 0, 1, written(1)),
-                put(2, 2, 3, End::Unknown),
+                put(2, 2, 3, ClientEnd::Unknown),
                 get(3, 4, 5, found(1, 1)),
                 get(4, 6, 7, found(2, 2)),
                 get(5, 8, 9, found(2, 2)),
@@ -144,13 +147,13 @@ fn what_may_happen_is_not_blamed() {
             "a swap on what was read",
             vec![
                 put(1, 0, 1, written(1)),
-                swap(2, seen, 2, 3, End::Written(version(1).successor())),
+                swap(2, seen, 2, 3, ClientEnd::Written(version(1).successor())),
                 op(
                     3,
                     Wish::Get,
                     4,
                     5,
-                    End::Found(Seen {
+                    ClientEnd::Found(Seen {
                         version: version(1).successor(),
                         value: 2,
                     }),
@@ -167,7 +170,7 @@ fn what_may_happen_is_not_blamed() {
                     seen,
                     4,
                     5,
-                    End::Refused {
+                    ClientEnd::Refused {
                         current: Some(version(2)),
                     },
                 ),
@@ -177,8 +180,8 @@ fn what_may_happen_is_not_blamed() {
             "a refusal after an unknown delete",
             vec![
                 put(1, 0, 1, written(1)),
-                delete(2, 2, 3, End::Unknown),
-                swap(3, seen, 4, 5, End::Refused { current: None }),
+                delete(2, 2, 3, ClientEnd::Unknown),
+                swap(3, seen, 4, 5, ClientEnd::Refused { current: None }),
             ],
         ),
         (
@@ -206,7 +209,10 @@ fn the_black_box_blames_what_no_order_explains() {
         (
             "a lost write",
             Rule::NotLinearizable,
-            vec![put(1, 0, 1, written(1)), get(2, 2, 3, End::Missing(None))],
+            vec![
+                put(1, 0, 1, written(1)),
+                get(2, 2, 3, ClientEnd::Missing(None)),
+            ],
         ),
         (
             "an old value behind a new one",
@@ -231,7 +237,7 @@ fn the_black_box_blames_what_no_order_explains() {
             "an unknown write takes effect twice",
             Rule::NotLinearizable,
             vec![
-                put(1, 0, 1, End::Unknown),
+                put(1, 0, 1, ClientEnd::Unknown),
                 get(2, 2, 3, found(1, 1)),
                 put(3, 4, 5, written(3)),
                 get(4, 6, 7, found(1, 1)),
@@ -242,8 +248,8 @@ fn the_black_box_blames_what_no_order_explains() {
             Rule::NotLinearizable,
             vec![
                 put(1, 0, 1, written(1)),
-                swap(2, seen, 2, 9, End::Written(version(1).successor())),
-                swap(3, seen, 3, 8, End::Written(version(1).successor())),
+                swap(2, seen, 2, 9, ClientEnd::Written(version(1).successor())),
+                swap(3, seen, 3, 8, ClientEnd::Written(version(1).successor())),
             ],
         ),
         (
@@ -256,7 +262,7 @@ fn the_black_box_blames_what_no_order_explains() {
                     seen,
                     2,
                     3,
-                    End::Refused {
+                    ClientEnd::Refused {
                         current: Some(version(1)),
                     },
                 ),
@@ -266,7 +272,7 @@ fn the_black_box_blames_what_no_order_explains() {
             "an unknown write behind an acknowledged later one",
             Rule::LateUnknown,
             vec![
-                put(1, 0, 1, End::Unknown),
+                put(1, 0, 1, ClientEnd::Unknown),
                 put(2, 2, 3, written(2)),
                 get(3, 4, 5, found(3, 1)),
             ],
@@ -316,13 +322,16 @@ fn versions_that_contradict_are_blamed() {
         (
             "what was not applied is seen",
             Rule::NotAppliedSeen,
-            vec![put(1, 0, 1, End::NotApplied), get(2, 2, 3, found(4, 1))],
+            vec![
+                put(1, 0, 1, ClientEnd::NotApplied),
+                get(2, 2, 3, found(4, 1)),
+            ],
         ),
         (
             "what failed its condition is seen",
             Rule::NotAppliedSeen,
             vec![
-                swap(1, seen, 0, 1, End::Refused { current: None }),
+                swap(1, seen, 0, 1, ClientEnd::Refused { current: None }),
                 get(2, 2, 3, found(4, 1)),
             ],
         ),
@@ -350,12 +359,12 @@ fn key_name(key: usize) -> Bytes {
 }
 
 /// A page over all keys, asked for at 10 and shown at 20.
-fn page(records: &[(usize, u64, u32)], rest: Option<usize>) -> Page {
+fn page(records: &[(usize, u64, u32)], rest: Option<usize>) -> ScanPage {
     let seen = |(key, hlc, value): &(usize, u64, u32)| {
         let (version, value) = (version(*hlc), *value);
         (*key, Seen { version, value })
     };
-    Page {
+    ScanPage {
         start: key_name(0),
         end: None,
         asked_us: 10,
@@ -367,7 +376,7 @@ fn page(records: &[(usize, u64, u32)], rest: Option<usize>) -> Page {
 }
 
 /// The rule that a scan of these pages breaks, against `ops` on three keys.
-fn by_scan(ops: &[Op], pages: Vec<Page>) -> Option<Rule> {
+fn by_scan(ops: &[Op], pages: Vec<ScanPage>) -> Option<Rule> {
     let scan = Scan {
         member: 0,
         is_reverse: false,
@@ -391,7 +400,7 @@ fn scans_show_what_was_told_once_and_in_order() {
         on(2, delete(5, 12, 18, written(5))),
         on(2, put(6, 30, 40, written(6))),
     ];
-    let stop = Page {
+    let stop = ScanPage {
         rest: Some((key_name(0), None)),
         is_complete: false,
         ..page(&[], None)
@@ -410,7 +419,7 @@ fn scans_show_what_was_told_once_and_in_order() {
             "two pages",
             vec![
                 page(&[(0, 1, 1)], Some(1)),
-                Page {
+                ScanPage {
                     start: key_name(1),
                     ..page(&[(1, 3, 3)], None)
                 },
@@ -440,7 +449,7 @@ fn scans_show_what_was_told_once_and_in_order() {
         (
             "a stop that shows something",
             Rule::ScanForm,
-            vec![Page {
+            vec![ScanPage {
                 records: page(&[(0, 1, 1)], None).records,
                 ..stop
             }],
@@ -515,7 +524,7 @@ fn stores_are_held_against_what_was_told() {
         )
         .is_empty()
     );
-    let refused = put(1, 0, 1, End::NotApplied);
+    let refused = put(1, 0, 1, ClientEnd::NotApplied);
     let seen = check_key(
         0,
         &[at(5, Some(1)), Copy::Nothing, Copy::Nothing],
@@ -576,7 +585,8 @@ fn drawn_history(prng: &mut Prng, drawn: &Drawn) -> Vec<Op> {
         } else {
             state
         };
-        let end_of_read = |shown: Option<Seen>| shown.map_or(End::Missing(None), End::Found);
+        let end_of_read =
+            |shown: Option<Seen>| shown.map_or(ClientEnd::Missing(None), ClientEnd::Found);
         let write = |state: &mut Option<Seen>, before: &mut Option<Seen>, next| {
             *before = *state;
             *state = next;
@@ -593,26 +603,26 @@ fn drawn_history(prng: &mut Prng, drawn: &Drawn) -> Vec<Op> {
                     write(&mut state, &mut before, next);
                 }
                 let end = if is_told {
-                    End::Written(now)
+                    ClientEnd::Written(now)
                 } else {
-                    End::Unknown
+                    ClientEnd::Unknown
                 };
                 put(number, begun, if is_told { ended } else { begun + 24 }, end)
             }
             4 => {
                 write(&mut state, &mut before, None);
-                delete(number, begun, ended, End::Written(now))
+                delete(number, begun, ended, ClientEnd::Written(now))
             }
             _ => match shown {
                 Some(seen) if state == Some(seen) => {
                     write(&mut state, &mut before, next);
-                    swap(number, seen, begun, ended, End::Written(now))
+                    swap(number, seen, begun, ended, ClientEnd::Written(now))
                 }
                 Some(seen) => {
                     let current = state.map(|seen| seen.version);
-                    swap(number, seen, begun, ended, End::Refused { current })
+                    swap(number, seen, begun, ended, ClientEnd::Refused { current })
                 }
-                None => get(number, begun, ended, End::Missing(None)),
+                None => get(number, begun, ended, ClientEnd::Missing(None)),
             },
         });
     }
@@ -621,12 +631,12 @@ fn drawn_history(prng: &mut Prng, drawn: &Drawn) -> Vec<Op> {
 
 /// The slow twin: tries every order of every choice of unknown operations.
 fn has_order(left: &[&Op], state: Option<u32>, versions: &dyn Fn(Version) -> Option<u32>) -> bool {
-    if left.iter().all(|op| op.end == End::Unknown) {
+    if left.iter().all(|op| op.end == ClientEnd::Unknown) {
         return true;
     }
     let first_end = left
         .iter()
-        .filter(|op| op.end != End::Unknown)
+        .filter(|op| op.end != ClientEnd::Unknown)
         .map(|op| op.ended_us)
         .min();
     left.iter().enumerate().any(|(at, op)| {
@@ -644,14 +654,14 @@ fn has_order(left: &[&Op], state: Option<u32>, versions: &dyn Fn(Version) -> Opt
             _ => true,
         };
         let after = match op.end {
-            End::Found(seen) => (state == Some(seen.value)).then_some(state),
-            End::Missing(_) => state.is_none().then_some(state),
-            End::Written(_) => holds.then(|| op.wish.leaves()),
-            End::Unknown => Some(if holds { op.wish.leaves() } else { state }),
-            End::Refused { current } => {
+            ClientEnd::Found(seen) => (state == Some(seen.value)).then_some(state),
+            ClientEnd::Missing(_) => state.is_none().then_some(state),
+            ClientEnd::Written(_) => holds.then(|| op.wish.leaves()),
+            ClientEnd::Unknown => Some(if holds { op.wish.leaves() } else { state }),
+            ClientEnd::Refused { current } => {
                 (!holds && state == current.and_then(versions)).then_some(state)
             }
-            End::NotApplied => Some(state),
+            ClientEnd::NotApplied => Some(state),
         };
         after.is_some_and(|after| has_order(&rest, after, versions))
     })
@@ -673,15 +683,15 @@ fn the_search_agrees_with_every_order_tried() {
         let refs: Vec<&Op> = ops.iter().collect();
         let versions = |version: Version| {
             ops.iter().find_map(|op| match op.end {
-                End::Written(written) if written == version => op.wish.leaves(),
-                End::Found(seen) if seen.version == version => Some(seen.value),
+                ClientEnd::Written(written) if written == version => op.wish.leaves(),
+                ClientEnd::Found(seen) if seen.version == version => Some(seen.value),
                 _ => None,
             })
         };
         // A refusal that names a version nobody was told: only "there is a value" is known of it.
-        let is_nameless = ops
-            .iter()
-            .any(|op| matches!(op.end, End::Refused { current: Some(v) } if versions(v).is_none()));
+        let is_nameless = ops.iter().any(
+            |op| matches!(op.end, ClientEnd::Refused { current: Some(v) } if versions(v).is_none()),
+        );
         if is_nameless {
             continue;
         }
@@ -720,13 +730,13 @@ fn a_history_of_many_thousand_operations_is_decided() {
             ..drawn
         };
         let mut ops = drawn_history(&mut Prng::new(seed), &known);
-        let is_late_read = |op: &Op| op.begun_us > 9_000 && matches!(op.end, End::Found(_));
+        let is_late_read = |op: &Op| op.begun_us > 9_000 && matches!(op.end, ClientEnd::Found(_));
         let old = ops[..1_000].iter().rev().find_map(|op| match op.end {
-            End::Found(seen) => Some(seen),
+            ClientEnd::Found(seen) => Some(seen),
             _ => None,
         });
         let read = ops.iter().position(is_late_read).expect("there are reads");
-        ops[read].end = End::Found(old.expect("there are reads"));
+        ops[read].end = ClientEnd::Found(old.expect("there are reads"));
         let refs: Vec<&Op> = ops.iter().collect();
         let verdict = key_verdict(&refs, Pending::StaysOpen);
         // To prove it may take more states than there are allowed.
@@ -758,9 +768,9 @@ fn later(ops: &[Op], by_us: u64, numbers: u32) -> Vec<Op> {
             other => other,
         };
         op.end = match op.end {
-            End::Found(known) => End::Found(seen(known)),
-            End::Written(at) => End::Written(version(at.hlc + u64::from(numbers))),
-            End::Refused { current: Some(at) } => End::Refused {
+            ClientEnd::Found(known) => ClientEnd::Found(seen(known)),
+            ClientEnd::Written(at) => ClientEnd::Written(version(at.hlc + u64::from(numbers))),
+            ClientEnd::Refused { current: Some(at) } => ClientEnd::Refused {
                 current: Some(version(at.hlc + u64::from(numbers))),
             },
             other => other,
@@ -797,18 +807,18 @@ fn an_unknown_write_that_only_a_refusal_shows_is_found_among_thousands() {
             at(
                 40_000,
                 40_010,
-                delete(6_001, 0, 0, End::Written(version(800_000))),
+                delete(6_001, 0, 0, ClientEnd::Written(version(800_000))),
             ),
-            at(40_020, 40_030, create(6_002, End::Unknown)),
+            at(40_020, 40_030, create(6_002, ClientEnd::Unknown)),
             at(
                 40_040,
                 40_050,
-                create(6_003, End::Refused { current: shown }),
+                create(6_003, ClientEnd::Refused { current: shown }),
             ),
             at(
                 40_060,
                 40_070,
-                delete(6_004, 0, 0, End::Written(version(900_001))),
+                delete(6_004, 0, 0, ClientEnd::Written(version(900_001))),
             ),
         ]);
         ops.extend(later(&part(seed + 100), 50_000, 1_000_000));

@@ -19,7 +19,7 @@ use super::http::{Answer, Client, PATIENCE};
 use dendra_base::{Prng, Version};
 use dendra_sim::check::linear::{Pending, Verdict, key_verdict};
 use dendra_sim::check::{Disks, versions};
-use dendra_sim::history::{Base, End, Op, Promise, Seen, Wish};
+use dendra_sim::history::{Base, ClientEnd, Op, Promise, Seen, Wish};
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -104,12 +104,12 @@ impl Load {
                 }
                 None => {
                     (member, client) = open().expect("a node listens");
-                    End::Unknown
+                    ClientEnd::Unknown
                 }
             };
             match end {
-                End::Found(found) => seen[key] = Some(found),
-                End::Written(version) => {
+                ClientEnd::Found(found) => seen[key] = Some(found),
+                ClientEnd::Written(version) => {
                     seen[key] = wish.leaves().map(|value| Seen { version, value });
                 }
                 _ => {}
@@ -163,24 +163,24 @@ fn version_of(answer: &Answer) -> Option<Version> {
     Some(tag.parse().expect("a tag is a version"))
 }
 
-fn end_of(answer: &Answer, wish: Wish) -> End {
+fn end_of(answer: &Answer, wish: Wish) -> ClientEnd {
     let version = || version_of(answer).expect("the answer names its version");
     match (answer.status, wish) {
         (200, Wish::Get) => {
             let text = String::from_utf8_lossy(&answer.body);
             let value = text.parse().expect("values are numbers");
-            End::Found(Seen {
+            ClientEnd::Found(Seen {
                 version: version(),
                 value,
             })
         }
-        (404, Wish::Get) => End::Missing(None),
-        (201, Wish::Put { .. }) | (202, Wish::Delete { .. }) => End::Written(version()),
-        (412, Wish::Put { .. }) => End::Refused {
+        (404, Wish::Get) => ClientEnd::Missing(None),
+        (201, Wish::Put { .. }) | (202, Wish::Delete { .. }) => ClientEnd::Written(version()),
+        (412, Wish::Put { .. }) => ClientEnd::Refused {
             current: version_of(answer),
         },
-        (503 | 504, _) if answer.receipt.contains("outcome=not-applied") => End::NotApplied,
-        (504, _) if answer.receipt.contains("outcome=unknown") => End::Unknown,
+        (503 | 504, _) if answer.receipt.contains("outcome=not-applied") => ClientEnd::NotApplied,
+        (504, _) if answer.receipt.contains("outcome=unknown") => ClientEnd::Unknown,
         _ => panic!("{wish:?} was answered with {answer:?}"),
     }
 }
@@ -241,7 +241,7 @@ pub(crate) fn under_load(
 /// A conditional write that was overtaken in its second phase by another write of its key may have happened or not, and
 /// says so at once: with members in trouble or without.
 fn is_undecided(op: &Op) -> bool {
-    op.end == End::Unknown && op.wish.base() != Base::Any
+    op.end == ClientEnd::Unknown && op.wish.base() != Base::Any
 }
 
 fn took_us(op: &Op) -> u64 {

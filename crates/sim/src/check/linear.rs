@@ -21,7 +21,7 @@
 //! linearizability", 2017.
 
 use super::{Rule, Violation};
-use crate::history::{Base, End, Op, Promise, ValueId};
+use crate::history::{Base, ClientEnd, Op, Promise, ValueId};
 use crate::limits::{LINEAR_STATES_MAX, UNDECIDED_PERMILLE_MAX};
 use dendra_base::Version;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -201,10 +201,10 @@ fn steps(ops: &[&Op]) -> Vec<Step> {
     let mut values: BTreeMap<Version, ValueId> = BTreeMap::new();
     for op in ops {
         match op.end {
-            End::Found(seen) => {
+            ClientEnd::Found(seen) => {
                 values.insert(seen.version, seen.value);
             }
-            End::Written(version) => {
+            ClientEnd::Written(version) => {
                 values.insert(version, op.wish.leaves().unwrap_or(0));
             }
             _ => {}
@@ -234,16 +234,16 @@ fn step(op: &Op, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
         leaves: op.wish.is_write().then(|| op.wish.leaves().unwrap_or(0)),
     };
     match op.end {
-        End::NotApplied => return None,
-        End::Unknown if !op.wish.is_write() => return None,
-        End::Unknown => {
+        ClientEnd::NotApplied => return None,
+        ClientEnd::Unknown if !op.wish.is_write() => return None,
+        ClientEnd::Unknown => {
             step.ended = u64::MAX;
             step.told = op.ended_us;
         }
-        End::Found(seen) => step.holds = Expect::Is(seen.value),
-        End::Missing(_) => step.holds = Expect::Absent,
-        End::Written(_) => {}
-        End::Refused { current } => {
+        ClientEnd::Found(seen) => step.holds = Expect::Is(seen.value),
+        ClientEnd::Missing(_) => step.holds = Expect::Absent,
+        ClientEnd::Written(_) => {}
+        ClientEnd::Refused { current } => {
             let observed = match current {
                 None => Expect::Absent,
                 Some(version) => values

@@ -17,7 +17,7 @@
 
 use super::versions::told;
 use super::{Rule, Violation};
-use crate::history::{End, Op, Page, Promise, Scan, Wish};
+use crate::history::{ClientEnd, Op, Promise, Scan, ScanPage, Wish};
 use bytes::Bytes;
 use dendra_base::Version;
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub fn check(
 }
 
 /// Is the key in what a page was asked for and does not leave for the next one?
-fn covers(scan: &Scan, page: &Page, key: &Bytes) -> bool {
+fn covers(scan: &Scan, page: &ScanPage, key: &Bytes) -> bool {
     let is_in = |start: &Bytes, end: &Option<Bytes>| {
         key >= start && end.as_ref().is_none_or(|end| key < end)
     };
@@ -111,7 +111,7 @@ fn form(scan: &Scan, names: &[Bytes], violations: &mut Vec<Violation>) {
 /// One key in one page.
 fn content(
     scan: &Scan,
-    page: &Page,
+    page: &ScanPage,
     key: usize,
     name: &Bytes,
     ops: &[&Op],
@@ -134,7 +134,7 @@ fn content(
             Some(op) if op.begun_us > page.shown_us => {
                 blame(Rule::WrongValue, format!("{seen:?} is of {op:?}"));
             }
-            Some(op) if matches!(op.end, End::NotApplied | End::Refused { .. }) => {
+            Some(op) if matches!(op.end, ClientEnd::NotApplied | ClientEnd::Refused { .. }) => {
                 blame(Rule::NotAppliedSeen, format!("{seen:?} is of {op:?}"));
             }
             Some(_) => {}
@@ -177,8 +177,8 @@ fn content(
 /// The value that an operation was told of a version; 0 = it is a tombstone's.
 fn value_of(op: &Op) -> Option<(Version, u32)> {
     match op.end {
-        End::Found(seen) => Some((seen.version, seen.value)),
-        End::Written(version) => Some((version, op.wish.leaves().unwrap_or(0))),
+        ClientEnd::Found(seen) => Some((seen.version, seen.value)),
+        ClientEnd::Written(version) => Some((version, op.wish.leaves().unwrap_or(0))),
         _ => None,
     }
 }
@@ -186,20 +186,20 @@ fn value_of(op: &Op) -> Option<(Version, u32)> {
 /// Was the operation told that there is a value?
 fn is_value(op: &Op) -> bool {
     match op.end {
-        End::Found(_) | End::Refused { .. } => true,
-        End::Written(_) => op.wish.leaves().is_some(),
+        ClientEnd::Found(_) | ClientEnd::Refused { .. } => true,
+        ClientEnd::Written(_) => op.wish.leaves().is_some(),
         _ => false,
     }
 }
 
 /// May a deletion that is newer than `version` have come before the page was shown?
-fn may_be_gone(ops: &[&Op], version: Version, page: &Page) -> bool {
+fn may_be_gone(ops: &[&Op], version: Version, page: &ScanPage) -> bool {
     ops.iter().any(|op| {
         let is_deletion = matches!(op.wish, Wish::Delete { .. }) && op.begun_us < page.shown_us;
         is_deletion
             && match op.end {
-                End::Written(deleted) => deleted > version,
-                End::Unknown => true,
+                ClientEnd::Written(deleted) => deleted > version,
+                ClientEnd::Unknown => true,
                 _ => false,
             }
     })

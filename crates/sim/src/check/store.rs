@@ -12,7 +12,7 @@
 //! Not here: what clients read in the end, which is part of the history.
 
 use super::{Disks, Rule, Violation};
-use crate::history::{End, Op, ValueId};
+use crate::history::{ClientEnd, Op, ValueId};
 use dendra_base::Version;
 
 /// What one owner of a key holds in the end.
@@ -43,7 +43,7 @@ pub fn check_key(key: usize, copies: &[Copy], ops: &[&Op], disks: Disks) -> Vec<
     let mut violations = Vec::new();
     let newest = copies.iter().filter_map(|copy| copy.version()).max();
     for op in ops {
-        let End::Written(version) = op.end else {
+        let ClientEnd::Written(version) = op.end else {
             continue;
         };
         let asked = &copies[..usize::from(op.from).min(copies.len())];
@@ -72,7 +72,7 @@ pub fn check_key(key: usize, copies: &[Copy], ops: &[&Op], disks: Disks) -> Vec<
                 let what = format!("key {key}: nobody wrote value {value} under {version}");
                 violations.push(Violation::new(Rule::WrongValue, what));
             }
-            Some(End::NotApplied | End::Refused { .. }) => {
+            Some(ClientEnd::NotApplied | ClientEnd::Refused { .. }) => {
                 let what = format!("key {key}: {writer:?} is stored under {version}");
                 violations.push(Violation::new(Rule::NotAppliedSeen, what));
             }

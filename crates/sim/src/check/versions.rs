@@ -18,7 +18,7 @@
 //! See: docs/protocol.md.
 
 use super::{Disks, Rule, Violation};
-use crate::history::{Base, End, Op, Promise, ValueId, Wish};
+use crate::history::{Base, ClientEnd, Op, Promise, ValueId, Wish};
 use dendra_base::Version;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,11 +72,11 @@ fn values(history: &[Op]) -> Vec<Violation> {
     };
     for op in history {
         match op.end {
-            End::Written(version) => {
+            ClientEnd::Written(version) => {
                 bind(op, version, op.wish.leaves().unwrap_or(0), &mut violations);
             }
-            End::Missing(Some(version)) => bind(op, version, 0, &mut violations),
-            End::Found(seen) => {
+            ClientEnd::Missing(Some(version)) => bind(op, version, 0, &mut violations),
+            ClientEnd::Found(seen) => {
                 bind(op, seen.version, seen.value, &mut violations);
                 violations.extend(wrong_writer(op, seen.value, &writers));
             }
@@ -95,7 +95,10 @@ fn wrong_writer(read: &Op, value: ValueId, writers: &BTreeMap<ValueId, &Op>) -> 
         let what = format!("{read:?} sees {writer:?}");
         return Some(Violation::new(Rule::WrongValue, what));
     }
-    if matches!(writer.end, End::NotApplied | End::Refused { .. }) {
+    if matches!(
+        writer.end,
+        ClientEnd::NotApplied | ClientEnd::Refused { .. }
+    ) {
         let what = format!("{read:?} sees {writer:?}");
         return Some(Violation::new(Rule::NotAppliedSeen, what));
     }
@@ -105,11 +108,11 @@ fn wrong_writer(read: &Op, value: ValueId, writers: &BTreeMap<ValueId, &Op>) -> 
 /// The version that an operation was told, and whether it made it.
 pub(super) fn told(op: &Op) -> Option<(Version, bool)> {
     match op.end {
-        End::Found(seen) => Some((seen.version, false)),
-        End::Missing(version) => Some((version?, false)),
-        End::Written(version) => Some((version, true)),
-        End::Refused { current } => Some((current?, false)),
-        End::NotApplied | End::Unknown => None,
+        ClientEnd::Found(seen) => Some((seen.version, false)),
+        ClientEnd::Missing(version) => Some((version?, false)),
+        ClientEnd::Written(version) => Some((version, true)),
+        ClientEnd::Refused { current } => Some((current?, false)),
+        ClientEnd::NotApplied | ClientEnd::Unknown => None,
     }
 }
 
@@ -144,7 +147,9 @@ fn order(ops: &[&Op], violations: &mut Vec<Violation>) {
 
 /// What a read at the default level has shown is there for the next one, unless it was deleted or has ended.
 fn vanished(ops: &[&Op], default: &[&Op], violations: &mut Vec<Violation>) {
-    let shown = default.iter().filter(|op| matches!(op.end, End::Found(_)));
+    let shown = default
+        .iter()
+        .filter(|op| matches!(op.end, ClientEnd::Found(_)));
     let Some(first) = shown.min_by_key(|op| op.ended_us) else {
         return;
     };
@@ -153,7 +158,7 @@ fn vanished(ops: &[&Op], default: &[&Op], violations: &mut Vec<Violation>) {
             .any(|op| matches!(op.wish, Wish::Delete { .. }) && op.begun_us <= until_us)
     };
     for op in default {
-        let is_gone = matches!(op.end, End::Missing(None)) && op.wish == Wish::Get;
+        let is_gone = matches!(op.end, ClientEnd::Missing(None)) && op.wish == Wish::Get;
         if is_gone && op.begun_us > first.ended_us && !op.is_fleeting && !may_go(op.ended_us) {
             let what = format!("{first:?} ended before {op:?} began");
             violations.push(Violation::new(Rule::VersionOrder, what));
@@ -163,7 +168,7 @@ fn vanished(ops: &[&Op], default: &[&Op], violations: &mut Vec<Violation>) {
 
 fn successors(ops: &[&Op], violations: &mut Vec<Violation>) {
     for op in ops {
-        let (End::Written(version), Base::Matches(seen)) = (op.end, op.wish.base()) else {
+        let (ClientEnd::Written(version), Base::Matches(seen)) = (op.end, op.wish.base()) else {
             continue;
         };
         // On one copy the owner's log is the order, and a version only has to be later.
@@ -182,8 +187,8 @@ fn quorums(ops: &[&Op], disks: Disks, violations: &mut Vec<Violation>) {
     let narrowest = ops.iter().map(|op| op.from).min().unwrap_or(0);
     let may_be_lost = |op: &Op| disks == Disks::Damaged && (op.ack == 1 || op.from > narrowest);
     let writes = ops.iter().filter_map(|op| match op.end {
-        End::Written(_) if may_be_lost(op) => None,
-        End::Written(version) if op.wish.is_write() => Some((op, version)),
+        ClientEnd::Written(_) if may_be_lost(op) => None,
+        ClientEnd::Written(version) if op.wish.is_write() => Some((op, version)),
         _ => None,
     });
     for (write, version) in writes {
@@ -194,10 +199,10 @@ fn quorums(ops: &[&Op], disks: Disks, violations: &mut Vec<Violation>) {
         });
         for read in later {
             let is_blind = match read.end {
-                End::Found(seen) => seen.version < version,
-                End::Missing(Some(seen)) => seen < version,
+                ClientEnd::Found(seen) => seen.version < version,
+                ClientEnd::Missing(Some(seen)) => seen < version,
                 // Without a version: only if nothing but this could have been there.
-                End::Missing(None) => {
+                ClientEnd::Missing(None) => {
                     write.wish.leaves().is_some()
                         && !write.is_fleeting
                         && !may_have_been_removed(ops, read)
@@ -220,10 +225,10 @@ fn ends(ops: &[&Op], violations: &mut Vec<Violation>) {
     for read in reads {
         let writers = ops
             .iter()
-            .filter(|op| op.wish.is_write() && op.end != End::NotApplied);
+            .filter(|op| op.wish.is_write() && op.end != ClientEnd::NotApplied);
         let before: Vec<&&Op> = writers.filter(|op| op.begun_us < read.ended_us).collect();
         match read.end {
-            End::Found(seen) => {
+            ClientEnd::Found(seen) => {
                 let writer = before
                     .iter()
                     .find(|op| op.wish.leaves() == Some(seen.value));
@@ -237,12 +242,12 @@ fn ends(ops: &[&Op], violations: &mut Vec<Violation>) {
                     ));
                 }
             }
-            End::Missing(_) => {
+            ClientEnd::Missing(_) => {
                 // The last write, if one is the last for certain.
                 let Some(last) = before.iter().max_by_key(|op| op.begun_us) else {
                     continue;
                 };
-                let is_last = matches!(last.end, End::Written(_))
+                let is_last = matches!(last.end, ClientEnd::Written(_))
                     && last.ended_us < read.begun_us
                     && before.iter().all(|op| {
                         op.number == last.number || (op.is_done() && op.ended_us < last.begun_us)
@@ -265,7 +270,7 @@ fn ends(ops: &[&Op], violations: &mut Vec<Violation>) {
 fn may_have_been_removed(ops: &[&Op], read: &Op) -> bool {
     ops.iter().any(|op| {
         matches!(op.wish, Wish::Delete { .. })
-            && op.end != End::NotApplied
+            && op.end != ClientEnd::NotApplied
             && op.begun_us < read.ended_us
     })
 }

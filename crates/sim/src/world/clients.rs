@@ -13,7 +13,7 @@
 use super::scans::scan_of;
 use super::{Happening, World};
 use crate::check::Rule;
-use crate::history::{Base, End, Op, Promise, Seen, Wish};
+use crate::history::{Base, ClientEnd, Op, Promise, Seen, Wish};
 use crate::member::Open;
 use crate::plan::{KeyClass, Planned, PlannedBase, PlannedKind, StoreKind};
 use bytes::Bytes;
@@ -139,7 +139,7 @@ impl World<'_> {
             member,
             begun_us: self.now_us(),
             ended_us: u64::MAX,
-            end: End::Unknown,
+            end: ClientEnd::Unknown,
         });
         self.clients[client].waits_for = Some(number);
         if let Some(patience_us) = planned.patience_us {
@@ -166,7 +166,7 @@ impl World<'_> {
     }
 
     /// The client of operation `number` is told, and begins the next after a while.
-    pub(super) fn client_learns(&mut self, number: u32, end: End) {
+    pub(super) fn client_learns(&mut self, number: u32, end: ClientEnd) {
         let now_us = self.now_us();
         let op = &mut self.history[number as usize - 1];
         op.wall_ms.1 = self.members[op.member].clock.now(now_us).wall_ms;
@@ -174,8 +174,8 @@ impl World<'_> {
         op.end = end;
         let (client, key) = (op.client, op.key);
         let seen = match (end, op.wish) {
-            (End::Found(seen), _) => Some(seen),
-            (End::Written(version), Wish::Put { value, .. }) => Some(Seen { version, value }),
+            (ClientEnd::Found(seen), _) => Some(seen),
+            (ClientEnd::Written(version), Wish::Put { value, .. }) => Some(Seen { version, value }),
             _ => None,
         };
         self.trace
@@ -213,7 +213,7 @@ impl World<'_> {
         }
     }
 
-    fn end(&self, outcome: Outcome, cell: Option<&Cell>) -> Result<End, String> {
+    fn end(&self, outcome: Outcome, cell: Option<&Cell>) -> Result<ClientEnd, String> {
         Ok(match outcome {
             Outcome::Found { version, .. } | Outcome::Unchanged { version } => {
                 let cell = cell.ok_or("found, and no cell")?;
@@ -222,27 +222,29 @@ impl World<'_> {
                 }
                 let value = value_number(&cell.value);
                 let value = value.ok_or_else(|| format!("bytes nobody wrote: {:?}", cell.value))?;
-                End::Found(Seen { version, value })
+                ClientEnd::Found(Seen { version, value })
             }
             // An expired value's version is no tombstone's.
-            Outcome::Missing => End::Missing(
+            Outcome::Missing => ClientEnd::Missing(
                 cell.filter(|cell| cell.kind == Kind::Tombstone)
                     .map(|cell| cell.version),
             ),
-            Outcome::Stored { version } | Outcome::Deleted { version } => End::Written(version),
-            Outcome::ConditionFailed { current } => End::Refused { current },
+            Outcome::Stored { version } | Outcome::Deleted { version } => {
+                ClientEnd::Written(version)
+            }
+            Outcome::ConditionFailed { current } => ClientEnd::Refused { current },
             Outcome::Overloaded { .. } | Outcome::Unreachable { .. } | Outcome::DeadlinePassed => {
-                End::NotApplied
+                ClientEnd::NotApplied
             }
             Outcome::NotEnough {
                 known: Known::NotApplied,
                 ..
-            } => End::NotApplied,
+            } => ClientEnd::NotApplied,
             Outcome::NotEnough {
                 known: Known::Unknown,
                 ..
             }
-            | Outcome::Overtaken { .. } => End::Unknown,
+            | Outcome::Overtaken { .. } => ClientEnd::Unknown,
         })
     }
 
@@ -259,14 +261,14 @@ impl World<'_> {
                 self.give_later(member, lane, 0, Event::Gone { client: ticket });
             }
         }
-        self.client_learns(number, End::Unknown);
+        self.client_learns(number, ClientEnd::Unknown);
     }
 
     /// The member of these operations is no more.
     pub(super) fn clients_lose(&mut self, tickets: Vec<(u64, Open)>) {
         for (ticket, open) in tickets {
             if !open.is_gone && scan_of(ticket).is_none() {
-                self.client_learns(ticket as u32, End::Unknown);
+                self.client_learns(ticket as u32, ClientEnd::Unknown);
             }
         }
     }

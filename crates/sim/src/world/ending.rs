@@ -24,7 +24,7 @@ use super::{Happening, World};
 use crate::check::linear::{Pending, Searches};
 use crate::check::store::Copy;
 use crate::check::{self, Disks, Rule};
-use crate::history::{End, Op, Promise};
+use crate::history::{ClientEnd, Op, Promise};
 use crate::member::{Clock, Member};
 use crate::plan::{
     Fault, FaultKind, KeyClass, Plan, Planned, PlannedBase, PlannedKind, PlannedScan,
@@ -283,7 +283,7 @@ impl<'a> World<'a> {
         let (begun_us, ended_us) = self.wrong_us;
         let written = self.history.iter().filter(is_surely).find(|op| {
             let is_then = op.begun_us >= begun_us && op.begun_us < ended_us;
-            is_then && op.wish.is_write() && op.end != End::NotApplied
+            is_then && op.wish.is_write() && op.end != ClientEnd::NotApplied
         });
         if let Some(op) = written {
             let what = format!("the clock is wrong, and {op:?}");
@@ -463,7 +463,7 @@ impl<'a> World<'a> {
     /// damage, the engine only when it need not read the damaged block again.
     fn is_mendable(&self, op: &Op, healthy: usize) -> bool {
         let is_known = self.history.iter().any(|write| {
-            let is_written = matches!(write.end, End::Written(_));
+            let is_written = matches!(write.end, ClientEnd::Written(_));
             write.key == op.key && is_written && write.ended_us < op.begun_us
         });
         let from = usize::from(op.from);
@@ -558,7 +558,7 @@ impl<'a> World<'a> {
             let mut found = check::store::check_key(key, &copies, &ops, self.disks());
             let was_read = ops.iter().any(|op| {
                 let is_last = op.begun_us >= self.reads_us && op.ack == op.from;
-                is_last && matches!(op.end, End::Found(_) | End::Missing(_))
+                is_last && matches!(op.end, ClientEnd::Found(_) | ClientEnd::Missing(_))
             });
             if is_whole && was_read {
                 // A record of so many copies belongs on so many owners, and on no other.
@@ -608,7 +608,7 @@ impl<'a> World<'a> {
             })
             .collect();
         let behind = self.history.iter().find_map(|op| {
-            let End::Written(version) = op.end else {
+            let ClientEnd::Written(version) = op.end else {
                 return None;
             };
             let is_same_life = self.members[op.member].began_us < op.begun_us;

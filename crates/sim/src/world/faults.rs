@@ -14,7 +14,7 @@
 use super::{Happening, World};
 use crate::check::Rule;
 use crate::decider::Birth;
-use crate::member::Lane;
+use crate::member::MemberLoop;
 use crate::plan::FaultKind;
 use crate::planted::ShellBug;
 use crate::store::{Crash, Disk, Store};
@@ -269,7 +269,7 @@ impl World<'_> {
         it.meets = meets;
         it.lanes = deciders
             .into_iter()
-            .map(|decider| Lane {
+            .map(|decider| MemberLoop {
                 decider,
                 turn_us: None,
                 open: BTreeMap::new(),

@@ -29,7 +29,7 @@ use crate::check::{Rule, Violation};
 use crate::decider::Midwife;
 use crate::history::{Op, Scan};
 use crate::limits::HAPPENINGS_MAX;
-use crate::member::{Lane, Member, Pending};
+use crate::member::{Member, MemberLoop, Pending};
 use crate::plan::Plan;
 use crate::planted::ShellBug;
 use crate::schedule::Schedule;
@@ -625,7 +625,7 @@ impl World<'_> {
         self.crash(member, how, down_us);
     }
 
-    fn lane(&mut self, member: usize, lane: usize) -> &mut Lane {
+    fn lane(&mut self, member: usize, lane: usize) -> &mut MemberLoop {
         &mut self.members[member].lanes[lane]
     }
 }

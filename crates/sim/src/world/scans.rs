@@ -9,7 +9,7 @@
 use super::clients::{key_name, key_number, value_number};
 use super::{Happening, World};
 use crate::check::Rule;
-use crate::history::{Page, Scan, Seen};
+use crate::history::{Scan, ScanPage, Seen};
 use crate::member::Open;
 use crate::plan::PlannedScan;
 use bytes::Bytes;
@@ -126,7 +126,7 @@ impl World<'_> {
         self.trace.line(shown_us, || {
             format!("scan {scan}: {seen:?}, rest {rest:?}, complete {is_complete}")
         });
-        self.scans[scan].pages.push(Page {
+        self.scans[scan].pages.push(ScanPage {
             start: range.start,
             end: range.end,
             asked_us,
