@@ -17,12 +17,12 @@ pub(crate) mod flags;
 
 use crate::config::units::parse_bytes;
 use crate::console::Console;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use dendra_base::Workload;
 use dendra_base::workload::{Distribution, KeyOrder, OPERATIONS, Operation, Sizes};
 use dendra_lab::ammo::{Ammo, Format, ndjson_line};
-use dendra_lab::driver::Stop;
+use dendra_lab::driver::StopFlag;
 use dendra_lab::experiment::{self, News, Setup, SetupError};
 use dendra_lab::limits::VALUE_BYTES_MAX;
 use dendra_lab::run::{Mode, Run, Search, Tool};
@@ -40,14 +40,14 @@ use std::time::Duration;
 const ADMIN_PORT_DEFAULT: u16 = 9080;
 
 /// Measures, or does what the verb says.
-pub(crate) fn bench(args: &Bench, console: Console) -> Outcome {
+pub(crate) fn bench(args: &Bench, console: Console) -> ExitResult {
     match &args.verb {
         Some(BenchVerb::Compare(args)) => compare::compare(args, console),
         None => measure(args, console),
     }
 }
 
-fn measure(args: &Bench, console: Console) -> Outcome {
+fn measure(args: &Bench, console: Console) -> ExitResult {
     let setup = setup(args).map_err(Failure::usage)?;
     setup.check().map_err(failure)?;
     if let Some(folder) = &args.out {
@@ -57,7 +57,7 @@ fn measure(args: &Bench, console: Console) -> Outcome {
         Some(path) => Some((path, create(path)?)),
         None => None,
     };
-    let stop = Arc::new(Stop::default());
+    let stop = Arc::new(StopFlag::default());
     let signalled = stop_on_interrupt(&stop)?;
     let mut show = Show::new(console);
     let run = experiment::run(&setup, &stop, &mut |news| show.news(&news)).map_err(failure)?;
@@ -75,7 +75,7 @@ fn measure(args: &Bench, console: Console) -> Outcome {
 }
 
 /// What the run says to the caller.
-fn exit_of(run: &Run, was_interrupted: bool) -> Outcome {
+fn exit_of(run: &Run, was_interrupted: bool) -> ExitResult {
     if was_interrupted {
         return Err(Failure::new(
             Exit::INTERRUPTED,
@@ -200,8 +200,8 @@ fn record(setup: &Setup, run: &Run, file: std::fs::File) -> std::io::Result<()> 
 
 /// The first Ctrl-C asks the run to end, the second one ends the process. The value tells them from a run
 /// that ended by itself.
-fn stop_on_interrupt(stop: &Arc<Stop>) -> Result<Arc<Stop>, Failure> {
-    let signalled = Arc::new(Stop::default());
+fn stop_on_interrupt(stop: &Arc<StopFlag>) -> Result<Arc<StopFlag>, Failure> {
+    let signalled = Arc::new(StopFlag::default());
     let (ask, mark) = (stop.clone(), signalled.clone());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

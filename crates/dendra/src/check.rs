@@ -15,7 +15,7 @@
 
 use crate::cli::{Check, Dump};
 use crate::console::Console;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use dendra_engine::Error;
 use dendra_engine::check::{Report, check_folder};
@@ -63,7 +63,7 @@ fn lock(vfs: &OsVfs, folder: &Path) -> Result<Option<Box<dyn Send + Sync>>, Fail
 }
 
 /// `dendra check`
-pub(crate) fn check(args: &Check, console: Console) -> Outcome {
+pub(crate) fn check(args: &Check, console: Console) -> ExitResult {
     let vfs = open(&args.folder)?;
     let _guard = lock(&vfs, &args.folder)?;
     let mut report = check_folder(&vfs).map_err(|e| Failure::new(Exit::FOLDER, e.to_string()))?;
@@ -145,7 +145,7 @@ fn to_json(report: &Report) -> serde_json::Value {
 }
 
 /// `dendra dump`
-pub(crate) fn dump(args: &Dump) -> Outcome {
+pub(crate) fn dump(args: &Dump) -> ExitResult {
     let name = args.file.file_name().and_then(|name| name.to_str());
     let (Some(name), true) = (name, args.file.is_file()) else {
         let file = args.file.display();

@@ -360,7 +360,7 @@ impl Client {
 
 /// How many copies an operation addresses and how many must answer.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Quorum {
+pub(crate) struct QuorumArgs {
     /// Copies that must answer; the server's default is a majority
     #[arg(long, value_name = "N")]
     pub(crate) ack: Option<u32>,
@@ -371,7 +371,7 @@ pub(crate) struct Quorum {
 
 /// A condition on what the key holds now.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Condition {
+pub(crate) struct ConditionArgs {
     /// Only if the key holds this version (as `put` and `get --json` print it), or * for any
     #[arg(long, value_name = "VERSION")]
     pub(crate) if_match: Option<String>,
@@ -390,7 +390,7 @@ pub(crate) struct Get {
     pub(crate) json: bool,
     /// Copies
     #[command(flatten)]
-    pub(crate) quorum: Quorum,
+    pub(crate) quorum: QuorumArgs,
     /// Node and encoding
     #[command(flatten)]
     pub(crate) client: Client,
@@ -418,10 +418,10 @@ pub(crate) struct Put {
     pub(crate) json: bool,
     /// Condition
     #[command(flatten)]
-    pub(crate) condition: Condition,
+    pub(crate) condition: ConditionArgs,
     /// Copies
     #[command(flatten)]
-    pub(crate) quorum: Quorum,
+    pub(crate) quorum: QuorumArgs,
     /// Node and encoding
     #[command(flatten)]
     pub(crate) client: Client,
@@ -437,10 +437,10 @@ pub(crate) struct Delete {
     pub(crate) json: bool,
     /// Condition
     #[command(flatten)]
-    pub(crate) condition: Condition,
+    pub(crate) condition: ConditionArgs,
     /// Copies
     #[command(flatten)]
-    pub(crate) quorum: Quorum,
+    pub(crate) quorum: QuorumArgs,
     /// Node and encoding
     #[command(flatten)]
     pub(crate) client: Client,
@@ -517,7 +517,7 @@ pub(crate) struct Load {
     pub(crate) json: bool,
     /// Copies
     #[command(flatten)]
-    pub(crate) quorum: Quorum,
+    pub(crate) quorum: QuorumArgs,
     /// Node and encoding
     #[command(flatten)]
     pub(crate) client: Client,

@@ -74,7 +74,7 @@ pub(crate) struct Failure {
 }
 
 /// What a command returns.
-pub(crate) type Outcome = Result<Exit, Failure>;
+pub(crate) type ExitResult = Result<Exit, Failure>;
 
 impl Failure {
     /// A failure with its sentence.

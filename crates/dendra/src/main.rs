@@ -39,7 +39,7 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches};
 use cli::{Cli, Command, ConfigVerb};
 use console::Console;
 use dendra_server::{LargeApart, SampledAlloc};
-use exit::{Exit, Failure, Outcome};
+use exit::{Exit, ExitResult, Failure};
 use mimalloc::MiMalloc;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -87,7 +87,7 @@ fn colour_asked_for() -> ColorChoice {
     ColorChoice::Auto
 }
 
-fn run(cli: &Cli, console: Console) -> Outcome {
+fn run(cli: &Cli, console: Console) -> ExitResult {
     match &cli.command {
         Command::Serve(settings) => serve::serve(settings, cli.color, console),
         Command::Get(args) => client_command(ops::get(args, console)),
@@ -142,7 +142,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 /// One request: SIGINT ends the process with 130, also while stdin or stdout make it wait.
-fn client_command(command: impl Future<Output = Outcome>) -> Outcome {
+fn client_command(command: impl Future<Output = ExitResult>) -> ExitResult {
     let no_signals = |e| Failure::new(Exit::FAILURE, format!("signals cannot be caught ({e})"));
     let signals = runtime()?;
     let mut interrupt = {
@@ -187,7 +187,7 @@ fn on_signals(then: impl Fn() + Send + 'static) -> std::io::Result<()> {
     Ok(())
 }
 
-fn print_config(is_json: bool, settings: &cli::SettingsFlags) -> Outcome {
+fn print_config(is_json: bool, settings: &cli::SettingsFlags) -> ExitResult {
     let effective = config::Said::gather(settings.given.clone(), settings.config.as_deref())
         .and_then(|said| said.resolve())
         .map_err(|problems| Failure::usage(problems.to_string()))?;

@@ -13,11 +13,11 @@
 //! Not here: ranges (`scan.rs`), many keys (`load/`).
 //! See: docs/cli.md.
 
-use crate::cli::{self, Condition, Delete, Get, Put, Quorum};
-use crate::client::{Answer, Ask, Base, Client};
+use crate::cli::{self, ConditionArgs, Delete, Get, Put, QuorumArgs};
+use crate::client::{Ask, Base, Client, WholeAnswer};
 use crate::console::{Console, show_key};
 use crate::encoding::{self, Encoding};
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, ExitResult, Failure};
 use bytes::Bytes;
 use dendra_base::Version;
 use dendra_base::limits::KEY_BYTES_MAX;
@@ -45,7 +45,7 @@ impl Query {
     }
 
     /// Adds `ack` and `from` where they were given.
-    pub(crate) fn add_quorum(&mut self, quorum: Quorum) {
+    pub(crate) fn add_quorum(&mut self, quorum: QuorumArgs) {
         for (name, given) in [("ack", quorum.ack), ("from", quorum.from)] {
             if let Some(number) = given {
                 self.add(name, number.to_string().as_bytes());
@@ -80,7 +80,7 @@ pub(crate) fn key_bytes(name: &str, text: &OsStr, encoding: Encoding) -> Result<
     )))
 }
 
-fn entity(key: &[u8], quorum: Quorum, ttl: Option<u64>) -> String {
+fn entity(key: &[u8], quorum: QuorumArgs, ttl: Option<u64>) -> String {
     let mut query = Query::default();
     query.add("id", key);
     query.add_quorum(quorum);
@@ -91,7 +91,7 @@ fn entity(key: &[u8], quorum: Quorum, ttl: Option<u64>) -> String {
 }
 
 /// `If-Match` from `--if-match`: the version in quotes, however it was pasted.
-fn if_match(condition: &Condition) -> Result<Option<(&'static str, String)>, Failure> {
+fn if_match(condition: &ConditionArgs) -> Result<Option<(&'static str, String)>, Failure> {
     let Some(given) = condition.if_match.as_deref() else {
         return Ok(None);
     };
@@ -108,7 +108,7 @@ fn if_match(condition: &Condition) -> Result<Option<(&'static str, String)>, Fai
 }
 
 /// The JSON object all three commands print.
-fn described(key: &[u8], answer: &Answer) -> Map<String, Value> {
+fn described(key: &[u8], answer: &WholeAnswer) -> Map<String, Value> {
     let mut object = Map::new();
     encoding::put_json(&mut object, "key", key);
     for (name, header) in [
@@ -139,7 +139,7 @@ fn print_json(object: Map<String, Value>) -> Result<(), Failure> {
 }
 
 /// `dendra get`
-pub(crate) async fn get(args: &Get, console: Console) -> Outcome {
+pub(crate) async fn get(args: &Get, console: Console) -> ExitResult {
     let encoding = args.client.encoding();
     let key = key_bytes("the key", &args.key, encoding)?;
     let client = client(&args.client, console)?;
@@ -248,7 +248,7 @@ fn read_bounded(from: impl Read) -> std::io::Result<Vec<u8>> {
 }
 
 /// `dendra put`
-pub(crate) async fn put(args: &Put, console: Console) -> Outcome {
+pub(crate) async fn put(args: &Put, console: Console) -> ExitResult {
     let key = key_bytes("the key", &args.key, args.client.encoding())?;
     let mut headers: Vec<_> = if_match(&args.condition)?.into_iter().collect();
     if args.if_absent {
@@ -265,7 +265,7 @@ pub(crate) async fn put(args: &Put, console: Console) -> Outcome {
 }
 
 /// `dendra delete`
-pub(crate) async fn delete(args: &Delete, console: Console) -> Outcome {
+pub(crate) async fn delete(args: &Delete, console: Console) -> ExitResult {
     let key = key_bytes("the key", &args.key, args.client.encoding())?;
     let client = client(&args.client, console)?;
     let ask = Ask {
@@ -277,7 +277,13 @@ pub(crate) async fn delete(args: &Delete, console: Console) -> Outcome {
     write(&client, &ask, &key, args.json, console).await
 }
 
-async fn write(client: &Client, ask: &Ask, key: &[u8], is_json: bool, console: Console) -> Outcome {
+async fn write(
+    client: &Client,
+    ask: &Ask,
+    key: &[u8],
+    is_json: bool,
+    console: Console,
+) -> ExitResult {
     let answer = client
         .send(ask)
         .await

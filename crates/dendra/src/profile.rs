@@ -14,7 +14,7 @@
 use crate::cli::Profile;
 use crate::client::{Ask, Base, Client};
 use crate::console::Console;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
@@ -26,7 +26,7 @@ const NAMING_MS: u64 = 20_000;
 const NOTHING: &str = "nothing was sampled: the node had nothing to do. Ask it something meanwhile, with dendra bench for example";
 
 /// Takes one profile.
-pub(crate) async fn profile(args: &Profile, console: Console) -> Outcome {
+pub(crate) async fn profile(args: &Profile, console: Console) -> ExitResult {
     let base = Base::parse(&args.url).map_err(Failure::usage)?;
     if let Some(path) = &args.out {
         ops::can_write(path)?;

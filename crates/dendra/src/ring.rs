@@ -19,7 +19,7 @@
 
 use crate::cli;
 use crate::config::cluster::topology;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use dendra_server::settings::{BadTopology, Member, MemberIndex, Partition, Ring, Topology};
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ struct Change {
 }
 
 /// `dendra ring`
-pub(crate) fn ring(args: &cli::Ring) -> Outcome {
+pub(crate) fn ring(args: &cli::Ring) -> ExitResult {
     let members = parsed(args.cluster.split(','))?;
     let table = Table::new(args, &members).map_err(|bad| unusable("--cluster", &bad))?;
     let change = Change::asked_for(args, &members, &table)?;

@@ -17,7 +17,7 @@ use crate::cli::Scan;
 use crate::client::{Ask, Client, Frame, Stream};
 use crate::console::Console;
 use crate::encoding::{self, Encoding};
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops::{self, Query};
 use bytes::{Bytes, BytesMut};
 use dendra_wire::http::records::{Decoded, decode_record};
@@ -99,7 +99,7 @@ fn key_of(name: &str, text: &OsStr, encoding: Encoding) -> Result<Vec<u8>, Failu
 }
 
 /// `dendra scan`
-pub(crate) async fn scan(args: &Scan, console: Console) -> Outcome {
+pub(crate) async fn scan(args: &Scan, console: Console) -> ExitResult {
     let ask = question(args)?;
     let client = ops::client(&args.client, console)?;
     let stream = client

@@ -17,12 +17,12 @@ use crate::cli::{Colour, SettingsFlags};
 use crate::config::table::Value;
 use crate::config::{Effective, Said, Source};
 use crate::console::Console;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, ExitResult, Failure};
 use crate::logs;
 use dendra_server::{ExitReason, Running};
 
 /// `dendra serve`
-pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> Outcome {
+pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> ExitResult {
     let effective = Said::gather(flags.given.clone(), flags.config.as_deref())
         .and_then(|said| said.resolve())
         .map_err(|problems| Failure::usage(problems.to_string()))?;

@@ -31,7 +31,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum RequestEnd {
     /// A whole answer with this status.
     Answer(u16),
     /// No whole answer in time.
@@ -62,7 +62,7 @@ pub struct Ended {
     /// Records in the answer to a scan.
     pub scanned: u64,
     /// How.
-    pub end: End,
+    pub end: RequestEnd,
 }
 
 /// Times, as a histogram and as a heat map.
@@ -225,7 +225,7 @@ impl Said {
 
 fn count_end(counts: &mut Counts, ended: &Ended) {
     match ended.end {
-        End::Answer(status) => {
+        RequestEnd::Answer(status) => {
             counts.answered += 1;
             match verdict_of(ended.operation, status) {
                 Said::NotNow => counts.refused += 1,
@@ -241,9 +241,9 @@ fn count_end(counts: &mut Counts, ended: &Ended) {
                 }
             }
         }
-        End::Timeout => counts.timeouts += 1,
-        End::Broken => counts.broken += 1,
-        End::Unsent => counts.unsent += 1,
+        RequestEnd::Timeout => counts.timeouts += 1,
+        RequestEnd::Broken => counts.broken += 1,
+        RequestEnd::Unsent => counts.unsent += 1,
     }
     counts.received_bytes += ended.received_bytes;
     counts.body_bytes += ended.body_bytes;
@@ -260,7 +260,7 @@ impl OpRecord {
         let second = row(&mut self.seconds, since(ended.done_ns), Second::default);
         second.received_bytes += ended.received_bytes;
         match ended.end {
-            End::Answer(status) => {
+            RequestEnd::Answer(status) => {
                 count_status(&mut self.statuses, status, 1);
                 let said = verdict_of(ended.operation, status);
                 match said {
@@ -278,12 +278,12 @@ impl OpRecord {
                     }
                 }
             }
-            End::Timeout | End::Unsent => {
+            RequestEnd::Timeout | RequestEnd::Unsent => {
                 second.timeouts += 1;
                 self.response.add_in(due_second, response_ns);
                 self.given_up.add_in(due_second, response_ns);
             }
-            End::Broken => {
+            RequestEnd::Broken => {
                 second.broken += 1;
                 self.failed.add_in(due_second, response_ns);
             }
@@ -434,7 +434,7 @@ impl Recorder {
         count_end(&mut target.counts, ended);
         let response_ns = ended.done_ns.saturating_sub(ended.due_ns);
         match ended.end {
-            End::Answer(status) => {
+            RequestEnd::Answer(status) => {
                 count_status(&mut target.statuses, status, 1);
                 if verdict_of(ended.operation, status).is_ok() {
                     target.response.add(response_ns);
@@ -442,8 +442,8 @@ impl Recorder {
                     target.service.add(service_ns);
                 }
             }
-            End::Timeout | End::Unsent => target.response.add(response_ns),
-            End::Broken => {}
+            RequestEnd::Timeout | RequestEnd::Unsent => target.response.add(response_ns),
+            RequestEnd::Broken => {}
         }
     }
 
@@ -619,7 +619,7 @@ mod tests {
     use super::*;
     use crate::run::heat_bound_us;
 
-    fn ended(end: End, due_ns: u64, done_ns: u64) -> Ended {
+    fn ended(end: RequestEnd, due_ns: u64, done_ns: u64) -> Ended {
         Ended {
             operation: Operation::Get,
             target: 0,
@@ -637,13 +637,13 @@ mod tests {
     fn every_end_is_counted_once_and_in_its_phase() {
         let mut recorder = Recorder::new(&[SECOND_NS, 3 * SECOND_NS], 1, 1000.0);
         let ends = [
-            End::Answer(200),
-            End::Answer(404),
-            End::Answer(503),
-            End::Answer(500),
-            End::Timeout,
-            End::Broken,
-            End::Unsent,
+            RequestEnd::Answer(200),
+            RequestEnd::Answer(404),
+            RequestEnd::Answer(503),
+            RequestEnd::Answer(500),
+            RequestEnd::Timeout,
+            RequestEnd::Broken,
+            RequestEnd::Unsent,
         ];
         for (i, end) in ends.into_iter().enumerate() {
             // The first four belong to the first phase, although the last ends behind it.
@@ -670,11 +670,11 @@ mod tests {
         let mut alone = Recorder::new(&[SECOND_NS], 1, 1.0);
         let mut first_of_two = Recorder::new(&[SECOND_NS], 2, 1.0);
         let ends = [
-            End::Answer(200),
-            End::Answer(404),
-            End::Answer(503),
-            End::Timeout,
-            End::Broken,
+            RequestEnd::Answer(200),
+            RequestEnd::Answer(404),
+            RequestEnd::Answer(503),
+            RequestEnd::Timeout,
+            RequestEnd::Broken,
         ];
         for (i, end) in ends.into_iter().cycle().take(100).enumerate() {
             let due_ns = i as u64 * 1000;
@@ -706,7 +706,7 @@ mod tests {
         let mut whole = Recorder::new(&ends_ns, 1, 1.0);
         let mut halves = [whole.clone(), whole.clone()];
         for i in 0..1000u64 {
-            let end = ended(End::Answer(200), i, i * 1000 + 5);
+            let end = ended(RequestEnd::Answer(200), i, i * 1000 + 5);
             for recorder in [&mut whole, &mut halves[(i % 2) as usize]] {
                 recorder.planned(Operation::Get, 0, i);
                 recorder.ended(&end);

@@ -22,7 +22,7 @@ use std::str::FromStr;
 
 /// A stretch of time; the rate goes in a straight line from one value to the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stage {
+pub struct Slope {
     /// Seconds.
     pub length_s: f64,
     /// Requests a second at the beginning.
@@ -64,8 +64,8 @@ pub enum Shape {
 
 impl Shape {
     /// Stages over `length_s` seconds; steps have a length of their own.
-    pub fn stages(&self, length_s: f64) -> Vec<Stage> {
-        let flat = |rate: f64, length_s: f64| Stage {
+    pub fn stages(&self, length_s: f64) -> Vec<Slope> {
+        let flat = |rate: f64, length_s: f64| Slope {
             length_s,
             from: rate,
             to: rate,
@@ -73,7 +73,7 @@ impl Shape {
         match *self {
             Shape::Constant(rate) => vec![flat(rate, length_s)],
             Shape::Steps(ref steps) => steps.iter().map(|&(rate, s)| flat(rate, s)).collect(),
-            Shape::Ramp(from, to) => vec![Stage { length_s, from, to }],
+            Shape::Ramp(from, to) => vec![Slope { length_s, from, to }],
             Shape::Burst {
                 base,
                 peak,
@@ -224,7 +224,7 @@ impl FromStr for Shape {
     }
 }
 
-fn arrivals(stages: &[Stage]) -> f64 {
+fn arrivals(stages: &[Slope]) -> f64 {
     stages
         .iter()
         .map(|stage| stage.length_s * (stage.from + stage.to) / 2.0)
@@ -232,7 +232,7 @@ fn arrivals(stages: &[Stage]) -> f64 {
 }
 
 /// Mean rate over all stages.
-pub fn mean_rate(stages: &[Stage]) -> f64 {
+pub fn mean_rate(stages: &[Slope]) -> f64 {
     let length_s: f64 = stages.iter().map(|stage| stage.length_s).sum();
     if length_s > 0.0 {
         arrivals(stages) / length_s
@@ -244,7 +244,7 @@ pub fn mean_rate(stages: &[Stage]) -> f64 {
 /// The instants, nanoseconds from the start.
 #[derive(Clone, Debug)]
 pub struct Instants {
-    stages: Vec<Stage>,
+    stages: Vec<Slope>,
     stage: usize,
     /// Seconds at which the current stage begins.
     base_s: f64,
@@ -257,7 +257,7 @@ pub struct Instants {
 
 impl Instants {
     /// The instants of `stages`.
-    pub fn new(stages: Vec<Stage>, spacing: Spacing, seed: u64) -> Instants {
+    pub fn new(stages: Vec<Slope>, spacing: Spacing, seed: u64) -> Instants {
         let mut chance = (spacing == Spacing::Poisson).then(|| Prng::named(seed, "schedule"));
         let next = chance.as_mut().map_or(0.5, exponential);
         Instants {
@@ -276,7 +276,7 @@ fn exponential(prng: &mut Prng) -> f64 {
 }
 
 /// Seconds into `stage` until it has had `count` arrivals.
-fn seconds_until(stage: &Stage, count: f64) -> f64 {
+fn seconds_until(stage: &Slope, count: f64) -> f64 {
     let slope = (stage.to - stage.from) / stage.length_s;
     // The root of slope/2 t^2 + from t = count, in the form that is exact for a slope of zero.
     let root = (stage.from * stage.from + 2.0 * slope * count)

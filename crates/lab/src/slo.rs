@@ -135,7 +135,7 @@ impl Slo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recorder::{End, Ended, Recorder};
+    use crate::recorder::{Ended, Recorder, RequestEnd};
     use crate::run::PhaseKind;
     use dendra_base::workload::Operation;
 
@@ -164,8 +164,8 @@ mod tests {
         for number in 0..100 {
             // One in ten is given up long before the bound below.
             let end = match number % 10 {
-                0 => End::Timeout,
-                _ => End::Answer(200),
+                0 => RequestEnd::Timeout,
+                _ => RequestEnd::Answer(200),
             };
             let due_ns = number * SECOND_NS / 100;
             recorder.planned(Operation::Get, 0, due_ns);

@@ -3,7 +3,7 @@
 mod support;
 
 use dendra_base::Workload;
-use dendra_lab::driver::Stop;
+use dendra_lab::driver::StopFlag;
 use dendra_lab::experiment::{self, News, SetupError};
 use dendra_lab::run::{PhaseKind, Run};
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use support::{FakeServer, Reply, run, setup};
 
 fn error(setup: &experiment::Setup) -> SetupError {
-    experiment::run(setup, &Stop::default(), &mut |_| {}).expect_err("nothing can be measured")
+    experiment::run(setup, &StopFlag::default(), &mut |_| {}).expect_err("nothing can be measured")
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_request_with_no_time_left_for_its_answer_is_not_sent() {
 #[test]
 fn a_run_that_is_cut_keeps_what_it_saw() {
     let server = FakeServer::start(|_| Reply::After(Duration::ZERO, 200));
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     let mut watch = |news: News<'_>| {
         if let News::Tick { answered, .. } = news
             && answered > 100

@@ -14,14 +14,14 @@
 
 use super::flags::Compare;
 use crate::console::Console;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use dendra_lab::report::{Side, render_sides, say_sides, sides};
 use dendra_lab::run::Run;
 use std::path::{Path, PathBuf};
 
 /// Compares.
-pub(super) fn compare(args: &Compare, console: Console) -> Outcome {
+pub(super) fn compare(args: &Compare, console: Console) -> ExitResult {
     let mut groups = Vec::new();
     let mut seen = Vec::new();
     for path in &args.runs {

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// A whole answer.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct WholeAnswer {
     /// The status.
     pub(crate) status: StatusCode,
     /// The headers.
@@ -50,10 +50,10 @@ pub(crate) enum Trouble {
     Foreign(String),
 }
 
-impl Answer {
+impl WholeAnswer {
     /// From the parts that hyper hands out.
-    pub(crate) fn new(parts: Parts, body: Bytes) -> Answer {
-        Answer {
+    pub(crate) fn new(parts: Parts, body: Bytes) -> WholeAnswer {
+        WholeAnswer {
             status: parts.status,
             headers: parts.headers,
             body,

@@ -18,7 +18,7 @@
 mod answer;
 mod url;
 
-pub(crate) use answer::{Answer, Trouble};
+pub(crate) use answer::{Trouble, WholeAnswer};
 pub(crate) use url::Base;
 
 use crate::console::Console;
@@ -90,7 +90,7 @@ impl Client {
     }
 
     /// Sends `ask` and reads the whole answer.
-    pub(crate) async fn send(&self, ask: &Ask) -> Result<Answer, Trouble> {
+    pub(crate) async fn send(&self, ask: &Ask) -> Result<WholeAnswer, Trouble> {
         let started = Instant::now();
         let deadline = started + Duration::from_millis(self.timeout_ms) + GRACE;
         let result = match timeout_at(deadline, self.exchange(ask)).await {
@@ -120,13 +120,13 @@ impl Client {
         self.console
             .detail(|| format!("{} {} -> {}", ask.method, ask.path, parts.status));
         Ok(Stream {
-            head: Answer::new(parts, Bytes::new()),
+            head: WholeAnswer::new(parts, Bytes::new()),
             body,
             _connection: connection,
         })
     }
 
-    async fn exchange(&self, ask: &Ask) -> Result<Answer, Trouble> {
+    async fn exchange(&self, ask: &Ask) -> Result<WholeAnswer, Trouble> {
         let (response, connection) = self.head(ask).await?;
         let (parts, body) = response.into_parts();
         let body = match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
@@ -141,7 +141,7 @@ impl Client {
         if !connection.is_closed() {
             self.idle.borrow_mut().push(connection);
         }
-        Ok(Answer::new(parts, body))
+        Ok(WholeAnswer::new(parts, body))
     }
 
     /// Up to the end of the answer's head, over a kept connection when there is a live one.
@@ -221,7 +221,7 @@ pub(crate) enum Frame {
 /// An answer that is read while it is being written.
 pub(crate) struct Stream {
     /// Status and headers; the body is empty.
-    pub(crate) head: Answer,
+    pub(crate) head: WholeAnswer,
     body: Incoming,
     _connection: Connection,
 }
@@ -243,7 +243,7 @@ impl Stream {
     }
 
     /// The rest of a short answer: the sentence of an error.
-    pub(crate) async fn into_answer(mut self) -> Result<Answer, Trouble> {
+    pub(crate) async fn into_answer(mut self) -> Result<WholeAnswer, Trouble> {
         let mut sentence = Vec::new();
         while let Some(frame) = self.next().await? {
             if let Frame::Data(data) = frame {

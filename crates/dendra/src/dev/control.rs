@@ -12,7 +12,7 @@
 
 use super::socket_of;
 use crate::cli::DevVerb;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, ExitResult, Failure};
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -112,7 +112,7 @@ impl From<&DevVerb> for Order {
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Tells the cluster in `folder`, and prints what it says.
-pub(super) fn tell(folder: &Path, order: &Order) -> Outcome {
+pub(super) fn tell(folder: &Path, order: &Order) -> ExitResult {
     let path = socket_of(folder);
     let no_cluster = |error| {
         Failure::new(

@@ -22,7 +22,7 @@ mod screen;
 
 use crate::cli;
 use crate::console::Console;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, ExitResult, Failure};
 use addresses::Doors;
 use control::{Order, Ordered};
 use proxy::{Fault, Faults, Proxy};
@@ -76,7 +76,7 @@ fn default_folder() -> PathBuf {
 }
 
 /// Runs a cluster, or tells the running one what to do.
-pub(crate) fn dev(args: &cli::Dev, console: Console) -> Outcome {
+pub(crate) fn dev(args: &cli::Dev, console: Console) -> ExitResult {
     let folder = args.folder.clone().unwrap_or_else(default_folder);
     match &args.verb {
         // The folder alone is of both: clap knows arguments that exclude all orders, or none.
@@ -92,7 +92,7 @@ fn failed(what: &str) -> impl Fn(io::Error) -> Failure + '_ {
     move |error| Failure::new(Exit::FAILURE, format!("{what}: {error}"))
 }
 
-fn run(args: &cli::Dev, folder: PathBuf, console: Console) -> Outcome {
+fn run(args: &cli::Dev, folder: PathBuf, console: Console) -> ExitResult {
     if args.folder.is_none() {
         remove_leftovers(&folder)?;
     }

@@ -19,7 +19,7 @@ mod tally;
 
 use crate::cli::Load;
 use crate::console::Console;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops::{self, Query};
 use sender::{Halt, Shared};
 use std::cell::{Cell, RefCell};
@@ -31,7 +31,7 @@ use tokio::task::LocalSet;
 use tokio::time::Instant;
 
 /// `dendra load`
-pub(crate) async fn load(args: &Load, console: Console) -> Outcome {
+pub(crate) async fn load(args: &Load, console: Console) -> ExitResult {
     let client = ops::client(&args.client, console)?;
     let encoding = args.client.encoding();
     let items = source::open(&args.source, args.format, encoding).map_err(Failure::usage)?;
@@ -83,7 +83,7 @@ async fn interruptions(shared: &Shared, console: Console) {
     }
 }
 
-fn conclude(tally: &Tally, halt: &Halt, is_json: bool, console: Console) -> Outcome {
+fn conclude(tally: &Tally, halt: &Halt, is_json: bool, console: Console) -> ExitResult {
     let (ended_early, exit) = match halt {
         Halt::No => (None, tally.exit()),
         Halt::Interrupted => (Some("interrupted".to_owned()), Exit::INTERRUPTED),

@@ -19,7 +19,7 @@
 
 use super::source::{Item, Items};
 use super::tally::{Subject, Tally};
-use crate::client::{Answer, Ask, Client, Trouble};
+use crate::client::{Ask, Client, Trouble, WholeAnswer};
 use crate::exit::Failure;
 use bytes::Bytes;
 use dendra_wire::percent;
@@ -206,7 +206,7 @@ enum Rest {
     Stopped,
 }
 
-fn retry_after(answer: &Answer) -> Option<Duration> {
+fn retry_after(answer: &WholeAnswer) -> Option<Duration> {
     let seconds: u64 = answer.header("retry-after")?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
 }

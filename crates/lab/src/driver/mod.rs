@@ -23,7 +23,7 @@ mod patience;
 mod worker;
 
 use crate::recorder::PhaseRecord;
-use crate::schedule::{Instants, Spacing, Stage};
+use crate::schedule::{Instants, Slope, Spacing};
 use crate::source::Source;
 use crate::template::Templates;
 use std::fmt;
@@ -57,7 +57,7 @@ pub enum Pace {
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Phases without a gap between them. In a closed loop only their lengths count.
-    pub phases: Vec<Vec<Stage>>,
+    pub phases: Vec<Vec<Slope>>,
     /// When.
     pub pace: Pace,
     /// What.
@@ -95,12 +95,12 @@ pub struct Progress {
 
 /// Two words to a running driver.
 #[derive(Debug, Default)]
-pub struct Stop {
+pub struct StopFlag {
     /// End now; what is in flight may finish.
     pub is_asked: AtomicBool,
 }
 
-impl Stop {
+impl StopFlag {
     /// Was it asked for?
     pub fn is_asked(&self) -> bool {
         self.is_asked.load(Relaxed)
@@ -217,7 +217,7 @@ impl Plan {
     /// See [`DriveError`]. What goes wrong after time zero is counted, not returned.
     pub fn drive(
         &self,
-        stop: &Stop,
+        stop: &StopFlag,
         progress: &Progress,
         mut tick: impl FnMut(f64),
     ) -> Result<Drive, DriveError> {

@@ -17,13 +17,13 @@ mod overload;
 
 use crate::address::Address;
 use crate::ammo::Ammo;
-use crate::driver::{Asked, Drive, DriveError, Pace, Plan, Progress, Stop};
+use crate::driver::{Asked, Drive, DriveError, Pace, Plan, Progress, StopFlag};
 use crate::limits::{RATE_MAX, SEND_LAG_LIMIT_US};
 use crate::run::{
     FORMAT, Mode, PhaseKind, Profile, Run, Search, SearchStep, SearchWhy, Server, Settings, Target,
     Tool, Verdict, WorkloadNote,
 };
-use crate::schedule::{Shape, Spacing, Stage, mean_rate};
+use crate::schedule::{Shape, Slope, Spacing, mean_rate};
 use crate::search::{Course, Next};
 use crate::slo::Slo;
 use crate::source::Source;
@@ -159,7 +159,7 @@ pub struct Experiment<'a> {
     setup: &'a Setup,
     asked: Vec<Asked>,
     admins: Vec<Address>,
-    stop: &'a Stop,
+    stop: &'a StopFlag,
     watch: &'a mut dyn FnMut(News<'_>),
     run: Run,
     origin: Instant,
@@ -287,7 +287,11 @@ impl Setup {
 ///
 /// # Errors
 /// When nothing was measured at all; see [`SetupError`].
-pub fn run(setup: &Setup, stop: &Stop, watch: &mut dyn FnMut(News<'_>)) -> Result<Run, SetupError> {
+pub fn run(
+    setup: &Setup,
+    stop: &StopFlag,
+    watch: &mut dyn FnMut(News<'_>),
+) -> Result<Run, SetupError> {
     setup.check()?;
     let mut targets = Vec::new();
     let mut asked = Vec::new();
@@ -434,7 +438,7 @@ impl Experiment<'_> {
         self.run.is_cut || self.stop.is_asked()
     }
 
-    fn plan(&self, phases: Vec<Vec<Stage>>, pace: Pace, source: Source) -> Plan {
+    fn plan(&self, phases: Vec<Vec<Slope>>, pace: Pace, source: Source) -> Plan {
         Plan {
             phases,
             pace,
@@ -477,7 +481,7 @@ impl Experiment<'_> {
         });
         let progress = Progress::default();
         let silence_s = self.setup.timeout.as_secs_f64() + SILENCE_S;
-        let silence = Stop::default();
+        let silence = StopFlag::default();
         let mut origin_s = None;
         let driven = {
             let (watch, stop, origin) = (&mut self.watch, self.stop, self.origin);
@@ -559,7 +563,7 @@ impl Experiment<'_> {
         let workload = &self.setup.workload;
         let mut source = Source::preload(workload.clone());
         let mut count = workload.keys;
-        let day = vec![vec![Stage {
+        let day = vec![vec![Slope {
             length_s: 86_400.0,
             from: 0.0,
             to: 0.0,
@@ -600,7 +604,7 @@ impl Experiment<'_> {
     fn measure(&mut self) -> Result<f64, SetupError> {
         let setup = self.setup;
         let flat = |length_s: f64, rate: f64| {
-            vec![Stage {
+            vec![Slope {
                 length_s,
                 from: rate,
                 to: rate,

@@ -30,7 +30,7 @@ const ORDER: [&str; 8] = [
 
 /// One histogram's growth.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Stage {
+pub(crate) struct StageRow {
     pub(crate) op: String,
     pub(crate) stage: String,
     pub(crate) count: f64,
@@ -53,7 +53,7 @@ fn labels(name: &str) -> BTreeMap<&str, &str> {
 }
 
 /// All stages of a server that were walked through, in the order of a request's life.
-pub(crate) fn stages(server: &Server) -> Vec<Stage> {
+pub(crate) fn stages(server: &Server) -> Vec<StageRow> {
     let mut found: BTreeMap<(String, usize, String), Vec<(f64, f64)>> = BTreeMap::new();
     for (name, [first, last]) in &server.buckets {
         let labels = labels(name);
@@ -84,7 +84,7 @@ pub(crate) fn stages(server: &Server) -> Vec<Stage> {
             within.map_or(f64::INFINITY, |b| b.0 * 1e6)
         };
         let sum_s = growth_of_sum(server, &op, &stage);
-        Stage {
+        StageRow {
             count,
             mean_us: sum_s.map_or(f64::NAN, |sum| sum * 1e6 / count),
             p50_us: bound_us(0.5),
@@ -116,7 +116,7 @@ fn growth_of_sum(server: &Server, op: &str, stage: &str) -> Option<f64> {
 }
 
 /// Bars, one a stage, grouped by operation.
-pub(crate) fn svg(stages: &[Stage]) -> String {
+pub(crate) fn svg(stages: &[StageRow]) -> String {
     const ROW: f64 = 24.0;
     let most = stages
         .iter()

@@ -17,7 +17,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use dendra_base::Workload;
-use dendra_lab::driver::Stop;
+use dendra_lab::driver::StopFlag;
 use dendra_lab::experiment::{self, Setup};
 use dendra_lab::run::{Mode, Run, Tool};
 use dendra_lab::schedule::{Shape, Spacing};
@@ -307,5 +307,5 @@ pub fn setup(url: String, rate: f64, duration_s: f64) -> Setup {
 
 /// Runs it.
 pub fn run(setup: &Setup) -> Run {
-    experiment::run(setup, &Stop::default(), &mut |_| {}).expect("the target is there")
+    experiment::run(setup, &StopFlag::default(), &mut |_| {}).expect("the target is there")
 }

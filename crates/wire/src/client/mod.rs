@@ -35,7 +35,7 @@ pub enum AnswerBody {
 
 /// The head of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer<'a> {
+pub struct AnswerHead<'a> {
     /// Bytes of the head in the buffer.
     pub consumed: usize,
     /// The status. 100 is an interim answer: drop its bytes and parse again.
@@ -60,7 +60,7 @@ pub enum ParsedAnswer<'a> {
     /// Not yet a whole head: read more.
     Incomplete,
     /// A whole head.
-    Head(Answer<'a>),
+    Head(AnswerHead<'a>),
     /// Not an answer; the sentence says why. Close the connection.
     Bad(&'static str),
 }
@@ -96,9 +96,9 @@ fn read_answer<'a>(
     response: &httparse::Response<'_, 'a>,
     consumed: usize,
     asked: Asked,
-) -> Result<Answer<'a>, &'static str> {
+) -> Result<AnswerHead<'a>, &'static str> {
     let is_http_1_0 = response.version == Some(0);
-    let mut answer = Answer {
+    let mut answer = AnswerHead {
         consumed,
         status: response.code.unwrap_or_default(),
         body: AnswerBody::UntilClose,

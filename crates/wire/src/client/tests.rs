@@ -30,7 +30,7 @@ fn style(connection: Connection, omits_body: bool) -> Style {
     }
 }
 
-fn head(buf: &[u8], asked: Asked) -> Answer<'_> {
+fn head(buf: &[u8], asked: Asked) -> AnswerHead<'_> {
     match parse_answer(buf, asked) {
         ParsedAnswer::Head(answer) => answer,
         other => panic!("not an answer: {other:?}"),

@@ -19,9 +19,9 @@ mod wait;
 use super::arrival::Reads;
 use super::connection::{Connection, Pending, Wrote};
 use super::patience::Patience;
-use super::{DriveError, Pace, Plan, Progress, Seen, Stop};
+use super::{DriveError, Pace, Plan, Progress, Seen, StopFlag};
 use crate::limits::{BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, READ_BYTES};
-use crate::recorder::{End, Ended, Recorder, SentAt, Used};
+use crate::recorder::{Ended, Recorder, RequestEnd, SentAt, Used};
 use crate::source::Ask;
 use crate::template::Fill;
 use dendra_base::workload::Operation;
@@ -263,7 +263,7 @@ impl<'a> Worker<'a> {
     pub(super) fn run(
         mut self,
         start: Instant,
-        stop: &Stop,
+        stop: &StopFlag,
         progress: &Progress,
     ) -> Result<Seen, DriveError> {
         self.start = start;
@@ -426,7 +426,7 @@ impl<'a> Worker<'a> {
             received_bytes: 0,
             body_bytes: 0,
             scanned: 0,
-            end: End::Unsent,
+            end: RequestEnd::Unsent,
         });
     }
 
@@ -585,11 +585,11 @@ impl<'a> Worker<'a> {
     /// A connection is of no use any more; what was in flight on it broke.
     fn broke(&mut self, slot: usize, why: &str, now_ns: u64) {
         self.note(|| why.to_owned());
-        self.fail_in_flight(slot, now_ns, End::Broken);
+        self.fail_in_flight(slot, now_ns, RequestEnd::Broken);
         self.connections[slot].close(now_ns, true);
     }
 
-    fn fail_in_flight(&mut self, slot: usize, now_ns: u64, end: End) {
+    fn fail_in_flight(&mut self, slot: usize, now_ns: u64, end: RequestEnd) {
         let target = self.connections[slot].target;
         let mut first = true;
         while let Some(pending) = self.connections[slot].in_flight.pop_front() {
@@ -599,8 +599,8 @@ impl<'a> Worker<'a> {
             let is_late = self.is_late(pending.due_ns, now_ns);
             // What shared the connection with one that was given up broke, unless it is late as well.
             let own = match end {
-                End::Timeout if !first && !is_late => End::Broken,
-                End::Broken if is_late => End::Timeout,
+                RequestEnd::Timeout if !first && !is_late => RequestEnd::Broken,
+                RequestEnd::Broken if is_late => RequestEnd::Timeout,
                 end => end,
             };
             first = false;
@@ -614,7 +614,7 @@ impl<'a> Worker<'a> {
                 body_bytes: 0,
                 scanned: 0,
                 end: if pending.sent_ns == 0 {
-                    End::Unsent
+                    RequestEnd::Unsent
                 } else {
                     own
                 },
@@ -635,7 +635,7 @@ impl<'a> Worker<'a> {
             let front = connection.in_flight.front();
             if front.is_some_and(|front| self.is_late(front.due_ns, now_ns)) {
                 self.note(|| "no answer in time".to_owned());
-                self.fail_in_flight(slot, now_ns, End::Timeout);
+                self.fail_in_flight(slot, now_ns, RequestEnd::Timeout);
                 self.connections[slot].close(now_ns, false);
             }
             if self.connections[slot].wants_to_open(now_ns) && self.patience.may_reconnect(now_ns) {
@@ -657,7 +657,7 @@ impl<'a> Worker<'a> {
     fn give_up_all(&mut self, now_ns: u64) {
         for slot in 0..self.connections.len() {
             if !self.connections[slot].in_flight.is_empty() {
-                self.fail_in_flight(slot, now_ns, End::Timeout);
+                self.fail_in_flight(slot, now_ns, RequestEnd::Timeout);
                 self.connections[slot].close(now_ns, false);
             }
         }

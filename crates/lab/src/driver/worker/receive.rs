@@ -17,7 +17,7 @@
 use super::{Worker, reads_first};
 use crate::driver::answer::{Found, Whole};
 use crate::driver::connection::{Pending, Wrote};
-use crate::recorder::{End, Ended};
+use crate::recorder::{Ended, RequestEnd};
 use crate::template::Fill;
 use dendra_base::workload::Operation;
 use rustix::event::epoll::{Event, EventFlags};
@@ -228,7 +228,7 @@ impl Worker<'_> {
             received_bytes: whole.bytes + pending.received_bytes,
             body_bytes: whole.body_bytes,
             scanned: whole.records,
-            end: End::Answer(whole.status),
+            end: RequestEnd::Answer(whole.status),
         });
         if whole.keep_alive {
             self.list(slot);
