@@ -6,6 +6,7 @@
 //! `use` lines of all files of a crate ────────────────► circles.rs    which file needs which
 //! *.md, `See:` lines, limits.rs ──────────────────────► documents.rs  do documents tell the truth
 //! Source of engine, node, server ─────────────────────► merge_rule.rs one comparison of copies
+//! Source of every crate ──────────────────────────────► vocabulary.rs one name, one type
 //! ```
 //!
 //! Invariants
@@ -24,6 +25,7 @@ mod merge_rule;
 mod rules;
 mod source;
 mod tree;
+mod vocabulary;
 
 use source::Source;
 use std::path::Path;
@@ -75,6 +77,7 @@ pub(crate) fn run(root: &Path) -> bool {
     findings.extend(circles::check(&sources));
     findings.extend(documents::check(&tree, &sources));
     findings.extend(merge_rule::check(&sources));
+    findings.extend(vocabulary::check(&sources));
 
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     for finding in &findings {

@@ -241,7 +241,7 @@ fn names(source: &Source) -> Vec<Finding> {
 }
 
 /// The name that `keyword` declares on this line.
-fn declared<'a>(line: &'a str, keyword: &str) -> Option<&'a str> {
+pub(crate) fn declared<'a>(line: &'a str, keyword: &str) -> Option<&'a str> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let (at, _) = line
         .match_indices(keyword)
