@@ -151,7 +151,7 @@ impl Log {
                 };
                 let newest = ahead.get(&key).copied().into_iter().chain(stored);
                 let newest = newest.reduce(Current::newest);
-                let outcome = judge(op.guard, newest, &mut written.version);
+                let outcome = outcome_of(op.guard, newest, &mut written.version);
                 if let WriteOutcome::Applied { version } = outcome {
                     self.fence = self.fence.max(version);
                 }
@@ -249,7 +249,7 @@ fn pending_cell<'a>(bytes: &'a [u8], op: &Op) -> CellRef<'a> {
 
 /// Does `guard` hold of `current`? A write that passes must become the newest: `version` is raised
 /// above what it builds on.
-fn judge(guard: Guard, current: Option<Current>, version: &mut Version) -> WriteOutcome {
+fn outcome_of(guard: Guard, current: Option<Current>, version: &mut Version) -> WriteOutcome {
     let live = current.filter(|c| c.is_live).map(|c| c.version);
     let holds = match guard {
         Guard::Newest => true,
@@ -289,7 +289,7 @@ mod tests {
         let applied = WriteOutcome::Applied { version };
         let refused = WriteOutcome::GuardFailed { current: None };
         assert_eq!(
-            judge(
+            outcome_of(
                 Guard::If(Condition::Absent),
                 current(5, false),
                 &mut version
@@ -297,11 +297,11 @@ mod tests {
             applied
         );
         assert_eq!(
-            judge(Guard::If(Condition::Absent), None, &mut version),
+            outcome_of(Guard::If(Condition::Absent), None, &mut version),
             applied
         );
         assert_eq!(
-            judge(
+            outcome_of(
                 Guard::If(Condition::Present),
                 current(5, false),
                 &mut version
@@ -314,7 +314,7 @@ mod tests {
             rmw: 0,
         };
         assert_eq!(
-            judge(
+            outcome_of(
                 Guard::If(Condition::Matches(base)),
                 current(5, false),
                 &mut version
@@ -322,7 +322,7 @@ mod tests {
             refused
         );
         assert_eq!(
-            judge(
+            outcome_of(
                 Guard::If(Condition::Matches(base)),
                 current(5, true),
                 &mut version
@@ -330,7 +330,7 @@ mod tests {
             applied
         );
         assert_eq!(
-            judge(
+            outcome_of(
                 Guard::If(Condition::Differs(base)),
                 current(5, true),
                 &mut version
@@ -353,7 +353,7 @@ mod tests {
             origin: 1,
             rmw: 0,
         };
-        let outcome = judge(
+        let outcome = outcome_of(
             Guard::If(Condition::Absent),
             current(9, false),
             &mut version,
@@ -367,7 +367,7 @@ mod tests {
         assert!(version > base);
         // The same version twice names one write: a second one must differ.
         let mut version = base;
-        judge(
+        outcome_of(
             Guard::If(Condition::Absent),
             current(9, false),
             &mut version,

@@ -13,7 +13,7 @@
 
 use super::format::{duration_us, short};
 use super::hdr;
-use super::noise::{Judgement, judge, median, range};
+use super::noise::{Judgement, median, range, weigh};
 use super::sides::Side;
 use crate::run::Run;
 
@@ -177,7 +177,7 @@ pub(crate) fn differences(first: &Side, other: &Side) -> Vec<Difference> {
             change,
             was,
             is,
-            judgement: judge(&before, &after),
+            judgement: weigh(&before, &after),
             word: if is > was { figure.more } else { figure.less },
         })
     };

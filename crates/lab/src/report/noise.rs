@@ -55,7 +55,7 @@ pub(crate) fn range(values: &[f64]) -> (f64, f64) {
 }
 
 /// Applies [`RULE`].
-pub(crate) fn judge(before: &[f64], after: &[f64]) -> Judgement {
+pub(crate) fn weigh(before: &[f64], after: &[f64]) -> Judgement {
     if before.len() < REPEATS_MIN || after.len() < REPEATS_MIN {
         return Judgement::Unknown;
     }
@@ -76,32 +76,32 @@ mod tests {
     #[test]
     fn sides_that_lie_far_apart_differ_whichever_comes_first() {
         let (low, high) = ([1.0, 1.1, 1.05], [2.0, 2.2, 2.1]);
-        assert_eq!(judge(&low, &high), Judgement::Different);
-        assert_eq!(judge(&high, &low), Judgement::Different);
+        assert_eq!(weigh(&low, &high), Judgement::Different);
+        assert_eq!(weigh(&high, &low), Judgement::Different);
     }
 
     #[test]
     fn ranges_that_overlap_are_noise() {
         assert_eq!(
-            judge(&[1.0, 1.1, 2.05], &[2.0, 2.2, 2.1]),
+            weigh(&[1.0, 1.1, 2.05], &[2.0, 2.2, 2.1]),
             Judgement::Within
         );
     }
 
     #[test]
     fn a_gap_smaller_than_the_repeats_wander_is_noise() {
-        assert_eq!(judge(&[1.0, 2.0, 1.5], &[2.1, 2.4, 2.3]), Judgement::Within);
+        assert_eq!(weigh(&[1.0, 2.0, 1.5], &[2.1, 2.4, 2.3]), Judgement::Within);
     }
 
     #[test]
     fn two_repeats_prove_nothing() {
-        assert_eq!(judge(&[1.0, 1.0], &[9.0, 9.0, 9.0]), Judgement::Unknown);
-        assert_eq!(judge(&[], &[]), Judgement::Unknown);
+        assert_eq!(weigh(&[1.0, 1.0], &[9.0, 9.0, 9.0]), Judgement::Unknown);
+        assert_eq!(weigh(&[], &[]), Judgement::Unknown);
     }
 
     #[test]
     fn equal_figures_are_no_difference() {
-        assert_eq!(judge(&[5.0; 3], &[5.0; 3]), Judgement::Within);
+        assert_eq!(weigh(&[5.0; 3], &[5.0; 3]), Judgement::Within);
     }
 
     #[test]
