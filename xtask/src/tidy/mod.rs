@@ -4,6 +4,8 @@
 //! files on disk ─► Source (code apart from comments) ─► rules.rs      one file at a time
 //! cargo metadata + table of ARCHITECTURE.md ──────────► imports.rs    who may import whom
 //! `use` lines of all files of a crate ────────────────► circles.rs    which file needs which
+//! paths of all files ──────────────────────────────────► trees.rs      one shape of module trees
+//! all lines ───────────────────────────────────────────► width.rs      100 columns
 //! *.md, `See:` lines, limits.rs ──────────────────────► documents.rs  do documents tell the truth
 //! Source of engine, node, server ─────────────────────► merge_rule.rs one comparison of copies
 //! Source of every crate ──────────────────────────────► vocabulary.rs one name, one type
@@ -25,7 +27,9 @@ mod merge_rule;
 mod rules;
 mod source;
 mod tree;
+mod trees;
 mod vocabulary;
+mod width;
 
 use source::Source;
 use std::path::Path;
@@ -75,6 +79,8 @@ pub(crate) fn run(root: &Path) -> bool {
     }
     findings.extend(imports::check_workspace(root, &tree));
     findings.extend(circles::check(&sources));
+    findings.extend(trees::check(&tree));
+    findings.extend(width::check(&sources));
     findings.extend(documents::check(&tree, &sources));
     findings.extend(merge_rule::check(&sources));
     findings.extend(vocabulary::check(&sources));

@@ -43,7 +43,7 @@ const BEFORE: &str = "<script>window.wrong=[];addEventListener('error',e=>wrong.
 for(const level of ['error','warn']){const was=console[level];console[level]=(...words)=>{wrong.push('console.'+level+': '+words.join(' '));was(...words)}}</script>";
 
 /// Runs after them, and leaves its findings in the document.
-const AFTER: &str = include_str!("look/probe.js");
+const AFTER: &str = include_str!("probe.js");
 
 /// Looks at pages; true when nothing is wrong with them.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {

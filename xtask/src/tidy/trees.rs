@@ -1,0 +1,109 @@
+//! One shape for module trees: a module with parts is `name/mod.rs`, its tests are `name/tests.rs`.
+//!
+//! ```text
+//! name.rs                     a module without parts; short tests inside
+//! name/mod.rs, name/part.rs   a module with parts
+//! name/mod.rs, name/tests.rs  a module with long tests
+//! ```
+//!
+//! Invariants
+//! 1. `MIXED` only shrinks: a crate on it that has one shape is a finding, too.
+//!
+//! Not here: where files of `tests/` stand, which cargo decides.
+//! See: docs/style.md.
+
+use super::finding::Finding;
+use super::tree::Tree;
+
+const RULE: &str = "trees";
+
+/// Crates whose trees are still of two shapes.
+const MIXED: [&str; 3] = ["crates/node", "crates/server", "crates/dendra"];
+
+/// Modules of another shape, and crates on the list that have none.
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut mixed = Vec::new();
+    for path in &tree.paths {
+        let Some((folder, name)) = path.split_once("/src/") else {
+            continue;
+        };
+        let Some(stem) = name.strip_suffix(".rs") else {
+            continue;
+        };
+        let message = if tree
+            .paths
+            .binary_search(&format!("{folder}/src/{stem}/"))
+            .is_ok()
+        {
+            format!("has parts: move it to {stem}/mod.rs")
+        } else if let Some(tested) = stem.strip_suffix("_tests") {
+            format!("move it to {tested}/tests.rs, and {tested}.rs to {tested}/mod.rs")
+        } else {
+            continue;
+        };
+        mixed.push(folder);
+        if !MIXED.contains(&folder) {
+            findings.push(Finding::new(path, 0, RULE, message));
+        }
+    }
+    for folder in MIXED {
+        if tree.has(folder) && !mixed.contains(&folder) {
+            let message = "has one shape of module trees: take it off the list in trees.rs";
+            findings.push(Finding::new(folder, 0, RULE, message));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(files: &[&str]) -> Vec<String> {
+        let mut paths: Vec<String> = files.iter().map(|path| (*path).to_owned()).collect();
+        for file in files {
+            let folders = file.match_indices('/');
+            paths.extend(folders.map(|(at, _)| file[..=at].to_owned()));
+        }
+        paths.sort();
+        paths.dedup();
+        let texts = Vec::new();
+        let findings = check(&Tree { texts, paths });
+        findings.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_module_beside_the_folder_of_its_parts_is_found() {
+        let good = [
+            "crates/x/src/lib.rs",
+            "crates/x/src/a/mod.rs",
+            "crates/x/src/a/b.rs",
+        ];
+        assert_eq!(found(&good), [""; 0]);
+        let bad = found(&["crates/x/src/a.rs", "crates/x/src/a/b.rs"]);
+        assert_eq!(
+            bad,
+            ["crates/x/src/a.rs:0: [trees] has parts: move it to a/mod.rs"]
+        );
+    }
+
+    #[test]
+    fn tests_beside_their_module_are_found() {
+        assert_eq!(
+            found(&["crates/x/src/a/tests.rs", "crates/x/tests/a_tests.rs"]),
+            [""; 0]
+        );
+        assert_eq!(found(&["crates/x/src/a_tests.rs"]).len(), 1);
+    }
+
+    #[test]
+    fn a_listed_crate_must_leave_the_list_with_its_last_mix() {
+        assert_eq!(
+            found(&["crates/node/src/a.rs", "crates/node/src/a/b.rs"]),
+            [""; 0]
+        );
+        let bad = found(&["crates/node/src/a.rs"]);
+        assert_eq!(bad.len(), 1, "{bad:?}");
+    }
+}
