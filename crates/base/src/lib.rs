@@ -23,6 +23,9 @@
 //! `wire`).
 //! See: ARCHITECTURE.md.
 
+#![warn(unreachable_pub, unnameable_types)]
+#![warn(clippy::match_bool, clippy::manual_let_else)]
+
 pub mod cell;
 pub mod condition;
 pub mod direction;

@@ -219,9 +219,12 @@ impl Engine {
             .collect();
         let all_of_level0 = levels[0].clone();
         levels[0].retain(|meta| !aside.contains(&meta.id));
-        let plan = pick(&levels, &self.options).or_else(|| match is_quiet {
-            true => pick_settle(&levels, &self.options),
-            false => None,
+        let plan = pick(&levels, &self.options).or_else(|| {
+            if is_quiet {
+                pick_settle(&levels, &self.options)
+            } else {
+                None
+            }
         });
         plan.or_else(|| {
             // What is set aside may hold something older than a delete that would go.

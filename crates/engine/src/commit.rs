@@ -221,9 +221,10 @@ impl Log {
 
     /// Hands every token back because of `error`: nothing of the batch was written.
     pub(crate) fn give_up(&mut self, error: &Error, done: &mut Vec<(u64, WriteOutcome)>) {
-        let outcome = match error.is_no_space() {
-            true => WriteOutcome::NoRoom,
-            false => WriteOutcome::NotApplied,
+        let outcome = if error.is_no_space() {
+            WriteOutcome::NoRoom
+        } else {
+            WriteOutcome::NotApplied
         };
         done.extend(self.pending.ops.iter().map(|op| (op.token, outcome)));
         self.outcomes.clear();

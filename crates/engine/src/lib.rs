@@ -8,6 +8,9 @@
 //!
 //! See: docs/format/, docs/overload.md, ARCHITECTURE.md.
 
+#![warn(unreachable_pub)]
+#![warn(clippy::match_bool, clippy::manual_let_else)]
+
 mod background;
 pub mod batch;
 mod cache;

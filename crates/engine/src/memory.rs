@@ -102,9 +102,10 @@ impl Options {
 
     fn job_bytes(&self) -> usize {
         let has_zstd = [self.compression, self.compression_deepest].contains(&Compression::Zstd);
-        let zstd = match has_zstd {
-            true => (ZSTD_BYTES_MIN + 2 * self.largest_block()).min(ZSTD_BYTES_MAX),
-            false => 0,
+        let zstd = if has_zstd {
+            (ZSTD_BYTES_MIN + 2 * self.largest_block()).min(ZSTD_BYTES_MAX)
+        } else {
+            0
         };
         // Small tables never fill the buffers of a writer.
         let table = TableOptions::default()

@@ -22,7 +22,7 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 
 /// A source over sources.
-pub struct Merge {
+pub(crate) struct Merge {
     sources: Vec<Box<dyn Source + Send>>,
     direction: Direction,
     /// Index of the source that holds the current record.
@@ -33,7 +33,7 @@ pub struct Merge {
 
 impl Merge {
     /// Merges `sources`; `seek` before use.
-    pub fn new(sources: Vec<Box<dyn Source + Send>>) -> Merge {
+    pub(crate) fn new(sources: Vec<Box<dyn Source + Send>>) -> Merge {
         Merge {
             sources,
             direction: Direction::Forward,

@@ -80,17 +80,14 @@ pub(crate) fn open(
     now_ms: u64,
 ) -> Result<Recovered> {
     let opened = open_with_room(vfs, options, proposed, now_ms);
-    opened.map_err(|error| match error.is_no_space() {
-        true => Error::Unusable {
-            reason: format!(
-                "the disk of {} is too full for a start ({error}): what the log holds must become tables first, {} MiB of it at a time; \
-                 make so much room, or give the folder a larger disk; nothing is lost",
-                vfs.describe(),
-                (2 * options.segment_bytes).div_ceil(1 << 20)
-            ),
-        },
-        false => error,
-    })
+    opened.map_err(|error| if error.is_no_space() { Error::Unusable {
+        reason: format!(
+            "the disk of {} is too full for a start ({error}): what the log holds must become tables first, {} MiB of it at a time; \
+             make so much room, or give the folder a larger disk; nothing is lost",
+            vfs.describe(),
+            (2 * options.segment_bytes).div_ceil(1 << 20)
+        ),
+    } } else { error })
 }
 
 fn open_with_room(
@@ -126,15 +123,17 @@ fn open_with_room(
         first_needed,
         now_ms,
     };
-    let mut replayed = match is_short {
-        false => log.replay(&mut next_file, |_, _| Ok(()))?,
-        true => log.replay_in_stages(named, &mut folder, &mut next_file)?,
+    let mut replayed = if is_short {
+        log.replay_in_stages(named, &mut folder, &mut next_file)?
+    } else {
+        log.replay(&mut next_file, |_, _| Ok(()))?
     };
     let segment = replayed.next_segment;
     // Where room is short, one that holds a single batch will do: the next one has the usual size.
-    let segment_bytes = match is_short {
-        true => options.segment_bytes_min(),
-        false => options.segment_bytes,
+    let segment_bytes = if is_short {
+        options.segment_bytes_min()
+    } else {
+        options.segment_bytes
     };
     let spare = wal::prepare(vfs, segment, segment_bytes)?;
     replayed.install_in(&mut folder);

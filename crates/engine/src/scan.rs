@@ -96,9 +96,10 @@ impl Cursor {
 
     /// The first chunk may be a page that is asked for again; what follows passes by once.
     pub(crate) fn fill(&self) -> FillCache {
-        match self.is_under_way {
-            false => FillCache::Yes,
-            true => FillCache::No,
+        if self.is_under_way {
+            FillCache::No
+        } else {
+            FillCache::Yes
         }
     }
 

@@ -33,7 +33,7 @@ pub enum Lookup<R> {
 
 /// A memtable that takes no more writes and waits for its flush.
 #[derive(Clone)]
-pub struct Sealed {
+pub(crate) struct Sealed {
     /// Its records.
     pub memtable: Arc<Memtable>,
     /// First log segment that is still needed once it is flushed.
@@ -42,7 +42,7 @@ pub struct Sealed {
 
 /// One moment of the engine.
 #[derive(Clone)]
-pub struct View {
+pub(crate) struct View {
     /// Takes writes.
     pub active: Arc<Memtable>,
     /// Waiting for their flush, newest first.
@@ -74,12 +74,12 @@ impl View {
     }
 
     /// Bytes held by all memtables.
-    pub fn memtable_bytes(&self) -> usize {
+    pub(crate) fn memtable_bytes(&self) -> usize {
         self.memtables().map(|m| m.bytes()).sum()
     }
 
     /// Shows the newest cell of `stored_key` to `visit`.
-    pub fn get<R>(
+    pub(crate) fn get<R>(
         &self,
         cache: &BlockCache,
         stored_key: &[u8],
@@ -140,7 +140,11 @@ impl View {
     }
 
     /// One source per memtable, level-0 table and sorted level.
-    pub fn sources(&self, cache: &Arc<BlockCache>, fill: FillCache) -> Vec<Box<dyn Source + Send>> {
+    pub(crate) fn sources(
+        &self,
+        cache: &Arc<BlockCache>,
+        fill: FillCache,
+    ) -> Vec<Box<dyn Source + Send>> {
         let mut sources: Vec<Box<dyn Source + Send>> = Vec::new();
         for memtable in self.memtables() {
             sources.push(Box::new(memtable.iter()));

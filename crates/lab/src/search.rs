@@ -293,9 +293,10 @@ mod tests {
         let found = search(1000.0, |_, rate| {
             let again = seen.contains(&rate);
             seen.push(rate);
-            match rate > 5000.0 && again {
-                true => Run::Failed,
-                false => up_to(6300.0)(rate),
+            if rate > 5000.0 && again {
+                Run::Failed
+            } else {
+                up_to(6300.0)(rate)
             }
         });
         assert!(found.knee_low <= 5000.0, "{}", found.sentence);
@@ -328,9 +329,12 @@ mod tests {
 
     #[test]
     fn the_generators_own_limit_is_no_knee_and_what_held_below_it_is_kept() {
-        let found = search(1000.0, |_, rate| match rate > 12_000.0 {
-            true => Run::Void,
-            false => up_to(1e6)(rate),
+        let found = search(1000.0, |_, rate| {
+            if rate > 12_000.0 {
+                Run::Void
+            } else {
+                up_to(1e6)(rate)
+            }
         });
         assert_eq!(found.knee_high, None, "{}", found.sentence);
         let limit = found.generator_limit.expect("the generator gave up first");
@@ -342,9 +346,12 @@ mod tests {
     #[test]
     fn the_knee_is_found_below_a_rate_that_only_the_generator_cannot_send() {
         // 8000/s are void, and the knee is at 6300.
-        let found = search(1000.0, |_, rate| match rate > 7500.0 {
-            true => Run::Void,
-            false => up_to(6300.0)(rate),
+        let found = search(1000.0, |_, rate| {
+            if rate > 7500.0 {
+                Run::Void
+            } else {
+                up_to(6300.0)(rate)
+            }
         });
         let high = found.knee_high.expect("there is a rate that fails");
         assert!(found.knee_low <= 6300.0 && 6300.0 < high);
@@ -355,9 +362,12 @@ mod tests {
     fn one_void_run_is_tried_again_and_changes_nothing() {
         let calm = search(1000.0, |_, rate| up_to(6300.0)(rate));
         for hiccup in 1..=calm.steps.len() {
-            let found = search(1000.0, |run, rate| match run == hiccup {
-                true => Run::Void,
-                false => up_to(6300.0)(rate),
+            let found = search(1000.0, |run, rate| {
+                if run == hiccup {
+                    Run::Void
+                } else {
+                    up_to(6300.0)(rate)
+                }
             });
             let ends = (found.knee_low, found.knee_high);
             assert_eq!(ends, (calm.knee_low, calm.knee_high), "void run {hiccup}");
@@ -369,9 +379,12 @@ mod tests {
     #[test]
     fn a_machine_that_becomes_busy_in_the_middle_leaves_the_interval_so_far() {
         for calm_runs in 1..10 {
-            let found = search(1000.0, |run, rate| match run > calm_runs {
-                true => Run::Void,
-                false => up_to(6300.0)(rate),
+            let found = search(1000.0, |run, rate| {
+                if run > calm_runs {
+                    Run::Void
+                } else {
+                    up_to(6300.0)(rate)
+                }
             });
             assert!(found.generator_limit.is_some(), "{}", found.sentence);
             assert!(0.0 < found.knee_low && found.knee_low <= 6300.0);

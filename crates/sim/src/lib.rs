@@ -20,6 +20,9 @@
 //! Not here: sockets, threads, HTTP (crate `server`).
 //! See: docs/verification.md, ARCHITECTURE.md.
 
+#![warn(unreachable_pub, unnameable_types)]
+#![warn(clippy::match_bool, clippy::manual_let_else)]
+
 pub mod check;
 pub mod decider;
 pub mod history;

@@ -504,8 +504,8 @@ fn draw_operation(shape: &Shape, weights: &Weights, client: usize, prng: &mut Pr
         _ => None,
     };
     let has_base = class == KeyClass::Strong && prng.chance(weights.condition_percent, 100);
-    let base = match has_base {
-        true => pick(
+    let base = if has_base {
+        pick(
             prng,
             &[
                 PlannedBase::Present,
@@ -515,12 +515,14 @@ fn draw_operation(shape: &Shape, weights: &Weights, client: usize, prng: &mut Pr
                 PlannedBase::MatchesLast,
                 PlannedBase::DiffersLast,
             ],
-        ),
-        false => PlannedBase::Any,
+        )
+    } else {
+        PlannedBase::Any
     };
-    let member = match weights.is_loyal && prng.chance(4, 5) {
-        true => client % shape.members,
-        false => prng.below(shape.members as u64) as usize,
+    let member = if weights.is_loyal && prng.chance(4, 5) {
+        client % shape.members
+    } else {
+        prng.below(shape.members as u64) as usize
     };
     let gives_up = weights.gives_up && prng.chance(1, 8);
     Planned {
@@ -573,9 +575,10 @@ fn draw_faults(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
 /// In some runs, disks that do not answer for a while: drawn by themselves, so that the rest of a seed means what
 /// it would mean without.
 fn draw_failing_reads(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
-    let count = match prng.chance(1, 5) {
-        true => 1 + prng.below(4),
-        false => 0,
+    let count = if prng.chance(1, 5) {
+        1 + prng.below(4)
+    } else {
+        0
     };
     let draw = |_| Fault {
         at_us: prng.below(shape.chaos_us),
@@ -616,18 +619,22 @@ fn draw_wrong_clocks(shape: &Shape, prng: &mut Prng) -> (Vec<Fault>, Option<Wron
         at_us: prng.below(shape.chaos_us),
         length_us: 500 + skewed(prng, 2_000_000),
         kind: FaultKind::WrongClock {
-            member: match are_all {
-                true => prng.below(shape.members as u64) as usize,
-                false => one,
+            member: if are_all {
+                prng.below(shape.members as u64) as usize
+            } else {
+                one
             },
             by_ms: draw_wrong_by(prng),
         },
     });
     let faults = faults.collect();
     let are_all = prng.chance(1, 4);
-    let draw_one = |member| match are_all || member == one {
-        true => draw_wrong_by(prng),
-        false => 0,
+    let draw_one = |member| {
+        if are_all || member == one {
+            draw_wrong_by(prng)
+        } else {
+            0
+        }
     };
     let by_ms = (0..shape.members).map(draw_one).collect();
     let wrong = WrongClocks {
@@ -655,15 +662,17 @@ fn draw_image(shape: &Shape, prng: &mut Prng) -> Option<PlannedImage> {
 
 /// In some runs, walks over all keys or some.
 fn draw_scans(shape: &Shape, prng: &mut Prng) -> Vec<PlannedScan> {
-    let count = match prng.chance(1, 3) {
-        true => 1 + prng.below(12),
-        false => 0,
+    let count = if prng.chance(1, 3) {
+        1 + prng.below(12)
+    } else {
+        0
     };
     let keys = shape.keys.len() as u64;
     let draw = |_| {
-        let start = match prng.chance(1, 2) {
-            true => 0,
-            false => prng.below(keys) as usize,
+        let start = if prng.chance(1, 2) {
+            0
+        } else {
+            prng.below(keys) as usize
         };
         PlannedScan {
             at_us: prng.below(shape.chaos_us),
@@ -696,12 +705,13 @@ fn draw_crash_loop(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     let ends = (0..1 + prng.below(6)).map(|round| Fault {
         at_us: begin_us + (round + 1) * pause_us,
         length_us: 200 + prng.below(pause_us),
-        kind: match prng.chance(1, 2) {
-            true => FaultKind::Kill { member },
-            false => FaultKind::PowerCut {
+        kind: if prng.chance(1, 2) {
+            FaultKind::Kill { member }
+        } else {
+            FaultKind::PowerCut {
                 member,
                 after: prng.below(6),
-            },
+            }
         },
     });
     std::iter::once(back).chain(ends).collect()
@@ -767,9 +777,10 @@ fn draw_links(shape: &Shape, prng: &mut Prng) -> u64 {
             let one = prng.below(members as u64) as usize;
             let is_deaf = prng.chance(1, 2);
             for other in (0..members).filter(|&other| other != one) {
-                links |= match is_deaf {
-                    true => link_bit(other, one),
-                    false => link_bit(one, other),
+                links |= if is_deaf {
+                    link_bit(other, one)
+                } else {
+                    link_bit(one, other)
                 };
             }
         }

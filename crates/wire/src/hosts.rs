@@ -65,9 +65,10 @@ impl FromStr for HostRule {
             ));
         }
         let name = name.trim_end_matches('.').to_ascii_lowercase();
-        Ok(match is_below {
-            true => HostRule::Below(format!(".{name}")),
-            false => HostRule::Name(name),
+        Ok(if is_below {
+            HostRule::Below(format!(".{name}"))
+        } else {
+            HostRule::Name(name)
         })
     }
 }

@@ -19,6 +19,8 @@
 //! Not here: sockets and deadlines (crate `server`), what a write means (crate `node`).
 //! See: docs/api.md, docs/openapi.yaml.
 
+#![warn(unreachable_pub, unnameable_types)]
+#![warn(clippy::match_bool, clippy::manual_let_else)]
 #![forbid(unsafe_code)]
 
 pub mod client;

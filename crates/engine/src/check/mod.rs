@@ -286,9 +286,10 @@ impl Check<'_> {
             Err(e) => {
                 let is_damage = matches!(e, Error::Damaged { .. });
                 self.find_in(&first, e)?;
-                match is_damage {
-                    true => self.log_behind(identity.log_salt(), folder.log_floor),
-                    false => Ok(()),
+                if is_damage {
+                    self.log_behind(identity.log_salt(), folder.log_floor)
+                } else {
+                    Ok(())
                 }
             }
         }

@@ -14,5 +14,5 @@
 //! Not here: installing the result (`engine.rs`), pacing (the server).
 //! See: docs/decisions/0003-engine-owns-no-thread.md.
 
-pub mod pick;
-pub mod run;
+pub(crate) mod pick;
+pub(crate) mod run;

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 /// What may be dropped, fixed when the job starts.
 #[derive(Clone, Copy, Debug)]
-pub struct Purge {
+pub(crate) struct Purge {
     /// Tombstones and expired cells at or below this version are confirmed by all replicas, and
     /// neither a memtable nor the log holds anything older than them.
     pub horizon: Version,
@@ -37,7 +37,7 @@ pub struct Purge {
 }
 
 /// A flush or compaction that is under way.
-pub struct Job {
+pub(crate) struct Job {
     plan: Plan,
     tree: Arc<Tree>,
     merge: Merge,
@@ -54,7 +54,7 @@ pub struct Job {
 
 impl Job {
     /// Prepares the flush of a sealed memtable into one table of level 0.
-    pub fn flush(
+    pub(crate) fn flush(
         memtable: &Arc<Memtable>,
         tree: Arc<Tree>,
         options: &Options,
@@ -86,7 +86,12 @@ impl Job {
     }
 
     /// Prepares `plan` over `tree`.
-    pub fn compact(plan: Plan, tree: Arc<Tree>, options: &Options, purge: Purge) -> Result<Job> {
+    pub(crate) fn compact(
+        plan: Plan,
+        tree: Arc<Tree>,
+        options: &Options,
+        purge: Purge,
+    ) -> Result<Job> {
         let mut sources: Vec<Box<dyn Source + Send>> = Vec::new();
         for (number, level) in tree.levels.iter().enumerate() {
             let inputs = level
@@ -126,18 +131,18 @@ impl Job {
     }
 
     /// What it merges, and why.
-    pub fn plan(&self) -> &Plan {
+    pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
 
     /// Bytes of keys and values read so far.
-    pub fn read_bytes(&self) -> u64 {
+    pub(crate) fn read_bytes(&self) -> u64 {
         self.read_bytes
     }
 
     /// Works through about `budget_bytes` of input; true when the inputs are exhausted.
     /// `next_id` hands out table ids.
-    pub fn step(
+    pub(crate) fn step(
         &mut self,
         vfs: &dyn Vfs,
         budget_bytes: usize,
@@ -188,7 +193,7 @@ impl Job {
     }
 
     /// Makes the outputs' names durable, re-reads them, and opens them.
-    pub fn finish(&self, vfs: &dyn Vfs) -> Result<Vec<Arc<Table>>> {
+    pub(crate) fn finish(&self, vfs: &dyn Vfs) -> Result<Vec<Arc<Table>>> {
         assert!(
             self.writer.is_none(),
             "the last table is closed before the job is finished"
@@ -197,7 +202,7 @@ impl Job {
     }
 
     /// Names of the files made so far, for a job that is given up.
-    pub fn abandon(self) -> Vec<String> {
+    pub(crate) fn abandon(self) -> Vec<String> {
         self.made.into_iter().map(table::file_name).collect()
     }
 }
@@ -211,7 +216,7 @@ fn expired_as_tombstone<'a>(cell: &CellRef<'a>, now_ms: u64, key: &[u8]) -> Opti
 }
 
 /// Settings of tables written for the deepest level or another.
-pub fn table_options(options: &Options, is_deepest: bool) -> TableOptions {
+pub(crate) fn table_options(options: &Options, is_deepest: bool) -> TableOptions {
     let compression: Compression = if is_deepest {
         options.compression_deepest
     } else {
@@ -241,7 +246,7 @@ fn open_outputs(vfs: &dyn Vfs, metas: &[TableMeta]) -> Result<Vec<Arc<Table>>> {
 }
 
 /// Compares the whole file with the digest that its writer computed.
-pub fn check_digest(vfs: &dyn Vfs, meta: &TableMeta) -> Result<()> {
+pub(crate) fn check_digest(vfs: &dyn Vfs, meta: &TableMeta) -> Result<()> {
     let name = table::file_name(meta.id);
     let file = vfs
         .open(&name)

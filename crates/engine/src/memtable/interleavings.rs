@@ -16,11 +16,7 @@
     clippy::duplicate_mod,
     reason = "the same files are checked under another memory model"
 )]
-#![expect(
-    dead_code,
-    unreachable_pub,
-    reason = "the tests use a part of the copy's public face"
-)]
+#![expect(dead_code, reason = "the tests use a part of the copy's public face")]
 
 use super::arena;
 #[path = "iter.rs"]

@@ -23,7 +23,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// A position in a [`Memtable`] that keeps the table alive.
-pub struct MemtableIter {
+pub(crate) struct MemtableIter {
     table: Arc<Memtable>,
     direction: Direction,
     at: Option<At>,
@@ -41,7 +41,7 @@ unsafe impl Send for MemtableIter {}
 
 impl Memtable {
     /// An iterator that stands nowhere until it is told to seek.
-    pub fn iter(self: &Arc<Memtable>) -> MemtableIter {
+    pub(crate) fn iter(self: &Arc<Memtable>) -> MemtableIter {
         MemtableIter {
             table: Arc::clone(self),
             direction: Direction::Forward,

@@ -224,7 +224,7 @@ impl<'a> RecordRef<'a> {
 
 /// What became of an insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Inserted {
+pub(crate) enum Inserted {
     /// The key was not in the table.
     New,
     /// The key's cell was older and is replaced.
@@ -234,7 +234,7 @@ pub enum Inserted {
 }
 
 /// Sorted cells in memory, one per key. Readers share it behind an `Arc`; its [`Inserter`] writes.
-pub struct Memtable {
+pub(crate) struct Memtable {
     arena: Arena,
     /// The links in front of the first node, one per level.
     head: [AtomicPtr<Node>; HEIGHT_MAX],
@@ -248,7 +248,7 @@ pub struct Memtable {
 }
 
 /// The one writer of a [`Memtable`].
-pub struct Inserter {
+pub(crate) struct Inserter {
     table: Arc<Memtable>,
     bump: Bump,
     heights: Heights,
@@ -257,7 +257,7 @@ pub struct Inserter {
 impl Memtable {
     /// An empty table for about `bytes_target` bytes, and its writer. The target sizes chunks and
     /// buckets; it is no limit: the caller seals the table when `bytes` says so.
-    pub fn new(bytes_target: usize) -> (Arc<Memtable>, Inserter) {
+    pub(crate) fn new(bytes_target: usize) -> (Arc<Memtable>, Inserter) {
         let buckets = (bytes_target / BYTES_PER_BUCKET)
             .clamp(BUCKETS_MIN, BUCKETS_MAX)
             .next_power_of_two();
@@ -279,39 +279,39 @@ impl Memtable {
 
     /// The newest cell of `stored_key`, by reference.
     #[cfg(test)]
-    pub fn get(&self, stored_key: &[u8]) -> Option<CellRef<'_>> {
+    pub(crate) fn get(&self, stored_key: &[u8]) -> Option<CellRef<'_>> {
         self.find_hashed(stored_key, key_hash(stored_key))
     }
 
     /// The newest cell of `stored_key`; `hash` is the [`key_hash`] of it.
-    pub fn find_hashed(&self, stored_key: &[u8], hash: u64) -> Option<CellRef<'_>> {
+    pub(crate) fn find_hashed(&self, stored_key: &[u8], hash: u64) -> Option<CellRef<'_>> {
         self.find(&Probe::new(stored_key), hash)
             .and_then(NodeRef::record)
             .map(RecordRef::cell)
     }
 
     /// Memory that the table holds for itself: what it handed out, and its buckets.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.arena.bytes() + self.buckets.len() * size_of::<AtomicPtr<Node>>()
     }
 
     /// Number of keys.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.records.load(Ordering::Relaxed)
     }
 
     /// Was nothing ever inserted?
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// No cell in the table is older than this. `None` when it is empty.
-    pub fn version_min(&self) -> Option<Version> {
+    pub(crate) fn version_min(&self) -> Option<Version> {
         version_of(&self.oldest)
     }
 
     /// No cell in the table is newer than this. `None` when it is empty.
-    pub fn version_max(&self) -> Option<Version> {
+    pub(crate) fn version_max(&self) -> Option<Version> {
         version_of(&self.newest)
     }
 
@@ -403,7 +403,7 @@ impl Inserter {
     ///
     /// # Panics
     /// When the bytes are not an encoded cell, or the key is longer than 65535 bytes.
-    pub fn insert(&mut self, stored_key: &[u8], encoded_cell: &[u8]) -> Inserted {
+    pub(crate) fn insert(&mut self, stored_key: &[u8], encoded_cell: &[u8]) -> Inserted {
         let version = CellRef::decode(encoded_cell)
             .expect("insert takes encoded cells")
             .version;

@@ -34,4 +34,4 @@ mod interleavings;
 #[cfg(test)]
 mod tests;
 
-pub use list::{Inserter, Memtable};
+pub(crate) use list::{Inserter, Memtable};

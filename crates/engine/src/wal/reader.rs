@@ -536,9 +536,10 @@ impl Segment {
             // it was a seal, or the batch was cut short right behind its head: nothing is lost with it.
             let behind = rest.get(head_len..).unwrap_or_default();
             let has_records = behind.iter().take(RECORD_HEAD_BYTES).any(|&b| b != 0);
-            return Spot::Bad(match has_records {
-                true => Bad::damaged(reason),
-                false => Bad::torn(reason),
+            return Spot::Bad(if has_records {
+                Bad::damaged(reason)
+            } else {
+                Bad::torn(reason)
             });
         };
         let body_len = head.body_len as usize;

@@ -641,9 +641,10 @@ impl Experiment<'_> {
         }
         let seconds = (setup.duration_s as u64).clamp(1, PROFILE_S_MAX);
         let length_s = PROFILE_DELAY.as_secs_f64() + seconds as f64;
-        let pace = match is_open {
-            true => Pace::Open(setup.spacing),
-            false => Pace::Closed(None),
+        let pace = if is_open {
+            Pace::Open(setup.spacing)
+        } else {
+            Pace::Closed(None)
         };
         let phases = vec![Shape::Constant(rate).stages(length_s)];
         let plan = self.plan(phases, pace, source_of(setup));

@@ -54,13 +54,13 @@ fn covers(scan: &Scan, page: &ScanPage, key: &Bytes) -> bool {
     let is_in = |start: &Bytes, end: &Option<Bytes>| {
         key >= start && end.as_ref().is_none_or(|end| key < end)
     };
-    let is_left = page
-        .rest
-        .as_ref()
-        .is_some_and(|(start, end)| match scan.is_reverse {
-            true => end.as_ref().is_none_or(|end| key < end),
-            false => key >= start,
-        });
+    let is_left = page.rest.as_ref().is_some_and(|(start, end)| {
+        if scan.is_reverse {
+            end.as_ref().is_none_or(|end| key < end)
+        } else {
+            key >= start
+        }
+    });
     is_in(&page.start, &page.end) && !is_left
 }
 
@@ -72,9 +72,12 @@ fn form(scan: &Scan, names: &[Bytes], violations: &mut Vec<Violation>) {
         .iter()
         .flat_map(|page| page.records.iter().map(|(key, _)| *key))
         .collect();
-    let is_sorted = shown.windows(2).all(|pair| match scan.is_reverse {
-        true => pair[0] > pair[1],
-        false => pair[0] < pair[1],
+    let is_sorted = shown.windows(2).all(|pair| {
+        if scan.is_reverse {
+            pair[0] > pair[1]
+        } else {
+            pair[0] < pair[1]
+        }
     });
     if !is_sorted {
         blame(format!("out of order, or twice: {shown:?}"));
@@ -98,9 +101,10 @@ fn form(scan: &Scan, names: &[Bytes], violations: &mut Vec<Violation>) {
         };
         let asked = Some((start.clone(), end.clone()));
         let is_stop = page.rest.is_some() && page.records.is_empty();
-        let is_fine = match page.is_complete {
-            true => is_nearer,
-            false => is_stop && (is_nearer || page.rest == asked),
+        let is_fine = if page.is_complete {
+            is_nearer
+        } else {
+            is_stop && (is_nearer || page.rest == asked)
         };
         if !is_fine {
             blame(format!("neither a page nor a stop: {page:?}"));

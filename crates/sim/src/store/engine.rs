@@ -98,17 +98,18 @@ impl EngineStore {
         let space = range.start.as_stored()[0];
         let start = range.start.as_stored().to_vec();
         let end = range.end.as_ref().map(|key| key.as_stored().to_vec());
-        let (low, high, direction) = match range.is_reverse {
-            false => (
-                Bound::Included(start),
-                Bound::Excluded(end.unwrap_or_else(|| vec![space + 1])),
-                Direction::Forward,
-            ),
-            true => (
+        let (low, high, direction) = if range.is_reverse {
+            (
                 Bound::Included(end.unwrap_or_else(|| vec![space])),
                 Bound::Excluded(start),
                 Direction::Backward,
-            ),
+            )
+        } else {
+            (
+                Bound::Included(start),
+                Bound::Excluded(end.unwrap_or_else(|| vec![space + 1])),
+                Direction::Forward,
+            )
         };
         let mut cursor = Cursor::new(low, high, direction, Show::All);
         let (mut records, mut seen, mut is_intact) = (Vec::new(), 0, true);
@@ -118,9 +119,10 @@ impl EngineStore {
                 is_intact &= cell.is_intact(stored);
                 seen += stored.len() + cell.encoded_len();
                 records.push((Key::user(&stored[1..]), cell.to_owned()));
-                match seen >= range.bytes as usize {
-                    true => Flow::Pause,
-                    false => Flow::Continue,
+                if seen >= range.bytes as usize {
+                    Flow::Pause
+                } else {
+                    Flow::Continue
                 }
             });
         let progress = progress.map_err(|error| unread(&error))?;
@@ -185,9 +187,10 @@ impl EngineStore {
 
     fn fate(&self, error: Option<Error>) -> Fate {
         let is_poisoned = matches!(error, Some(Error::Poisoned { .. }));
-        match is_poisoned || self.vfs.has_crashed() {
-            true => Fate::Dead,
-            false => Fate::Alive,
+        if is_poisoned || self.vfs.has_crashed() {
+            Fate::Dead
+        } else {
+            Fate::Alive
         }
     }
 

@@ -59,22 +59,24 @@ impl MapStore {
             return Err(StoreFailure::Damaged);
         }
         let space = range.start.as_stored()[0];
-        let (low, high) = match range.is_reverse {
-            false => (
-                Bound::Included(range.start.clone()),
-                range.end.clone().map_or(Bound::Unbounded, Bound::Excluded),
-            ),
-            true => (
+        let (low, high) = if range.is_reverse {
+            (
                 range.end.clone().map_or(Bound::Unbounded, Bound::Included),
                 Bound::Excluded(range.start.clone()),
-            ),
+            )
+        } else {
+            (
+                Bound::Included(range.start.clone()),
+                range.end.clone().map_or(Bound::Unbounded, Bound::Excluded),
+            )
         };
         let mut found = self.cells.range((low, high));
         let (mut records, mut seen) = (Vec::new(), 0);
         loop {
-            let next = match range.is_reverse {
-                false => found.next(),
-                true => found.next_back(),
+            let next = if range.is_reverse {
+                found.next_back()
+            } else {
+                found.next()
             };
             let Some((key, cell)) = next.filter(|(key, _)| key.as_stored()[0] == space) else {
                 return Ok((records, None));
@@ -84,9 +86,10 @@ impl MapStore {
             }
             if seen >= range.bytes as usize {
                 // Forwards the next key itself; backwards "below the last one shown".
-                let rest = match range.is_reverse {
-                    false => Some(key.clone()),
-                    true => records.last().map(|(key, _): &(Key, Cell)| key.clone()),
+                let rest = if range.is_reverse {
+                    records.last().map(|(key, _): &(Key, Cell)| key.clone())
+                } else {
+                    Some(key.clone())
                 };
                 return Ok((records, rest));
             }

@@ -61,13 +61,15 @@ fn the_map_and_the_engine_agree() {
             let pages = |store: &Store| {
                 let mut all = Vec::new();
                 let mut range = PageRange {
-                    start: match is_reverse {
-                        false => Key::user(b"k1"),
-                        true => Key::user(b"k5"),
+                    start: if is_reverse {
+                        Key::user(b"k5")
+                    } else {
+                        Key::user(b"k1")
                     },
-                    end: Some(match is_reverse {
-                        false => Key::user(b"k5"),
-                        true => Key::user(b"k1"),
+                    end: Some(if is_reverse {
+                        Key::user(b"k1")
+                    } else {
+                        Key::user(b"k5")
                     }),
                     is_reverse,
                     bytes: 70,

@@ -201,9 +201,10 @@ impl<'a> World<'a> {
             }
             Phase::Probes => {
                 self.probe();
-                match self.meets() {
-                    true => (Phase::Images, LOOK_US),
-                    false => (Phase::Settle, LOOK_US),
+                if self.meets() {
+                    (Phase::Images, LOOK_US)
+                } else {
+                    (Phase::Settle, LOOK_US)
                 }
             }
             Phase::Images if self.is_anybody_ill() => (Phase::Settle, 1),
@@ -220,9 +221,10 @@ impl<'a> World<'a> {
                     self.walk_everything();
                 }
                 self.read_everything();
-                match round + 1 < READ_ROUNDS {
-                    true => (Phase::Reads(round + 1), SETTLE_US),
-                    false => (Phase::Rest, SETTLE_US),
+                if round + 1 < READ_ROUNDS {
+                    (Phase::Reads(round + 1), SETTLE_US)
+                } else {
+                    (Phase::Rest, SETTLE_US)
                 }
             }
             Phase::Rest => (Phase::Over, REST_US),
@@ -245,13 +247,15 @@ impl<'a> World<'a> {
         };
         let is_begin = self.phase == Phase::Wrong;
         let now_us = self.now_us();
-        match is_begin {
-            true => self.wrong_us.0 = now_us,
-            false => self.wrong_us.1 = now_us,
+        if is_begin {
+            self.wrong_us.0 = now_us
+        } else {
+            self.wrong_us.1 = now_us
         }
-        let restarts = match is_begin {
-            true => wrong.restarts,
-            false => wrong.restarts_after,
+        let restarts = if is_begin {
+            wrong.restarts
+        } else {
+            wrong.restarts_after
         };
         for (member, by_ms) in wrong.by_ms.iter().enumerate() {
             self.members[member].clock.wrong_ms = if is_begin { *by_ms } else { 0 };
@@ -579,9 +583,10 @@ impl<'a> World<'a> {
     fn disks(&self) -> Disks {
         let is_unread = |fault: &Fault| matches!(fault.kind, FaultKind::FailingReads { .. });
         let is_met = self.plan.faults.iter().any(is_unread);
-        match is_met || self.members.iter().any(|member| member.is_rotten) {
-            true => Disks::Damaged,
-            false => Disks::Whole,
+        if is_met || self.members.iter().any(|member| member.is_rotten) {
+            Disks::Damaged
+        } else {
+            Disks::Whole
         }
     }
 

@@ -149,9 +149,10 @@ impl World<'_> {
             return;
         }
         self.crash(unlucky, Crash::PowerLoss, down_us);
-        match self.has_bug(ShellBug::SameIdentityAfterWipe) {
-            true => self.members[unlucky].disk = Disk::new(self.plan.shape.store),
-            false => self.members[unlucky].is_lost = true,
+        if self.has_bug(ShellBug::SameIdentityAfterWipe) {
+            self.members[unlucky].disk = Disk::new(self.plan.shape.store)
+        } else {
+            self.members[unlucky].is_lost = true
         }
     }
 
@@ -163,9 +164,10 @@ impl World<'_> {
             return;
         };
         let now_ms = it.clock.now(now_us).wall_ms;
-        let in_flight = match it.is_committing || !it.in_flight.is_empty() {
-            true => it.writes_in_flight(),
-            false => Vec::new(),
+        let in_flight = if it.is_committing || !it.in_flight.is_empty() {
+            it.writes_in_flight()
+        } else {
+            Vec::new()
         };
         let before = std::mem::replace(
             &mut it.disk,
@@ -240,16 +242,18 @@ impl World<'_> {
                 format!("member {member} confirmed {confirmed:x} and comes back with a clock that ends at {ends:x}"),
             );
         }
-        let meets = match self.meets() {
-            false => None,
-            true => match self.begin_life(member, &mut store, wall_ms) {
+        let meets = if self.meets() {
+            match self.begin_life(member, &mut store, wall_ms) {
                 Ok(meets) => Some(meets),
                 Err(why) => return self.does_not_start(member, incarnation, why),
-            },
+            }
+        } else {
+            None
         };
-        let floor = match self.has_bug(ShellBug::FloorIgnored) {
-            true => 0,
-            false => store.hlc_floor(),
+        let floor = if self.has_bug(ShellBug::FloorIgnored) {
+            0
+        } else {
+            store.hlc_floor()
         };
         let birth = Birth {
             topology: Arc::clone(&self.topology),

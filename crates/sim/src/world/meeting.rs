@@ -382,9 +382,10 @@ impl World<'_> {
             return false;
         };
         meets.notes += 1;
-        let (fate, is_written) = match is_forgotten {
-            true => (Fate::Alive, true),
-            false => write_note(store, &key, &news.encode(), meets.notes, now_ms),
+        let (fate, is_written) = if is_forgotten {
+            (Fate::Alive, true)
+        } else {
+            write_note(store, &key, &news.encode(), meets.notes, now_ms)
         };
         if fate == Fate::Dead {
             self.ends_by_its_disk(member);

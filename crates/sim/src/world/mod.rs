@@ -483,15 +483,17 @@ impl World<'_> {
         event: impl FnOnce(Result<T, StoreFailure>) -> Event,
     ) {
         let read_us = self.plan.shape.read_us * self.members[member].slow_times;
-        let delay_us = match self.prng.chance(1, 3) {
-            true => self.prng.below(read_us + 1),
-            false => 0,
+        let delay_us = if self.prng.chance(1, 3) {
+            self.prng.below(read_us + 1)
+        } else {
+            0
         };
         let now_us = self.now_us();
         let is_late = self.members[member].clock.now(now_us).mono_us >= deadline_us;
-        let result = match is_late {
-            true => Err(StoreFailure::Late),
-            false => read(self),
+        let result = if is_late {
+            Err(StoreFailure::Late)
+        } else {
+            read(self)
         };
         self.give_later(member, lane, delay_us, event(result));
     }
@@ -617,9 +619,10 @@ impl World<'_> {
     /// The power failed at an operation of the disk, or the log is unsure: either way the process
     /// is no more.
     fn ends_by_its_disk(&mut self, member: usize) {
-        let how = match self.prng.chance(1, 4) {
-            true => Crash::Killed,
-            false => Crash::PowerLoss,
+        let how = if self.prng.chance(1, 4) {
+            Crash::Killed
+        } else {
+            Crash::PowerLoss
         };
         let down_us = 1_000 + self.prng.below(500_000);
         self.crash(member, how, down_us);

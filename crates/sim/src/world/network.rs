@@ -117,9 +117,10 @@ impl World<'_> {
             ask: Ask::Write { key, cell },
             ..like.clone()
         };
-        match self.prng.chance(1, 2) {
-            true => question.stamp.epoch -= 1,
-            false => question.stamp.cluster ^= 1,
+        if self.prng.chance(1, 2) {
+            question.stamp.epoch -= 1
+        } else {
+            question.stamp.cluster ^= 1
         }
         let mut frame = Vec::new();
         peer::encode_ask(&mut frame, &mut Seal::plain(), &question);
@@ -154,9 +155,10 @@ impl World<'_> {
                 .line(self.schedule.now_us(), || format!("lost {envelope:?}"));
             return;
         }
-        let times = match !is_calm && self.prng.chance(shape.repeat_permille, 1_000) {
-            true => 2,
-            false => 1,
+        let times = if !is_calm && self.prng.chance(shape.repeat_permille, 1_000) {
+            2
+        } else {
+            1
         };
         for _ in 0..times {
             let mut delay_us = shape.delay_min_us + self.prng.below(shape.delay_spread_us);

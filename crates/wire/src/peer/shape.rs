@@ -13,30 +13,30 @@ use std::fmt;
 /// Bytes in front of the body.
 pub(super) const HEADER_BYTES: usize = 4 + 1 + 1 + 2 + 8;
 /// The shortest frame.
-pub const FRAME_BYTES_MIN: usize = HEADER_BYTES + PLAIN_BYTES;
+pub(super) const FRAME_BYTES_MIN: usize = HEADER_BYTES + PLAIN_BYTES;
 
 pub(super) mod kind {
-    pub const CLOCK: u8 = 0x01;
-    pub const READ: u8 = 0x02;
-    pub const WRITE: u8 = 0x03;
-    pub const PREPARE: u8 = 0x04;
-    pub const ACCEPT: u8 = 0x05;
-    pub const PAGE: u8 = 0x06;
-    pub const CLOCK_IS: u8 = 0x41;
-    pub const CELL: u8 = 0x42;
-    pub const SAME: u8 = 0x43;
-    pub const WRITTEN: u8 = 0x44;
-    pub const PROMISED: u8 = 0x45;
-    pub const ACCEPTED: u8 = 0x46;
-    pub const OUTBID: u8 = 0x47;
-    pub const PAGE_IS: u8 = 0x48;
-    pub const REFUSED: u8 = 0x4f;
-    pub const PROOF: u8 = 0x81;
-    pub const FAREWELL: u8 = 0x82;
-    pub const PROBE: u8 = 0x83;
-    pub const ALIVE: u8 = 0x84;
-    pub const HAIL: u8 = 0x85;
-    pub const WELCOME: u8 = 0x86;
+    pub(crate) const CLOCK: u8 = 0x01;
+    pub(crate) const READ: u8 = 0x02;
+    pub(crate) const WRITE: u8 = 0x03;
+    pub(crate) const PREPARE: u8 = 0x04;
+    pub(crate) const ACCEPT: u8 = 0x05;
+    pub(crate) const PAGE: u8 = 0x06;
+    pub(crate) const CLOCK_IS: u8 = 0x41;
+    pub(crate) const CELL: u8 = 0x42;
+    pub(crate) const SAME: u8 = 0x43;
+    pub(crate) const WRITTEN: u8 = 0x44;
+    pub(crate) const PROMISED: u8 = 0x45;
+    pub(crate) const ACCEPTED: u8 = 0x46;
+    pub(crate) const OUTBID: u8 = 0x47;
+    pub(crate) const PAGE_IS: u8 = 0x48;
+    pub(crate) const REFUSED: u8 = 0x4f;
+    pub(crate) const PROOF: u8 = 0x81;
+    pub(crate) const FAREWELL: u8 = 0x82;
+    pub(crate) const PROBE: u8 = 0x83;
+    pub(crate) const ALIVE: u8 = 0x84;
+    pub(crate) const HAIL: u8 = 0x85;
+    pub(crate) const WELCOME: u8 = 0x86;
 }
 
 /// Bytes that are no frame of this protocol. The link is of no use behind them.

@@ -20,7 +20,7 @@ use dendra_base::Version;
 
 /// Why a plan was chosen; for logs and reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub(crate) enum Reason {
     /// A memtable is full.
     Flush,
     /// Level 0 has too many tables.
@@ -56,7 +56,7 @@ pub enum Reason {
 
 /// What to merge, and where to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Ids of the tables that are replaced, from both levels.
     pub inputs: Vec<u64>,
     /// Level of the new tables.
@@ -68,7 +68,7 @@ pub struct Plan {
 }
 
 /// Bytes that `level` (from 1) should hold.
-pub fn target_bytes(options: &Options, level: usize) -> u64 {
+pub(crate) fn target_bytes(options: &Options, level: usize) -> u64 {
     let growth = options
         .level_fanout
         .saturating_pow(u32::try_from(level - 1).unwrap_or(u32::MAX));
@@ -76,7 +76,7 @@ pub fn target_bytes(options: &Options, level: usize) -> u64 {
 }
 
 /// The most urgent compaction; `None` when every level is within its target.
-pub fn pick(levels: &[Vec<&TableMeta>], options: &Options) -> Option<Plan> {
+pub(crate) fn pick(levels: &[Vec<&TableMeta>], options: &Options) -> Option<Plan> {
     let mut best: Option<(f64, usize)> = None;
     for (level, tables) in levels.iter().enumerate().take(levels.len() - 1) {
         let score = if level == 0 {
@@ -192,7 +192,7 @@ fn pick_garbage(levels: &[Vec<&TableMeta>]) -> Option<Plan> {
 
 /// When there is nothing else to do and nothing was written for a while: what level 0 holds goes down, so that
 /// reads look at one level less and deletes give their space back without waiting for new writes.
-pub fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Option<Plan> {
+pub(crate) fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Option<Plan> {
     if levels[0].is_empty() {
         return None;
     }
@@ -207,7 +207,7 @@ pub fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Option<Plan
 /// When there is nothing else to do: a table of the deepest level that is at least half tombstones,
 /// all of which may go now, is rewritten where it is. Nothing above may hold older cells: the
 /// rewrite would change nothing, and would be chosen for ever.
-pub fn pick_purge(levels: &[Vec<&TableMeta>], horizon: Version) -> Option<Plan> {
+pub(crate) fn pick_purge(levels: &[Vec<&TableMeta>], horizon: Version) -> Option<Plan> {
     let deepest = levels.iter().rposition(|tables| !tables.is_empty())?;
     let is_purgeable = |table: &&&TableMeta| {
         let is_newer = |above: &&TableMeta| above.version_min > table.version_max;
