@@ -13,8 +13,7 @@
 
 #![no_main]
 
-use dendra_engine::tree::edit::{Edit, Folder};
-use dendra_engine::tree::manifest;
+use dendra_engine::formats::manifest::{self, Edit, Folder};
 use dendra_engine::vfs::mem::MemVfs;
 use libfuzzer_sys::fuzz_target;
 

@@ -12,7 +12,7 @@
 
 #![no_main]
 
-use dendra_engine::table::{self, Table};
+use dendra_engine::formats::table::{self, Table};
 use dendra_engine::vfs::mem::MemVfs;
 use libfuzzer_sys::fuzz_target;
 

@@ -13,8 +13,8 @@
 
 #![no_main]
 
+use dendra_engine::formats::wal::{self, Segment};
 use dendra_engine::vfs::mem::MemVfs;
-use dendra_engine::wal::{self, Segment};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

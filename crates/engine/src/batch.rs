@@ -18,11 +18,11 @@ use dendra_base::{CellRef, Guard, Version, cell};
 use std::fmt;
 
 /// Bytes in front of a record's key: key length and cell length.
-pub const RECORD_HEAD_BYTES: usize = 2 + 4;
+pub(crate) const RECORD_HEAD_BYTES: usize = 2 + 4;
 
 /// Versions of clients have clock values below this; what is above is left to the engine, for the
 /// versions of writes that build on others.
-pub const VERSION_HLC_END: u64 = 1 << 63;
+pub(crate) const VERSION_HLC_END: u64 = 1 << 63;
 
 /// Why a write can never be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ pub enum WriteOutcome {
 
 /// One write of a batch.
 #[derive(Clone, Copy, Debug)]
-pub struct Op {
+pub(crate) struct Op {
     /// The caller's own mark, returned with the outcome.
     pub token: u64,
     /// Where the record starts in the batch's bytes.

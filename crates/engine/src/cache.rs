@@ -135,7 +135,7 @@ impl Lifecycle<Place, Cached> for Farewell {
 
 /// Are blocks that had to be read kept in the cache?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FillCache {
+pub(crate) enum FillCache {
     /// They will be asked for again. A scan keeps its first `FILLED_BLOCKS_MAX` and goes on as
     /// with `No`.
     Yes,
@@ -156,7 +156,7 @@ struct Stripe {
 
 /// What the cache and the reads through it have counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheCounts {
+pub(crate) struct CacheCounts {
     /// Blocks found in memory.
     pub hits: u64,
     /// Blocks that were not.
@@ -168,7 +168,7 @@ pub struct CacheCounts {
 }
 
 /// Blocks of all tables of one engine.
-pub struct BlockCache {
+pub(crate) struct BlockCache {
     blocks: Cache<Place, Cached, ByMemory, FoldBuilder, Farewell>,
     /// Bytes for blocks while no table is open.
     blocks_bytes_max: u64,
@@ -178,7 +178,7 @@ pub struct BlockCache {
 
 impl BlockCache {
     /// A cache that holds at most `bytes` bytes of blocks, their bookkeeping included.
-    pub fn new(bytes: usize) -> BlockCache {
+    pub(crate) fn new(bytes: usize) -> BlockCache {
         let pinned = PinnedShare::new(bytes / PINNED_DIVISOR);
         let shards = (bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         let bytes = bytes - pinned.bytes_max();
@@ -199,12 +199,12 @@ impl BlockCache {
     }
 
     /// Bytes it holds now.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.blocks.weight() + self.pinned.bytes() as u64
     }
 
     /// Bytes it may hold.
-    pub fn capacity(&self) -> u64 {
+    pub(crate) fn capacity(&self) -> u64 {
         self.blocks.capacity() + self.pinned.bytes_max() as u64
     }
 
@@ -220,7 +220,7 @@ impl BlockCache {
     }
 
     /// Everything counted since it was made.
-    pub fn counts(&self) -> CacheCounts {
+    pub(crate) fn counts(&self) -> CacheCounts {
         let mut sum = CacheCounts::default();
         for stripe in &self.stripes {
             sum.hits += stripe.hits.load(Ordering::Relaxed);

@@ -17,11 +17,11 @@
 use crc32fast::Hasher;
 
 /// Bytes in front of a payload: length and checksum.
-pub const FRAME_HEAD_BYTES: usize = 4 + 4;
+pub(crate) const FRAME_HEAD_BYTES: usize = 4 + 4;
 
 /// What stands at one offset of a file of frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Frame<'a> {
+pub(crate) enum Frame<'a> {
     /// A whole frame.
     Complete {
         /// What was encoded.
@@ -50,7 +50,7 @@ pub fn encode_into(out: &mut Vec<u8>, file_id: u64, offset: u64, payload: &[u8])
 }
 
 /// Reads the frame at `offset` of file `file_id`, whose whole content is `bytes`.
-pub fn decode(bytes: &[u8], file_id: u64, offset: u64) -> Frame<'_> {
+pub(crate) fn decode(bytes: &[u8], file_id: u64, offset: u64) -> Frame<'_> {
     let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..));
     let Some(rest) = rest else {
         return Frame::Bad {

@@ -6,13 +6,18 @@
 //! read  ─► memtable, sealed memtables, levels; skips whatever cannot hold a newer version
 //! ```
 //!
+//! Invariants
+//! 1. Time is an argument, a disk is a `Vfs`, threads are the caller's.
+//! 2. The names of this file are the whole face; `formats` is for fuzz targets and tests alone.
+//!
+//! Not here: decisions about copies (crate `node`), threads and sockets (crate `server`).
 //! See: docs/format/, docs/overload.md, ARCHITECTURE.md.
 
-#![warn(unreachable_pub)]
+#![warn(unreachable_pub, unnameable_types)]
 #![warn(clippy::match_bool, clippy::manual_let_else)]
 
 mod background;
-pub mod batch;
+mod batch;
 mod cache;
 pub mod check;
 mod commit;
@@ -20,28 +25,28 @@ mod compact;
 mod damage;
 pub mod dump;
 mod engine;
-pub mod error;
-pub mod frame;
+mod error;
+mod frame;
 mod garbage;
 mod identity;
 mod lanes;
-pub mod memory;
+mod memory;
 mod memtable;
 mod merge;
-pub mod options;
+mod options;
 mod pressure;
 mod queue;
 mod recover;
 mod scan;
 mod segments;
-pub mod source;
+mod source;
 mod stats;
-pub mod table;
-pub mod tree;
+mod table;
+mod tree;
 pub mod vfs;
 mod view;
 mod waits;
-pub mod wal;
+mod wal;
 
 pub use batch::{Batch, NotTaken, Unfit, WriteOutcome};
 pub use damage::DamagedTable;
@@ -50,9 +55,41 @@ pub use engine::Engine;
 pub use error::{Error, Result};
 pub use identity::Identity;
 pub use lanes::{Maintained, Maintenance};
+pub use memory::Split;
 pub use options::{Compression, Options};
 pub use queue::Submitted;
 pub use scan::{Cursor, Flow, Progress, Show};
 pub use stats::Stats;
 pub use view::Lookup;
 pub use waits::{WaitObserver, observe_waits};
+
+/// Readers and writers of single files, for fuzz targets and tests of formats alone: no other
+/// crate may use them, and they change as the engine does.
+#[doc(hidden)]
+pub mod formats {
+    /// Frames of small files.
+    pub mod frame {
+        pub use crate::frame::encode_into;
+    }
+
+    /// The manifest.
+    pub mod manifest {
+        pub use crate::table::TableMeta;
+        pub use crate::tree::edit::{Edit, Fact, Folder};
+        pub use crate::tree::manifest::{file_name, replay};
+    }
+
+    /// Tables.
+    pub mod table {
+        pub use crate::table::{Table, describe, file_name};
+    }
+
+    /// The log.
+    pub mod wal {
+        pub use crate::batch::Record;
+        pub use crate::wal::{
+            Appended, BatchView, Batches, LogWriter, Lsn, Recovery, Segment, SegmentEnd, Spare, Tail,
+            Unsynced, prepare, recover, segment_name,
+        };
+    }
+}

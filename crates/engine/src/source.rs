@@ -12,7 +12,7 @@ use dendra_base::{CellRef, Direction};
 use std::ops::Bound;
 
 /// A sorted stream of records that can be positioned.
-pub trait Source {
+pub(crate) trait Source {
     /// Stands on the first record inside `bound`, seen in `direction`: forward, the smallest key
     /// at or after the bound; backward, the largest key at or before it. `Unbounded` = the very
     /// first in that direction.

@@ -239,7 +239,7 @@ fn a_folder_of_a_newer_format_is_refused_with_its_number() {
     let mut head = b"DENDRAMF".to_vec();
     head.extend_from_slice(&2u32.to_le_bytes());
     let mut bytes = Vec::new();
-    dendra_engine::frame::encode_into(&mut bytes, id, 0, &head);
+    dendra_engine::formats::frame::encode_into(&mut bytes, id, 0, &head);
     image.install(&manifest, &bytes);
     let error = Engine::open(Arc::new(image), options(), IDENTITY, world.now_ms)
         .err()

@@ -4,9 +4,9 @@ mod crashing;
 
 use crashing::{Crashes, crash_everywhere};
 use dendra_base::{CellRef, Prng, Version};
+use dendra_engine::formats::wal::{self, LogWriter, Lsn, Recovery};
 use dendra_engine::vfs::faulty::{Failure, FaultyVfs, Repeat};
 use dendra_engine::vfs::{MemVfs, OsVfs, Vfs};
-use dendra_engine::wal::{self, LogWriter, Lsn, Recovery};
 use dendra_engine::{Batch, Error, Guard, Result};
 use std::sync::Arc;
 

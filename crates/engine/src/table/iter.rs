@@ -34,7 +34,7 @@ const FILLED_BLOCKS_MAX: usize = 16;
 
 /// How a source reads its blocks. All of them block on the disk.
 #[derive(Clone, Debug)]
-pub enum Reading {
+pub(crate) enum Reading {
     /// Through the cache.
     Cached(Arc<BlockCache>, FillCache),
     /// Past the cache, so many bytes at a time, for readers of whole tables.
@@ -54,7 +54,7 @@ enum Entered {
 }
 
 /// Records of one table in order.
-pub struct TableIter {
+pub(crate) struct TableIter {
     table: Arc<Table>,
     reading: Reading,
     /// Bytes of the file from `window_start` on, for `Reading::Ahead`.
@@ -73,7 +73,7 @@ pub struct TableIter {
 
 impl TableIter {
     /// A source that stands nowhere yet.
-    pub fn new(table: Arc<Table>, reading: Reading) -> TableIter {
+    pub(crate) fn new(table: Arc<Table>, reading: Reading) -> TableIter {
         TableIter {
             table,
             to_fill: match reading {
@@ -321,7 +321,7 @@ impl Source for TableIter {
 }
 
 /// Records of a level: sorted tables that do not overlap.
-pub struct LevelIter {
+pub(crate) struct LevelIter {
     tables: Arc<[Arc<Table>]>,
     reading: Reading,
     direction: Direction,
@@ -333,7 +333,7 @@ pub struct LevelIter {
 
 impl LevelIter {
     /// A source that stands nowhere yet. Requires: `tables` rise and do not overlap.
-    pub fn new(tables: impl Into<Arc<[Arc<Table>]>>, reading: Reading) -> LevelIter {
+    pub(crate) fn new(tables: impl Into<Arc<[Arc<Table>]>>, reading: Reading) -> LevelIter {
         let tables = tables.into();
         debug_assert!(
             tables

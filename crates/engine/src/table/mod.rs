@@ -57,10 +57,11 @@ mod testing;
 mod tests;
 
 pub use describe::describe;
-pub use iter::{LevelIter, Reading, TableIter};
+pub(crate) use iter::{LevelIter, Reading, TableIter};
 pub use meta::TableMeta;
-pub use reader::{First, Found, Table};
-pub use writer::TableWriter;
+pub use reader::Table;
+pub(crate) use reader::{First, Found};
+pub(crate) use writer::TableWriter;
 
 pub(crate) use block::Block;
 pub(crate) use guide::Guide;
@@ -70,7 +71,7 @@ use crate::options::Compression;
 
 /// Most bytes of one block before compression: a value of the largest size fits with room to
 /// spare, and a damaged length cannot make a reader allocate more.
-pub const BLOCK_BYTES_MAX: usize = 16 << 20;
+pub(crate) const BLOCK_BYTES_MAX: usize = 16 << 20;
 
 const _: () = assert!(
     BLOCK_BYTES_MAX > dendra_base::limits::VALUE_BYTES_MAX_LIMIT + (1 << 20),
@@ -79,7 +80,7 @@ const _: () = assert!(
 
 /// How a table is written. Readers need none of this: the file says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableOptions {
+pub(crate) struct TableOptions {
     /// Uncompressed size at which a data block is closed, in bytes. One record may exceed it.
     pub block_bytes: usize,
     /// Uncompressed data bytes after which a filter and an index partition are written.
@@ -107,13 +108,13 @@ pub fn file_name(id: u64) -> String {
 }
 
 /// The table id in a file name made by [`file_name`].
-pub fn id_of_file_name(name: &str) -> Option<u64> {
+pub(crate) fn id_of_file_name(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".tbl")?;
     let id = u64::from_str_radix(digits, 16).ok()?;
     (file_name(id) == name).then_some(id)
 }
 
 /// Hash of a stored key as filters know it: computed once per read, passed to every table.
-pub fn key_hash(stored_key: &[u8]) -> u64 {
+pub(crate) fn key_hash(stored_key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(stored_key)
 }

@@ -53,7 +53,7 @@ pub struct Table {
 
 /// A cell inside a block: holds the block, borrows nothing.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub(crate) struct Found {
     block: Arc<Block>,
     cell: Range<usize>,
     version: Version,
@@ -61,19 +61,19 @@ pub struct Found {
 
 impl Found {
     /// The cell.
-    pub fn cell(&self) -> CellRef<'_> {
+    pub(crate) fn cell(&self) -> CellRef<'_> {
         CellRef::decode(self.block.slice(self.cell.clone())).expect("decoded when it was found")
     }
 
     /// The cell's version, without decoding the cell.
-    pub fn version(&self) -> Version {
+    pub(crate) fn version(&self) -> Version {
         self.version
     }
 }
 
 /// What a point read asks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum First {
+pub(crate) enum First {
     /// The filter: most keys that are asked for lie in other tables.
     Filter,
     /// The block, where blocks are mostly found by shortcuts: no table lies below, so a key that exists at
@@ -83,7 +83,7 @@ pub enum First {
 
 impl First {
     /// In a table that is the last one to be asked, or is not.
-    pub fn in_table(is_last: bool) -> First {
+    pub(crate) fn in_table(is_last: bool) -> First {
         if is_last { First::Block } else { First::Filter }
     }
 }
@@ -96,7 +96,7 @@ fn is_old(version_max: Version, newer_than: Version) -> bool {
 
 impl Table {
     /// Opens the table that `meta` describes.
-    pub fn open(vfs: &dyn Vfs, meta: TableMeta) -> Result<Table> {
+    pub(crate) fn open(vfs: &dyn Vfs, meta: TableMeta) -> Result<Table> {
         let name = file_name(meta.id);
         let table = load(vfs, &name, Some(meta.id))?;
         if let Some(difference) = meta.difference(&table.meta) {
@@ -114,31 +114,21 @@ impl Table {
     }
 
     /// What the manifest keeps about it.
-    pub fn meta(&self) -> &TableMeta {
+    pub(crate) fn meta(&self) -> &TableMeta {
         &self.meta
     }
 
     /// Earliest expiry of any record, in wall milliseconds; `None` when nothing expires.
-    pub fn expiry_ms_min(&self) -> Option<u64> {
+    pub(crate) fn expiry_ms_min(&self) -> Option<u64> {
         (self.meta.expiring > 0).then_some(self.properties.expiry_ms_min)
     }
 
-    /// Bytes of all keys and encoded cells, uncompressed.
-    pub fn raw_bytes(&self) -> u64 {
-        self.properties.raw_bytes
-    }
-
     /// Memory it holds besides cached blocks.
-    pub fn pinned_bytes(&self) -> usize {
+    pub(crate) fn pinned_bytes(&self) -> usize {
         size_of::<Table>()
             + self.top.charge()
             + size_of_val(&self.guides[..])
             + 2 * (self.meta.smallest.capacity() + self.meta.largest.capacity())
-    }
-
-    /// Gives the pages of the file back to the system: for inputs of a compaction.
-    pub fn forget_cached(&self) {
-        self.file.forget_cached();
     }
 
     /// The cell of `stored_key`, when it is here and newer than `newer_than` (`Version::ZERO`:
@@ -146,7 +136,7 @@ impl Table {
     /// key lies in the table's range: a key outside is found absent, too, by a longer way.
     ///
     /// With `Wait::Never`, an error that `would_block` means: ask again with `Wait::Block`.
-    pub fn get(
+    pub(crate) fn get(
         &self,
         cache: &BlockCache,
         stored_key: &[u8],

@@ -40,7 +40,7 @@ const WRITEBACK_BYTES: u64 = 1 << 20;
 const PARTITION_RECORDS_MAX: usize = 1 << 20;
 
 /// A table that is being written.
-pub struct TableWriter {
+pub(crate) struct TableWriter {
     file: Arc<dyn File>,
     id: u64,
     options: TableOptions,
@@ -65,7 +65,7 @@ pub struct TableWriter {
 
 impl TableWriter {
     /// Creates the file of table `id`, which must not exist yet.
-    pub fn create(vfs: &dyn Vfs, id: u64, options: &TableOptions) -> Result<TableWriter> {
+    pub(crate) fn create(vfs: &dyn Vfs, id: u64, options: &TableOptions) -> Result<TableWriter> {
         let name = file_name(id);
         let file = vfs
             .create(&name)
@@ -107,7 +107,7 @@ impl TableWriter {
     }
 
     /// Appends a record. Requires: `stored_key` is above all keys before, at most 1025 bytes long.
-    pub fn add(&mut self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<()> {
+    pub(crate) fn add(&mut self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<()> {
         assert!(
             stored_key > self.last_key.as_slice() && stored_key.len() <= STORED_KEY_BYTES_MAX,
             "keys of a table rise strictly and have at most {STORED_KEY_BYTES_MAX} bytes"
@@ -135,19 +135,14 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Records added so far.
-    pub fn records(&self) -> u64 {
-        self.properties.records
-    }
-
     /// About how long the file would be if it ended here, without its index.
-    pub fn bytes_written(&self) -> u64 {
+    pub(crate) fn bytes_written(&self) -> u64 {
         self.offset() + self.block.len() as u64
     }
 
     /// Writes what is left, the top index, the properties and the footer, and syncs the file.
     /// Requires: at least one record was added.
-    pub fn finish(mut self) -> Result<TableMeta> {
+    pub(crate) fn finish(mut self) -> Result<TableMeta> {
         assert!(
             !self.block.is_empty(),
             "a table holds at least one record: do not create a writer before the first"

@@ -17,10 +17,10 @@ use crate::{Error, Result};
 use std::sync::Arc;
 
 /// The file that names the manifest in force.
-pub const CURRENT: &str = "CURRENT";
+pub(crate) const CURRENT: &str = "CURRENT";
 const CURRENT_NEW: &str = "CURRENT.new";
 /// The format this program writes, and the newest it reads.
-pub const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"DENDRAMF";
 /// A manifest longer than this, and twice as long as it began, is rewritten as one snapshot.
 const REWRITE_BYTES: u64 = 4 << 20;
@@ -33,7 +33,7 @@ pub fn file_name(id: u64) -> String {
 }
 
 /// Id of the manifest called `name`.
-pub fn id_of(name: &str) -> Option<u64> {
+pub(crate) fn id_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("manifest-")?;
     (digits.len() == 16)
         .then(|| u64::from_str_radix(digits, 16).ok())
@@ -41,7 +41,7 @@ pub fn id_of(name: &str) -> Option<u64> {
 }
 
 /// The manifest being written.
-pub struct Manifest {
+pub(crate) struct Manifest {
     id: u64,
     file: Arc<dyn File>,
     end: u64,
@@ -53,7 +53,7 @@ pub struct Manifest {
 impl Manifest {
     /// Writes manifest `id` that starts with `snapshot`, makes it durable, and only then names it
     /// in `CURRENT`.
-    pub fn create(vfs: &dyn Vfs, id: u64, snapshot: &Edit) -> Result<Manifest> {
+    pub(crate) fn create(vfs: &dyn Vfs, id: u64, snapshot: &Edit) -> Result<Manifest> {
         let name = file_name(id);
         let file = vfs
             .create(&name)
@@ -88,7 +88,7 @@ impl Manifest {
 
     /// Appends `edit` and makes it durable. After `Io` nothing has changed: what was half written
     /// is torn, and the next edit overwrites it. After `Poisoned` nobody knows.
-    pub fn append(&mut self, edit: &Edit) -> Result<()> {
+    pub(crate) fn append(&mut self, edit: &Edit) -> Result<()> {
         let mut payload = Vec::new();
         edit.encode(&mut payload);
         self.write(&payload)?;
@@ -98,12 +98,12 @@ impl Manifest {
     }
 
     /// Its id.
-    pub fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
     /// Should a new manifest replace this one?
-    pub fn is_long(&self) -> bool {
+    pub(crate) fn is_long(&self) -> bool {
         self.end > REWRITE_BYTES.max(2 * self.snapshot_end)
     }
 }
@@ -137,7 +137,7 @@ fn current_line(id: u64) -> String {
 }
 
 /// The manifest that `CURRENT` names; `None` when there is no `CURRENT`.
-pub fn current(vfs: &dyn Vfs, names: &[String]) -> Result<Option<u64>> {
+pub(crate) fn current(vfs: &dyn Vfs, names: &[String]) -> Result<Option<u64>> {
     if !names.iter().any(|n| n == CURRENT) {
         return Ok(None);
     }
@@ -164,7 +164,7 @@ pub fn current(vfs: &dyn Vfs, names: &[String]) -> Result<Option<u64>> {
 
 /// One entry met while reading a manifest.
 #[derive(Debug)]
-pub enum Entry {
+pub(crate) enum Entry {
     /// An edit that was written whole.
     Edit(Edit),
     /// The rest is torn or damaged: why.
@@ -172,7 +172,11 @@ pub enum Entry {
 }
 
 /// Reads manifest `id`, showing each edit with its offset. A broken tail is shown, not an error.
-pub fn read(vfs: &dyn Vfs, id: u64, mut visit: impl FnMut(u64, Entry) -> Result<()>) -> Result<()> {
+pub(crate) fn read(
+    vfs: &dyn Vfs,
+    id: u64,
+    mut visit: impl FnMut(u64, Entry) -> Result<()>,
+) -> Result<()> {
     let name = file_name(id);
     let damaged = |offset: u64, reason: String| Error::damaged(name.clone(), offset, reason);
     let file = vfs.open(&name).map_err(|e| match e.kind() {

@@ -14,8 +14,8 @@
 //! Not here: the record of edits on disk (`manifest.rs`), the choice of compactions (`compact`).
 //! See: docs/format/manifest.md.
 
-pub mod edit;
-pub mod manifest;
+pub(crate) mod edit;
+pub(crate) mod manifest;
 
 use crate::table::Table;
 use dendra_base::Version;
@@ -23,20 +23,20 @@ use std::sync::Arc;
 
 /// One level.
 #[derive(Clone)]
-pub struct Level {
+pub(crate) struct Level {
     /// Level 0: newest first. Deeper: sorted by key.
     pub tables: Arc<[Arc<Table>]>,
 }
 
 impl Level {
     /// Bytes of all its tables.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.tables.iter().map(|t| t.meta().bytes).sum()
     }
 
     /// The table of a sorted level whose range could hold `stored_key`.
     #[inline]
-    pub fn candidate(&self, stored_key: &[u8]) -> Option<&Arc<Table>> {
+    pub(crate) fn candidate(&self, stored_key: &[u8]) -> Option<&Arc<Table>> {
         // Most levels of most trees: that is seen without a search.
         if self.tables.is_empty() {
             return None;
@@ -52,13 +52,13 @@ impl Level {
 
 /// All live tables.
 #[derive(Clone)]
-pub struct Tree {
+pub(crate) struct Tree {
     /// Level 0 first; trailing levels may be empty.
     pub levels: Vec<Level>,
 }
 
 /// Depth that no data set of today's disks reaches with the smallest fan-out.
-pub const LEVELS_MAX: usize = 10;
+pub(crate) const LEVELS_MAX: usize = 10;
 
 impl Default for Tree {
     fn default() -> Tree {
@@ -68,7 +68,7 @@ impl Default for Tree {
 
 impl Tree {
     /// An empty tree.
-    pub fn new() -> Tree {
+    pub(crate) fn new() -> Tree {
         Tree {
             levels: vec![
                 Level {
@@ -80,7 +80,7 @@ impl Tree {
     }
 
     /// This tree without `removed` and with `added` tables.
-    pub fn replace(&self, removed: &[u64], added: Vec<(usize, Arc<Table>)>) -> Tree {
+    pub(crate) fn replace(&self, removed: &[u64], added: Vec<(usize, Arc<Table>)>) -> Tree {
         let mut levels: Vec<Vec<Arc<Table>>> = self
             .levels
             .iter()
@@ -113,7 +113,7 @@ impl Tree {
     }
 
     /// Every table with its level.
-    pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<Table>)> {
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Arc<Table>)> {
         self.levels
             .iter()
             .enumerate()
@@ -121,12 +121,12 @@ impl Tree {
     }
 
     /// Memory that open tables hold for themselves.
-    pub fn pinned_bytes(&self) -> usize {
+    pub(crate) fn pinned_bytes(&self) -> usize {
         self.tables().map(|(_, t)| t.pinned_bytes()).sum()
     }
 
     /// The deepest level that holds anything.
-    pub fn deepest(&self) -> usize {
+    pub(crate) fn deepest(&self) -> usize {
         self.levels
             .iter()
             .rposition(|l| !l.tables.is_empty())
@@ -134,7 +134,7 @@ impl Tree {
     }
 
     /// Level 0, and the levels below it down to the deepest that holds anything.
-    pub fn levels_in_use(&self) -> (&Level, &[Level]) {
+    pub(crate) fn levels_in_use(&self) -> (&Level, &[Level]) {
         let (level0, sorted) = self.levels[..=self.deepest()]
             .split_first()
             .expect("level 0 is always there");
@@ -142,7 +142,12 @@ impl Tree {
     }
 
     /// Could a table outside `inputs` hold an older cell of `stored_key` than `version`?
-    pub fn may_hold_older(&self, inputs: &[u64], stored_key: &[u8], version: Version) -> bool {
+    pub(crate) fn may_hold_older(
+        &self,
+        inputs: &[u64],
+        stored_key: &[u8],
+        version: Version,
+    ) -> bool {
         let holds = |table: &Arc<Table>| {
             let meta = table.meta();
             meta.version_min < version && meta.holds_key(stored_key) && !inputs.contains(&meta.id)

@@ -29,26 +29,28 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use reader::{BatchView, Recovery, Segment, SegmentEnd, Tail, damaged_spots, recover};
-pub(crate) use reader::{Seen, recover_by_segment};
-pub use spare::{Spare, is_unused, prepare};
-pub use writer::{Appended, LogWriter, PAGE_BYTES, Unsynced};
+pub use reader::{BatchView, Batches, Recovery, Segment, SegmentEnd, Tail, recover};
+pub(crate) use reader::{Seen, damaged_spots, recover_by_segment};
+pub(crate) use spare::is_unused;
+pub use spare::{Spare, prepare};
+pub(crate) use writer::PAGE_BYTES;
+pub use writer::{Appended, LogWriter, Unsynced};
 
 use crc32fast::Hasher;
 use std::fmt;
 
 /// Bytes in front of a batch's records.
-pub const BATCH_HEAD_BYTES: usize = 64;
+pub(crate) const BATCH_HEAD_BYTES: usize = 64;
 /// Batches start at multiples of this, so that a scan behind damage finds the next one.
-pub const BATCH_ALIGNMENT: usize = 64;
+pub(crate) const BATCH_ALIGNMENT: usize = 64;
 /// What a disk writes whole or not at all.
-pub const SECTOR_BYTES: usize = 512;
+pub(crate) const SECTOR_BYTES: usize = 512;
 /// Bytes of a segment's head.
-pub const SEGMENT_HEAD_BYTES: usize = 64;
+pub(crate) const SEGMENT_HEAD_BYTES: usize = 64;
 /// The largest id a segment can have: an [`Lsn`] has 32 bits for it.
-pub const SEGMENT_ID_MAX: u64 = u32::MAX as u64;
+pub(crate) const SEGMENT_ID_MAX: u64 = u32::MAX as u64;
 /// A segment that holds less than one small batch is a mistake in the options.
-pub const SEGMENT_BYTES_MIN: usize = 1 << 10;
+pub(crate) const SEGMENT_BYTES_MIN: usize = 1 << 10;
 
 const FORMAT: u32 = 1;
 const SEGMENT_MAGIC: [u8; 8] = *b"dendraWL";
@@ -89,7 +91,7 @@ pub fn segment_name(segment: u64) -> String {
 }
 
 /// The id in a segment's file name; `None` for every other name.
-pub fn parse_segment_name(name: &str) -> Option<u64> {
+pub(crate) fn parse_segment_name(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("wal-")?.strip_suffix(".log")?;
     let is_exact = digits.len() == 16
         && digits

@@ -120,7 +120,7 @@ pub(crate) fn recover_by_segment(
 /// Where the log is damaged, by file: every spot at which a batch should start and none does although
 /// the log says that what stands there was synced. For `dendra check`: [`recover`] refuses at the
 /// first one. A segment that cannot be read is left to `recover`'s error.
-pub fn damaged_spots(
+pub(crate) fn damaged_spots(
     vfs: &dyn Vfs,
     salt: u64,
     first_needed: u64,

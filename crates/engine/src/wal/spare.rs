@@ -98,7 +98,7 @@ fn fill(vfs: &dyn Vfs, file: &dyn File, name: &str, segment_bytes: usize) -> Res
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn is_unused(vfs: &dyn Vfs, segment: u64) -> Result<bool> {
+pub(crate) fn is_unused(vfs: &dyn Vfs, segment: u64) -> Result<bool> {
     let bytes = read_whole(vfs, &segment_name(segment))?;
     Ok(bytes.iter().all(|&b| b == 0))
 }

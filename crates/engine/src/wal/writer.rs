@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 /// What the system's cache holds or lacks as a whole. Where pages are larger, the first write to one that was
 /// dropped from the cache waits for the disk, and nothing else is different.
-pub const PAGE_BYTES: usize = 4 << 10;
+pub(crate) const PAGE_BYTES: usize = 4 << 10;
 
 /// Where a batch went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
