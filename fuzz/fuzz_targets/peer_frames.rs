@@ -24,7 +24,9 @@ fn look(frame: Vec<u8>) {
     };
     match &message {
         Message::Ask(question) => encode_ask(&mut again, &mut Seal::plain(), question),
-        Message::Answer { id, answer } => encode_answer(&mut again, &mut Seal::plain(), *id, answer),
+        Message::Answer { id, answer } => {
+            encode_answer(&mut again, &mut Seal::plain(), *id, answer);
+        }
         _ => return,
     }
     assert_eq!(decode(&again.into(), &mut Seal::plain()), Ok(message));

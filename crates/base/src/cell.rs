@@ -49,7 +49,8 @@ pub struct Cell {
 pub struct CellId {
     /// Names the write. Two cells of one version should be the same.
     pub version: Version,
-    /// Of all that a version stands for: kind, expiry and checksum. Tombstones have the smallest one, 0.
+    /// Of all that a version stands for: kind, expiry and checksum. Tombstones have the smallest
+    /// one, 0.
     pub digest: u64,
 }
 
@@ -282,7 +283,9 @@ mod tests {
         }
 
         #[test]
-        fn newest_is_commutative_associative_idempotent(a in any_cell(), b in any_cell(), c in any_cell()) {
+        fn newest_is_commutative_associative_idempotent(
+            a in any_cell(), b in any_cell(), c in any_cell(),
+        ) {
             let (a, b, c) = (a.as_ref(), b.as_ref(), c.as_ref());
             prop_assert_eq!(a.newest(b).version, b.newest(a).version);
             prop_assert_eq!(a.newest(b).newest(c).version, a.newest(b.newest(c)).version);

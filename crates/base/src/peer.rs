@@ -15,8 +15,9 @@
 //! 2. Keys are raw user keys; what a member stores beside them (promises, hints) never travels
 //!    under a key of its own.
 //! 3. A refusal is an answer that counts for nothing; it never means "absent".
-//! 4. Every question may arrive twice, late and out of order and then does no harm. So there is none
-//!    that hands a whole operation over: applied again after a later write, it would undo that.
+//! 4. Every question may arrive twice, late and out of order and then does no harm. So there is
+//!    none that hands a whole operation over: applied again after a later write, it would undo
+//!    that.
 //!
 //! Not here: bytes (crate `wire`), who asks whom and when (crate `node`).
 //! See: docs/protocol.md.
@@ -72,7 +73,8 @@ impl Ballot {
     pub const ZERO: Ballot = Ballot { hlc: 0, origin: 0 };
 }
 
-/// How many authors a proposal remembers: far more than rivals get through between two attempts of one of them.
+/// How many authors a proposal remembers: far more than rivals get through between two attempts of
+/// one of them.
 pub const ANCESTORS_MAX: usize = 64;
 
 /// A cell that somebody wants to become the next one, and under which ballot.
@@ -84,8 +86,9 @@ pub struct Proposal {
     /// Rivals on one base propose the same version, perhaps of the same value; only this tells them
     /// apart.
     pub author: Ballot,
-    /// Authors of the version that it builds on, of the one before that, and so on, as far as they are known and
-    /// young; at most `ANCESTORS_MAX`. A coordinator that comes late learns from it whether its own proposal won.
+    /// Authors of the version that it builds on, of the one before that, and so on, as far as they
+    /// are known and young; at most `ANCESTORS_MAX`. A coordinator that comes late learns from it
+    /// whether its own proposal won.
     pub ancestors: Vec<Ballot>,
     /// The cell, with the version that it will have.
     pub cell: Cell,
@@ -133,8 +136,8 @@ pub enum Ask {
     Read {
         /// Raw user key.
         key: Bytes,
-        /// Answer `Same` when this is the newest cell. A version is not enough: two copies under one version with other
-        /// bytes would never be noticed.
+        /// Answer `Same` when this is the newest cell. A version is not enough: two copies under
+        /// one version with other bytes would never be noticed.
         known: Option<CellId>,
     },
     /// Keep `cell` unless a newer one is there; answer when this or a newer one is durable.
@@ -187,7 +190,8 @@ pub enum Refused {
     Damaged,
     /// The time was over before the work was begun.
     Late,
-    /// The wall clocks of the two are more than a minute apart, or a clock value is none that a clock shows.
+    /// The wall clocks of the two are more than a minute apart, or a clock value is none that a
+    /// clock shows.
     ClockApart,
     /// The member stops, or its log failed.
     Stopping,
@@ -204,7 +208,8 @@ pub enum Answer {
         hlc: u64,
         /// What its wall clock shows, in milliseconds since 1970.
         wall_ms: u64,
-        /// Its folder says that clock values up to this one may have been used: a later state of it says no less.
+        /// Its folder says that clock values up to this one may have been used: a later state of it
+        /// says no less.
         kept: u64,
     },
     /// To `Read`.
@@ -217,8 +222,8 @@ pub enum Answer {
     Promised {
         /// The newest cell.
         stored: Option<Cell>,
-        /// The proposal accepted last. When `stored` is not older than it, its cell may have lost its
-        /// value: only version and author count then.
+        /// The proposal accepted last. When `stored` is not older than it, its cell may have lost
+        /// its value: only version and author count then.
         accepted: Option<Proposal>,
     },
     /// To `Accept`: accepted, durably.

@@ -255,7 +255,8 @@ mod tests {
             let quorum = |ack: u32| Quorum::new(ack.min(from), from, nodes)
                 .expect("the numbers are within the cluster");
             let (a, b) = (quorum(a), quorum(b));
-            if a.level(rf, nodes) == Consistency::Linearizable && b.level(rf, nodes) == Consistency::Linearizable {
+            let is_linearizable = |q: Quorum| q.level(rf, nodes) == Consistency::Linearizable;
+            if is_linearizable(a) && is_linearizable(b) {
                 prop_assert!(a.ack() + b.ack() > rf.min(nodes));
             }
         }

@@ -8,7 +8,8 @@
 //! Invariants
 //! 1. A record's bytes are the bytes of the log: nothing is encoded twice.
 //! 2. `ops[i]` describes the i-th record; a token is opaque and returned exactly once.
-//! 3. A record that a table cannot hold never gets into a batch: what is acknowledged can be flushed.
+//! 3. A record that a table cannot hold never gets into a batch: what is acknowledged can be
+//!    flushed.
 //!
 //! Not here: the frame around a batch and its checksum (`wal`), guards' evaluation (`commit.rs`).
 //! See: docs/format/wal.md.

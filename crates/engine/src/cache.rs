@@ -11,8 +11,8 @@
 //!    is not kept, which is right: it would push out thousands of others.
 //! 2. A cached block was complete and its checksum held; table ids are never reused, so an entry
 //!    never goes stale and removed tables just age out.
-//! 3. A block that leaves takes the shortcut to it down; what reads it by shortcut is counted as far as
-//!    the cache counts at all (`table/shortcut.rs`).
+//! 3. A block that leaves takes the shortcut to it down; what reads it by shortcut is counted as
+//!    far as the cache counts at all (`table/shortcut.rs`).
 //!
 //! Not here: reading and checking blocks (`table/reader.rs`).
 //! See: docs/overload.md.
@@ -104,8 +104,8 @@ impl Weighter<Place, Cached> for ByMemory {
     }
 }
 
-/// Blocks that a call lets go, freed when the lock of their shard is given back. Mostly it is one for
-/// one; what does not fit here is freed under the lock.
+/// Blocks that a call lets go, freed when the lock of their shard is given back. Mostly it is one
+/// for one; what does not fit here is freed under the lock.
 #[derive(Debug, Default)]
 struct LetGo([Option<Cached>; 2]);
 

@@ -18,7 +18,8 @@
 //! There is no timer: a batch is what arrived while the last one was being synced.
 //!
 //! Not here: the bytes of the log (`wal`), who calls `commit` and when (the server).
-//! See: docs/decisions/0006-group-commit-and-synced-upto.md, docs/decisions/0008-guards-in-commit-order.md.
+//! See: docs/decisions/0006-group-commit-and-synced-upto.md,
+//! docs/decisions/0008-guards-in-commit-order.md.
 
 use crate::batch::{Batch, Op, Record, WriteOutcome, patch_version};
 use crate::cache::BlockCache;

@@ -13,7 +13,8 @@
 //! 2. A view never loses a record: a memtable leaves it in the same step in which its table joins.
 //! 3. No thread, clock, socket or randomness: time is an argument, threads are the caller's.
 //!
-//! Not here: policy of commits (`commit.rs`), of compaction (`compact`), of recovery (`recover.rs`).
+//! Not here: policy of commits (`commit.rs`), of compaction (`compact`), of recovery
+//! (`recover.rs`).
 //! See: ARCHITECTURE.md, docs/decisions/0003-engine-owns-no-thread.md.
 
 use crate::batch::{Batch, NotTaken, WriteOutcome};
@@ -446,8 +447,9 @@ impl Engine {
         self.next_file.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Attests the last batch, so that later damage to it is told from a torn tail. Call about 10 ms
-    /// after the last commit when nothing is queued; costs nothing when there is nothing to attest.
+    /// Attests the last batch, so that later damage to it is told from a torn tail. Call about 10
+    /// ms after the last commit when nothing is queued; costs nothing when there is nothing to
+    /// attest.
     pub fn seal(&self) -> Result<()> {
         let mut log = hold(&self.log);
         self.check_poison()?;
@@ -473,7 +475,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// One slice of background work of about `budget_bytes`. A second caller of the same lane waits.
+    /// One slice of background work of about `budget_bytes`. A second caller of the same lane
+    /// waits.
     ///
     /// An error leaves everything as it was: after `Poisoned` the process must stop, after others
     /// the work is tried again at a later call.
@@ -549,8 +552,8 @@ impl Engine {
         self.flush_all(now_ms)
     }
 
-    /// A copy of the folder as of now in the empty folder behind `target` (which is `path`), made of
-    /// hard links. Blocks; writes go on meanwhile and may or may not be in it.
+    /// A copy of the folder as of now in the empty folder behind `target` (which is `path`), made
+    /// of hard links. Blocks; writes go on meanwhile and may or may not be in it.
     pub fn checkpoint(&self, target: &dyn Vfs, path: &std::path::Path, now_ms: u64) -> Result<()> {
         self.flush_all(now_ms)?;
         self.link_into(target, path)

@@ -150,7 +150,9 @@ mod tests {
         }
 
         #[test]
-        fn every_flipped_bit_is_noticed(payloads in any_payloads(), bit in any::<prop::sample::Index>()) {
+        fn every_flipped_bit_is_noticed(
+            payloads in any_payloads(), bit in any::<prop::sample::Index>(),
+        ) {
             let mut bytes = encode_all(&payloads);
             let bit = bit.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -162,7 +164,9 @@ mod tests {
         }
 
         #[test]
-        fn a_torn_tail_is_bad_and_never_a_payload(payloads in any_payloads(), cut in any::<prop::sample::Index>()) {
+        fn a_torn_tail_is_bad_and_never_a_payload(
+            payloads in any_payloads(), cut in any::<prop::sample::Index>(),
+        ) {
             let bytes = encode_all(&payloads);
             let cut = cut.index(bytes.len());
             let (read, _) = decode_all(&bytes[..cut], FILE);
@@ -170,7 +174,9 @@ mod tests {
         }
 
         #[test]
-        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..64), offset in any::<u64>()) {
+        fn garbage_never_panics(
+            bytes in prop::collection::vec(any::<u8>(), 0..64), offset in any::<u64>(),
+        ) {
             decode(&bytes, FILE, offset);
             decode_all(&bytes, FILE);
         }

@@ -1,4 +1,5 @@
-//! One number for all memory, and how it is divided: every bound of this crate that grows with bytes.
+//! One number for all memory, and how it is divided: every bound of this crate that grows with
+//! bytes.
 //!
 //! ```text
 //! memtables   three, one batch above the last, and the nodes of that batch's records
@@ -9,8 +10,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. `memtables + commits + jobs + cache == memory_bytes`, and the cache keeps a sixteenth at least:
-//!    settings that leave less are refused, with the number that would do.
+//! 1. `memtables + commits + jobs + cache == memory_bytes`, and the cache keeps a sixteenth at
+//!    least: settings that leave less are refused, with the number that would do.
 //! 2. Top indexes grow with the data. What they take, the blocks give (`BlockCache::make_room`).
 //!
 //! Beside this stand threads' stacks, a read buffer of at most 256 KiB for each thread that reads,
@@ -32,7 +33,8 @@ const NODE_BYTES: usize = 96;
 const WRITER_BYTES: usize = (256 << 10) + (1 << 20);
 /// A block as a writer holds it: growing (at most doubled), compressed, and on its way to the file.
 const WRITER_BLOCKS: usize = 4;
-/// What zstd's third level keeps at most; less for small blocks, by whose size it chooses its tables.
+/// What zstd's third level keeps at most; less for small blocks, by whose size it chooses its
+/// tables.
 const ZSTD_BYTES_MAX: usize = 3 << 20;
 const ZSTD_BYTES_MIN: usize = 512 << 10;
 /// Batches that are on their way into the log at once, in whatever form.
@@ -61,8 +63,8 @@ impl Split {
 }
 
 impl Options {
-    /// Who may hold how much of `memory_bytes`. The parts are larger together when the memory is too
-    /// small: `check` refuses that.
+    /// Who may hold how much of `memory_bytes`. The parts are larger together when the memory is
+    /// too small: `check` refuses that.
     pub fn split(&self) -> Split {
         let batch = self.commit_queue_bytes_max;
         let ops = self.commit_queue_len_max;

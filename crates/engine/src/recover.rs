@@ -154,8 +154,9 @@ fn open_with_room(
     })
 }
 
-/// Removes log segments that were made ahead of use and never used: with their room a start on a full disk turns into
-/// tables what the log holds. Only the last ones can be such, and nothing but zeros is in them.
+/// Removes log segments that were made ahead of use and never used: with their room a start on a
+/// full disk turns into tables what the log holds. Only the last ones can be such, and nothing but
+/// zeros is in them.
 fn give_spares_back(vfs: &dyn Vfs, names: &mut Vec<String>) -> Result<()> {
     let mut segments: Vec<u64> = names
         .iter()
@@ -344,7 +345,8 @@ struct Log<'a> {
 }
 
 impl Log<'_> {
-    /// Turns all of it into tables. `ended` hears of each segment behind which there is another one.
+    /// Turns all of it into tables. `ended` hears of each segment behind which there is another
+    /// one.
     fn replay(
         &self,
         next_file: &mut u64,
@@ -388,8 +390,9 @@ impl Log<'_> {
         })
     }
 
-    /// The same where room is short: what a segment holds is in force as tables, and its room is given
-    /// back, before the next one is read. All of the log is checked before anything is changed.
+    /// The same where room is short: what a segment holds is in force as tables, and its room is
+    /// given back, before the next one is read. All of the log is checked before anything is
+    /// changed.
     fn replay_in_stages(
         &self,
         named: Option<u64>,

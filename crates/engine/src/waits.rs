@@ -7,9 +7,11 @@
 //!
 //! Invariants
 //! 1. The engine reads no clock: an observer does, outside.
-//! 2. A free lock costs what it costs without observers; the observer is asked only when a thread waits.
+//! 2. A free lock costs what it costs without observers; the observer is asked only when a thread
+//!    waits.
 //!
-//! Not here: what an observer does (`crates/server/src/profile/lock.rs`); `try_commit`, which never waits.
+//! Not here: what an observer does (`crates/server/src/profile/lock.rs`); `try_commit`, which never
+//! waits.
 //! See: docs/decisions/0013-waits-have-an-observer.md.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
@@ -19,8 +21,8 @@ pub type WaitObserver = fn(&mut dyn FnMut());
 
 static OBSERVER: OnceLock<WaitObserver> = OnceLock::new();
 
-/// Has `observer` run every wait for a lock of any engine in this process from now on. The first call counts; a later
-/// one changes nothing.
+/// Has `observer` run every wait for a lock of any engine in this process from now on. The first
+/// call counts; a later one changes nothing.
 pub fn observe_waits(observer: WaitObserver) {
     OBSERVER.get_or_init(|| observer);
 }

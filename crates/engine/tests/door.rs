@@ -1,8 +1,8 @@
 //! The library's door: no argument can make a folder unreadable.
 //!
 //! Invariants
-//! 1. A write that was acknowledged is flushed, and is there after the next start; one that can never be stored is
-//!    an error before it is acknowledged.
+//! 1. A write that was acknowledged is flushed, and is there after the next start; one that can
+//!    never be stored is an error before it is acknowledged.
 //!
 //! Not here: limits of requests (crate `wire`), settings that do not fit each other (`options.rs`).
 
@@ -128,7 +128,10 @@ proptest! {
 
     #[test]
     fn no_argument_loses_a_folder(
-        writes in prop::collection::vec((0usize..2200, any::<u8>(), 0usize..60_000, any::<u64>(), any::<u32>()), 1..12),
+        writes in prop::collection::vec(
+            (0usize..2200, any::<u8>(), 0usize..60_000, any::<u64>(), any::<u32>()),
+            1..12,
+        ),
     ) {
         let vfs = MemVfs::new();
         let engine = open(&vfs);

@@ -696,7 +696,8 @@ fn a_scan_of_any_length_leaves_few_blocks_in_the_cache() {
     }
     let stats = engine.stats();
     let sources: usize = stats.levels[0].0 + stats.levels[1..].iter().filter(|l| l.0 > 0).count();
-    // Two scans, 16 blocks each; a block, its frame and its place cost less than three times their 512 bytes.
+    // Two scans, 16 blocks each; a block, its frame and its place cost less than three times their
+    // 512 bytes.
     let blocks = 2 * 16 * sources as u64 * 3 * 512;
     let guides = 64 << 10;
     let kept = stats.cache_bytes - before;

@@ -8,9 +8,10 @@
 //!
 //! Invariants
 //! 1. A frame's total is its own samples and those of its children.
-//! 2. Children are in the order of their names, so that two runs can be laid over each other by eye.
-//! 3. A stack deeper than `DEPTH_MAX` keeps its root side; a tree holds at most `FRAMES_MAX` frames and
-//!    counts the samples that found no room as `lost`.
+//! 2. Children are in the order of their names, so that two runs can be laid over each other by
+//!    eye.
+//! 3. A stack deeper than `DEPTH_MAX` keeps its root side; a tree holds at most `FRAMES_MAX` frames
+//!    and counts the samples that found no room as `lost`.
 //!
 //! Not here: pixels (`graph.rs`).
 

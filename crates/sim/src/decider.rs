@@ -19,11 +19,12 @@ pub trait Decider {
     /// When it wants a tick, on the monotonic clock.
     fn due_us(&self) -> Option<u64>;
 
-    /// What it still holds, for a member at rest: `None` when nothing that a rest should have ended.
+    /// What it still holds, for a member at rest: `None` when nothing that a rest should have
+    /// ended.
     fn leftovers(&self) -> Option<String>;
 
-    /// Bytes that the member's hints hold, and hints that it dropped in this life, as it counts them; `None`
-    /// when it keeps none.
+    /// Bytes that the member's hints hold, and hints that it dropped in this life, as it counts
+    /// them; `None` when it keeps none.
     fn hints(&self) -> Option<(u64, u64)> {
         None
     }

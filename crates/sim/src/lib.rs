@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A seed is a run, byte for byte, on every machine: one thread, no clock, no foreign randomness.
+//! 1. A seed is a run, byte for byte, on every machine: one thread, no clock, no foreign
+//!    randomness.
 //! 2. What is checked is real: the engine, and the node's decisions; only the shells are made up.
 //!
 //! Not here: sockets, threads, HTTP (crate `server`).

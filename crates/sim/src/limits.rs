@@ -6,11 +6,13 @@
 //! Not here: what is drawn per seed (`plan.rs`).
 //! See: docs/overload.md.
 
-/// States that one search for an order visits between two moments at which nothing is under way. A few
-/// hundred operations lie there and need as many states; a thousand times that is a search that will not end.
+/// States that one search for an order visits between two moments at which nothing is under way. A
+/// few hundred operations lie there and need as many states; a thousand times that is a search that
+/// will not end.
 pub const LINEAR_STATES_MAX: u64 = 400_000;
 
-/// Keys of a thousand whose search may end at [`LINEAR_STATES_MAX`]: more is a checker that looks away.
+/// Keys of a thousand whose search may end at [`LINEAR_STATES_MAX`]: more is a checker that looks
+/// away.
 pub const UNDECIDED_PERMILLE_MAX: u64 = 1;
 
 /// Happenings in one run. The largest plans have some tens of thousands; a run that reaches this

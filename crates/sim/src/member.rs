@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A write is in the queue, in flight, or answered; a crash forgets the first two, and what was in
-//!    flight survives or not.
+//! 1. A write is in the queue, in flight, or answered; a crash forgets the first two, and what was
+//!    in flight survives or not.
 //! 2. The clocks are functions of the world's time: both run on while the member does not.
 //!
 //! Not here: messages, clients, faults (`world.rs`).

@@ -80,8 +80,8 @@ pub struct Shape {
     pub engine_seed: u64,
     /// Bytes of hints that a member keeps.
     pub hint_bytes: u64,
-    /// Questions of a thousand beside which somebody else's comes: of another cluster, or by an older
-    /// topology.
+    /// Questions of a thousand beside which somebody else's comes: of another cluster, or by an
+    /// older topology.
     pub stranger_permille: u64,
     /// The member whose disk may fail for good.
     pub unlucky: usize,
@@ -193,7 +193,8 @@ pub enum FaultKind {
         /// How far.
         by_ms: i64,
     },
-    /// A wall clock is wrong for a while, by more than any member believes, and then is right again.
+    /// A wall clock is wrong for a while, by more than any member believes, and then is right
+    /// again.
     WrongClock {
         /// Whose.
         member: usize,
@@ -572,8 +573,8 @@ fn draw_faults(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     faults
 }
 
-/// In some runs, disks that do not answer for a while: drawn by themselves, so that the rest of a seed means what
-/// it would mean without.
+/// In some runs, disks that do not answer for a while: drawn by themselves, so that the rest of a
+/// seed means what it would mean without.
 fn draw_failing_reads(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     let count = if prng.chance(1, 5) {
         1 + prng.below(4)
@@ -604,9 +605,9 @@ fn draw_wrong_by(prng: &mut Prng) -> i64 {
     if prng.chance(1, 2) { -by_ms } else { by_ms }
 }
 
-/// In some runs, clocks that are wrong by more than members believe, of one member or of all, while other things go
-/// wrong and when everything else is well again. Not where values end by clocks: an owner forgets what has ended by
-/// its own one.
+/// In some runs, clocks that are wrong by more than members believe, of one member or of all, while
+/// other things go wrong and when everything else is well again. Not where values end by clocks: an
+/// owner forgets what has ended by its own one.
 fn draw_wrong_clocks(shape: &Shape, prng: &mut Prng) -> (Vec<Fault>, Option<WrongClocks>) {
     let is_on = prng.chance(1, 4);
     if !is_on || shape.keys.contains(&KeyClass::Fleeting) {

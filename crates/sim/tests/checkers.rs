@@ -1,8 +1,8 @@
 //! The checkers, held against histories that are known to be good or bad.
 //!
-//! Handwritten ones first: each line of a promise that can be broken is broken once. Then drawn ones:
-//! a register that does every operation at one instant is never blamed, a register that answers old
-//! values is blamed exactly when an exhaustive search finds no order.
+//! Handwritten ones first: each line of a promise that can be broken is broken once. Then drawn
+//! ones: a register that does every operation at one instant is never blamed, a register that
+//! answers old values is blamed exactly when an exhaustive search finds no order.
 
 use bytes::Bytes;
 use dendra_base::{Prng, Version};

@@ -1,7 +1,7 @@
 //! Bugs that are planted one at a time: the simulator must find every one of them.
 //!
-//! A bug that is not found is a defect of the simulator. The table of seeds that it took is printed, and
-//! docs/verification.md shows one.
+//! A bug that is not found is a defect of the simulator. The table of seeds that it took is
+//! printed, and docs/verification.md shows one.
 #![cfg(feature = "planted")]
 
 use dendra_node::planted::{Bug, plant};
@@ -21,12 +21,13 @@ enum Planted {
 /// Seeds that are tried for one bug.
 const SEEDS_MAX: u64 = 6_000;
 
-/// Seeds that found a bug late: tried first, so that the test takes seconds. With `PLANTED_FROM_ZERO`
-/// set they are not, and the table tells how many seeds a bug takes.
+/// Seeds that found a bug late: tried first, so that the test takes seconds. With
+/// `PLANTED_FROM_ZERO` set they are not, and the table tells how many seeds a bug takes.
 const KNOWN: [u64; 9] = [42, 48, 57, 88, 123, 134, 181, 218, 2397];
 
-/// Too rare for thousands of seeds. The twin of crates/node, which runs thousands a second, shows the first; the
-/// other one delays repair, breaks no promise where reads repair as well, and changes a conversation there.
+/// Too rare for thousands of seeds. The twin of crates/node, which runs thousands a second, shows
+/// the first; the other one delays repair, breaks no promise where reads repair as well, and
+/// changes a conversation there.
 const ELSEWHERE: [Bug; 4] = [
     Bug::ForgetAncestors,
     Bug::FinishLowerBallot,

@@ -1,12 +1,13 @@
-//! The real node in a made-up world: a fixed set of seeds, the seeds of bugs that were, and the same
-//! seed twice.
+//! The real node in a made-up world: a fixed set of seeds, the seeds of bugs that were, and the
+//! same seed twice.
 
 use dendra_sim::check::linear::Searches;
 use dendra_sim::plan::Plan;
 use dendra_sim::runner::{Failure, command, run_plan, run_seed};
 use dendra_sim::trace::Tracing;
 
-/// Runs seeds on two threads; the first that fails fails the test, and so do searches that say nothing.
+/// Runs seeds on two threads; the first that fails fails the test, and so do searches that say
+/// nothing.
 fn hold(seeds: impl Iterator<Item = u64>) {
     let seeds: Vec<u64> = seeds.collect();
     let mut searches = Searches::default();

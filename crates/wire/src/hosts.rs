@@ -9,8 +9,9 @@
 //! Sec-Fetch-Site: cross-site, same-site; Origin of another     403
 //! ```
 //!
-//! A page of a foreign site can point its own name at this node's address (DNS rebinding); its browser then takes the
-//! node for that site, and nothing but the name in `Host` tells. A page that did not do so is marked by its browser.
+//! A page of a foreign site can point its own name at this node's address (DNS rebinding); its
+//! browser then takes the node for that site, and nothing but the name in `Host` tells. A page that
+//! did not do so is marked by its browser.
 //!
 //! Invariants
 //! 1. Bytes are compared, nothing is looked up, and a check allocates nothing unless it refuses.
@@ -189,8 +190,8 @@ impl Hosts {
         }
     }
 
-    /// Was the page loaded from where its request goes, or from a host that the operator named? A proxy may have
-    /// written another `Host` than the browser sent.
+    /// Was the page loaded from where its request goes, or from a host that the operator named? A
+    /// proxy may have written another `Host` than the browser sent.
     fn is_own_origin(&self, origin: &[u8], authority: Option<&[u8]>) -> bool {
         let place = origin.strip_prefix(b"http://");
         let Some(place) = place.or_else(|| origin.strip_prefix(b"https://")) else {
@@ -218,7 +219,8 @@ fn host_of(authority: &[u8]) -> &[u8] {
     host.strip_suffix(b".").unwrap_or(host)
 }
 
-/// Is this an address and no name? In the forms in which browsers write one: others are names to them.
+/// Is this an address and no name? In the forms in which browsers write one: others are names to
+/// them.
 fn is_address(host: &[u8]) -> bool {
     let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
     match host {
@@ -414,7 +416,9 @@ mod tests {
         }
 
         #[test]
-        fn every_address_is_taken(v4 in any::<[u8; 4]>(), v6 in any::<[u8; 16]>(), port in any::<u16>()) {
+        fn every_address_is_taken(
+            v4 in any::<[u8; 4]>(), v6 in any::<[u8; 16]>(), port in any::<u16>(),
+        ) {
             let hosts = Hosts::default();
             let (v4, v6) = (Ipv4Addr::from(v4), Ipv6Addr::from(v6));
             for text in [format!("{v4}"), format!("{v4}:{port}"), format!("[{v6}]"), format!("[{v6}]:{port}")] {

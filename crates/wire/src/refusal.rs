@@ -99,7 +99,8 @@ impl Refusal {
         Refusal::new(400, "bad-request", message).closing()
     }
 
-    /// 403: a browser marks the request as one of another site's page; `mark` is the header that says so.
+    /// 403: a browser marks the request as one of another site's page; `mark` is the header that
+    /// says so.
     pub fn cross_site(mark: &str) -> Refusal {
         Refusal::new(
             403,
@@ -188,7 +189,8 @@ impl Refusal {
         }
     }
 
-    /// 504: there are links to fewer replicas than the `needed`. Nothing was started. `missing` is one without.
+    /// 504: there are links to fewer replicas than the `needed`. Nothing was started. `missing` is
+    /// one without.
     pub fn unreachable(up: u8, needed: u8, from: u8, missing: Option<&str>) -> Refusal {
         let verb = if needed == 1 { "is" } else { "are" };
         let missing = missing.unwrap_or("the others");
@@ -212,8 +214,8 @@ impl Refusal {
         }
     }
 
-    /// 504: enough replicas answered, and could not say whether a conditional write was applied before a later
-    /// one came over it.
+    /// 504: enough replicas answered, and could not say whether a conditional write was applied
+    /// before a later one came over it.
     pub fn overtaken(acks: u8, from: u8) -> Refusal {
         let message = "another write came over this one before it was known whether it had been applied: \
                        read the key";

@@ -1,4 +1,5 @@
-//! The OpenAPI document and the routes say the same: every path, method and parameter of it is walked.
+//! The OpenAPI document and the routes say the same: every path, method and parameter of it is
+//! walked.
 //!
 //! ```text
 //! docs/openapi.yaml --> path, method, names of query parameters --> a request --> route

@@ -286,8 +286,8 @@ impl Sizes {
 }
 
 impl Workload {
-    /// The workload of this name over `keys` records: `get`, `put`, `mixed`, `delete`, `scan`, `insert`,
-    /// `create`, `read-modify-write`, `compare-and-set`, or `ycsb-a` to `ycsb-f`.
+    /// The workload of this name over `keys` records: `get`, `put`, `mixed`, `delete`, `scan`,
+    /// `insert`, `create`, `read-modify-write`, `compare-and-set`, or `ycsb-a` to `ycsb-f`.
     pub fn named(name: &str, keys: u64, seed: u64) -> Option<Workload> {
         let zipfian = Distribution::Zipfian { exponent: 0.99 };
         let latest = Distribution::Latest { exponent: 0.99 };
@@ -403,7 +403,8 @@ impl Workload {
         (share * BLOCK as f64).round() as u64
     }
 
-    /// Records that are surely there when request `index` is due, if all before its block were done.
+    /// Records that are surely there when request `index` is due, if all before its block were
+    /// done.
     pub fn records_before(&self, index: u64) -> u64 {
         self.keys + index / BLOCK * self.inserts_by_block()
     }

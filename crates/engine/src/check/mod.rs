@@ -64,7 +64,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Worth knowing and no damage: a torn tail, files that the next start removes.
     pub notes: Vec<String>,
-    /// Names that are not the engine's: it does not touch them, and whoever calls may know more of them.
+    /// Names that are not the engine's: it does not touch them, and whoever calls may know more of
+    /// them.
     pub foreign: Vec<String>,
 }
 

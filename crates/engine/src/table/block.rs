@@ -9,10 +9,11 @@
 //! Invariants
 //! 1. `parse` accepts only rising restart offsets inside the entries, so no later read is out of
 //!    bounds; what it cannot see (entries themselves) is checked where it is read.
-//! 2. `find` never builds a key: it compares suffixes with the part of the target that is still open.
+//! 2. `find` never builds a key: it compares suffixes with the part of the target that is still
+//!    open.
 //!
-//! Not here: checksums and compression (`frame.rs`), walking a block (`cursor.rs`), finding a key in a
-//! block that stays (`tags.rs`), the way to it (`shortcut.rs`).
+//! Not here: checksums and compression (`frame.rs`), walking a block (`cursor.rs`), finding a key
+//! in a block that stays (`tags.rs`), the way to it (`shortcut.rs`).
 //! See: docs/format/table.md.
 
 use dendra_base::limits::STORED_KEY_BYTES_MAX;

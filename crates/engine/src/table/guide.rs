@@ -31,7 +31,8 @@ pub(crate) struct Guide {
     pub(super) index: Index,
     /// Bytes of the share for guides that their tables hold, when this is one of them.
     pub(super) pin: Option<Pin>,
-    /// Did the last read that could tell find its block by a shortcut? Then the next one asks that first.
+    /// Did the last read that could tell find its block by a shortcut? Then the next one asks that
+    /// first.
     is_at_hand: AtomicBool,
 }
 
@@ -62,7 +63,8 @@ impl Guide {
     /// Requires: the table holds this guide.
     pub(super) fn lead_to(self: &Arc<Guide>, entry: usize, block: &Arc<Block>) {
         let place = &block.signpost.place;
-        // A block has one place for life. Most calls end here, and touch no count that others share.
+        // A block has one place for life. Most calls end here, and touch no count that others
+        // share.
         if place.get().is_some() {
             return;
         }

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. `decode` reads exactly what `encode` wrote and refuses keys that are out of order or too long.
+//! 1. `decode` reads exactly what `encode` wrote and refuses keys that are out of order or too
+//!    long.
 //!
 //! Not here: which level a table is on (manifest), the same facts inside the file (`footer.rs`).
 //! See: docs/format/table.md.

@@ -9,7 +9,8 @@
 //! 1. `open` believes a file only when footer, properties and top index agree with each other and
 //!    with the manifest's `TableMeta`.
 //! 2. A point read touches nothing that cannot hold a version newer than the caller already has.
-//! 3. On the cached path nothing is allocated but a block's tags, once; what a read had to load is kept only when complete.
+//! 3. On the cached path nothing is allocated but a block's tags, once; what a read had to load is
+//!    kept only when complete.
 //!
 //! Not here: which tables a read asks (`view.rs`), scans (`iter.rs`), the full check (`verify.rs`).
 //! See: docs/format/table.md.
@@ -76,8 +77,8 @@ impl Found {
 pub(crate) enum First {
     /// The filter: most keys that are asked for lie in other tables.
     Filter,
-    /// The block, where blocks are mostly found by shortcuts: no table lies below, so a key that exists at
-    /// all is mostly here.
+    /// The block, where blocks are mostly found by shortcuts: no table lies below, so a key that
+    /// exists at all is mostly here.
     Block,
 }
 
@@ -132,8 +133,8 @@ impl Table {
     }
 
     /// The cell of `stored_key`, when it is here and newer than `newer_than` (`Version::ZERO`:
-    /// whatever is here). `key_hash` is [`super::key_hash`] of the key. The caller has seen that the
-    /// key lies in the table's range: a key outside is found absent, too, by a longer way.
+    /// whatever is here). `key_hash` is [`super::key_hash`] of the key. The caller has seen that
+    /// the key lies in the table's range: a key outside is found absent, too, by a longer way.
     ///
     /// With `Wait::Never`, an error that `would_block` means: ask again with `Wait::Block`.
     pub(crate) fn get(

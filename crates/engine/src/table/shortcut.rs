@@ -10,10 +10,10 @@
 //! 1. A shortcut keeps no block alive: what the cache lets go is gone with its last reader.
 //! 2. It leads to the block of its own place or nowhere. Blocks never change, so a block that left
 //!    the cache under a reader's hands is as good as one that stays.
-//! 3. The cache sees as much as it can count: of the reads between two visits of its hand, the first
-//!    `NOTED_READS` take the long way.
-//! 4. A shortcut to a block that is gone holds its header (about 230 bytes) until the next one; only
-//!    a race between setting it and the eviction leaves such a thing behind.
+//! 3. The cache sees as much as it can count: of the reads between two visits of its hand, the
+//!    first `NOTED_READS` take the long way.
+//! 4. A shortcut to a block that is gone holds its header (about 230 bytes) until the next one;
+//!    only a race between setting it and the eviction leaves such a thing behind.
 //!
 //! Not here: the cache (`cache.rs`), which guides are pinned (`reader.rs`), the signpost of a block
 //! (`block.rs`).

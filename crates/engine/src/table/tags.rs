@@ -164,7 +164,10 @@ mod tests {
         #[test]
         fn a_tagged_block_answers_as_its_model(
             model in prop::collection::btree_map(
-                prop::collection::vec(0u8..3, 1..8), prop::collection::vec(any::<u8>(), 0..200), 1..60),
+                prop::collection::vec(0u8..3, 1..8),
+                prop::collection::vec(any::<u8>(), 0..200),
+                1..60,
+            ),
             asked in prop::collection::vec(prop::collection::vec(0u8..3, 1..8), 0..40),
             interval in 1usize..6,
         ) {

@@ -1,5 +1,5 @@
-//! The full check of a table: every byte and every promise, for `dendra check` and for the output of
-//! a compaction before its inputs go.
+//! The full check of a table: every byte and every promise, for `dendra check` and for the output
+//! of a compaction before its inputs go.
 //!
 //! ```text
 //! digest of the file ─► partitions tile the file ─► blocks tile the partition
@@ -38,9 +38,9 @@ struct Seen {
 }
 
 impl Table {
-    /// Reads everything and compares it with everything else, up to the first damage. Each record is
-    /// shown to `on_record`, in order, before the table as a whole has passed; an error of it ends
-    /// the check.
+    /// Reads everything and compares it with everything else, up to the first damage. Each record
+    /// is shown to `on_record`, in order, before the table as a whole has passed; an error of it
+    /// ends the check.
     pub fn verify(&self, on_record: impl FnMut(&[u8], CellRef<'_>) -> Result<()>) -> Result<()> {
         self.verify_all(on_record, Err)
     }

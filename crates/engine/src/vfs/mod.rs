@@ -8,7 +8,8 @@
 //!
 //! Invariants
 //! 1. One flat folder; names are plain file names, never paths.
-//! 2. Written bytes are durable after `sync`; a created, renamed or removed name after `sync_folder`.
+//! 2. Written bytes are durable after `sync`; a created, renamed or removed name after
+//!    `sync_folder`.
 //! 3. Offsets and lengths are explicit: there is no file position.
 //!
 //! Not here: formats, checksums, caching.

@@ -117,9 +117,9 @@ pub(crate) fn recover_by_segment(
     walk.finish(next_segment, segments.len() as u64)
 }
 
-/// Where the log is damaged, by file: every spot at which a batch should start and none does although
-/// the log says that what stands there was synced. For `dendra check`: [`recover`] refuses at the
-/// first one. A segment that cannot be read is left to `recover`'s error.
+/// Where the log is damaged, by file: every spot at which a batch should start and none does
+/// although the log says that what stands there was synced. For `dendra check`: [`recover`] refuses
+/// at the first one. A segment that cannot be read is left to `recover`'s error.
 pub(crate) fn damaged_spots(
     vfs: &dyn Vfs,
     salt: u64,
@@ -269,7 +269,8 @@ impl Walk {
         Ok(false)
     }
 
-    /// A segment without a head was never used, lost its first sector with the power, or is damaged.
+    /// A segment without a head was never used, lost its first sector with the power, or is
+    /// damaged.
     fn stands_without_head(&mut self, segment: &Segment, reason: Option<String>) -> Result<bool> {
         // The head and the head of the first batch share a disk sector: losing one and keeping the
         // other is no power loss.
@@ -532,8 +533,9 @@ impl Segment {
                 return Spot::Zeros;
             }
             let reason = format!("no batch starts at byte {offset}");
-            // A head lies in one sector, and a sector is written whole or not at all. Without records behind it,
-            // it was a seal, or the batch was cut short right behind its head: nothing is lost with it.
+            // A head lies in one sector, and a sector is written whole or not at all. Without
+            // records behind it, it was a seal, or the batch was cut short right behind its head:
+            // nothing is lost with it.
             let behind = rest.get(head_len..).unwrap_or_default();
             let has_records = behind.iter().take(RECORD_HEAD_BYTES).any(|&b| b != 0);
             return Spot::Bad(if has_records {
@@ -580,8 +582,9 @@ enum Spot<'a> {
     Bad(Bad),
 }
 
-/// Is a part of `body`, which starts at `offset` in its file, missing? Segments are zero-filled and written once, so
-/// that what did not reach the disk is zeros: all that a sector has of it, or the end behind a call that failed.
+/// Is a part of `body`, which starts at `offset` in its file, missing? Segments are zero-filled and
+/// written once, so that what did not reach the disk is zeros: all that a sector has of it, or the
+/// end behind a call that failed.
 fn lacks_a_part(body: &[u8], offset: usize) -> bool {
     let first = body.len().min(SECTOR_BYTES - offset % SECTOR_BYTES);
     let (first, rest) = body.split_at(first);

@@ -375,7 +375,8 @@ fn a_segment_of_another_folder_is_refused() {
     assert!(error.to_string().contains("another folder"), "{error}");
 }
 
-/// What of the first segment was written from `lsn` to the end of its sector did not reach the disk.
+/// What of the first segment was written from `lsn` to the end of its sector did not reach the
+/// disk.
 fn lose_sector_of(log: &Log, lsn: Lsn) {
     let name = segment_name(1);
     let mut bytes = log.vfs.file_bytes(&name).expect("it exists");

@@ -10,9 +10,9 @@
 //! 1. `synced_lsn <= end_lsn`; it moves only after a sync that began when those bytes were written.
 //! 2. After the first error every later call fails: what is on disk is unknown.
 //! 3. Files that were left dirty by a roll are synced before the current one.
-//! 4. A write ends where a page ends, with zeros behind the batch: a page that the system holds no more is
-//!    replaced whole. To change a part of it, the system would have to read it first, and who appends
-//!    would wait for the disk.
+//! 4. A write ends where a page ends, with zeros behind the batch: a page that the system holds no
+//!    more is replaced whole. To change a part of it, the system would have to read it first, and
+//!    who appends would wait for the disk.
 //!
 //! Not here: group commit, and the choice between syncing inline and elsewhere (`engine.rs`).
 
@@ -25,8 +25,8 @@ use crate::{Error, Result};
 use std::io;
 use std::sync::Arc;
 
-/// What the system's cache holds or lacks as a whole. Where pages are larger, the first write to one that was
-/// dropped from the cache waits for the disk, and nothing else is different.
+/// What the system's cache holds or lacks as a whole. Where pages are larger, the first write to
+/// one that was dropped from the cache waits for the disk, and nothing else is different.
 pub(crate) const PAGE_BYTES: usize = 4 << 10;
 
 /// Where a batch went.

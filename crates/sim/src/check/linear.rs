@@ -13,8 +13,8 @@
 //!
 //! Invariants
 //! 1. Versions are not trusted: they only name the values that clients saw, for conditions.
-//! 2. `Verdict::Bad` is a proof within the rules above; `Undecided` says that the budget ran out, and is
-//!    counted: who runs many seeds says how many, and fails when there are more than a few.
+//! 2. `Verdict::Bad` is a proof within the rules above; `Undecided` says that the budget ran out,
+//!    and is counted: who runs many seeds says how many, and fails when there are more than a few.
 //!
 //! Not here: what versions promise (`versions.rs`).
 //! See: Wing and Gong, "Testing and verifying concurrent objects", 1993; Lowe, "Testing for
@@ -155,8 +155,9 @@ pub fn check(history: &[Op], pending: Pending) -> (Vec<Violation>, Searches) {
 /// The verdict on the operations on one key.
 pub fn key_verdict(ops: &[&Op], pending: Pending) -> Verdict {
     let steps = steps(ops);
-    // What nobody saw is rarely needed to explain anything, and what did take effect mostly did so before its
-    // client was told: first without, then until then. Only for ever can prove that there is no order.
+    // What nobody saw is rarely needed to explain anything, and what did take effect mostly did so
+    // before its client was told: first without, then until then. Only for ever can prove that
+    // there is no order.
     let done: Vec<Step> = steps.iter().filter(|s| !s.is_pending()).cloned().collect();
     if done.len() < steps.len() {
         let is_good = |steps, effect| search(steps, pending, effect) == Verdict::Good;
@@ -258,7 +259,8 @@ fn step(op: &Op, values: &BTreeMap<Version, ValueId>) -> Option<Step> {
     Some(step)
 }
 
-/// Parts of the history, in their order: whatever began in one of them began after all before it had ended.
+/// Parts of the history, in their order: whatever began in one of them began after all before it
+/// had ended.
 fn windows(steps: &[Step], effect: Effect) -> Vec<&[Step]> {
     let mut windows = Vec::new();
     let (mut from, mut last_end) = (0, 0);

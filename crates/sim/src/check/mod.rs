@@ -52,7 +52,8 @@ pub enum Rule {
     Expiry,
     /// Read and write quorums met, and the read did not see the write.
     QuorumBlind,
-    /// A scan showed a key twice, out of order or out of its range, or did not come nearer to its end.
+    /// A scan showed a key twice, out of order or out of its range, or did not come nearer to its
+    /// end.
     ScanForm,
     /// A scan did not show what had been told before.
     ScanBlind,

@@ -1,4 +1,5 @@
-//! Walks over many keys: each live key once, in order, nothing left out of what a page covers, nothing old.
+//! Walks over many keys: each live key once, in order, nothing left out of what a page covers,
+//! nothing old.
 //!
 //! ```text
 //! page      asked for [start, end) ── shown up to the rest ──► covered: what lies before the rest
@@ -8,8 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A page is no read of the default level: it may show what is on one copy only and never will be on more. It
-//!    is not older than anything that anybody was told before.
+//! 1. A page is no read of the default level: it may show what is on one copy only and never will
+//!    be on more. It is not older than anything that anybody was told before.
 //! 2. Freshness is demanded of keys of the default level only.
 //!
 //! Not here: whether a healthy cluster may stop (`world/ending.rs`).

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. Order is demanded of operations at the default level, among each other, whatever else is done to their keys; the
-//!    rest of every operation.
+//! 1. Order is demanded of operations at the default level, among each other, whatever else is done
+//!    to their keys; the rest of every operation.
 //! 2. One pass over the history sorted by time; O(n log n), so that every run can afford it.
 //!
 //! Not here: histories without trust in versions (`linear.rs`).
@@ -145,7 +145,8 @@ fn order(ops: &[&Op], violations: &mut Vec<Violation>) {
     }
 }
 
-/// What a read at the default level has shown is there for the next one, unless it was deleted or has ended.
+/// What a read at the default level has shown is there for the next one, unless it was deleted or
+/// has ended.
 fn vanished(ops: &[&Op], default: &[&Op], violations: &mut Vec<Violation>) {
     let shown = default
         .iter()
@@ -183,7 +184,8 @@ fn successors(ops: &[&Op], violations: &mut Vec<Violation>) {
 }
 
 fn quorums(ops: &[&Op], disks: Disks, violations: &mut Vec<Violation>) {
-    // A damaged copy is mended with what the owners know whom a read addresses: further ones may know more.
+    // A damaged copy is mended with what the owners know whom a read addresses: further ones may
+    // know more.
     let narrowest = ops.iter().map(|op| op.from).min().unwrap_or(0);
     let may_be_lost = |op: &Op| disks == Disks::Damaged && (op.ack == 1 || op.from > narrowest);
     let writes = ops.iter().filter_map(|op| match op.end {
@@ -217,7 +219,8 @@ fn quorums(ops: &[&Op], disks: Disks, violations: &mut Vec<Violation>) {
     }
 }
 
-/// A value with an end is shown until then by the clock of the member that was asked, and not behind.
+/// A value with an end is shown until then by the clock of the member that was asked, and not
+/// behind.
 fn ends(ops: &[&Op], violations: &mut Vec<Violation>) {
     let reads = ops
         .iter()

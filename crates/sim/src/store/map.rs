@@ -4,7 +4,8 @@
 //! 1. Guards mean what they mean in the engine: expired values and tombstones are absent, and a
 //!    write that passes its condition becomes newer than what it found.
 //! 2. A damaged cell is an error until one that is not older is written over it.
-//! 3. While reads fail, nobody learns what is there, nor what is not. As in the engine, that is damage, too.
+//! 3. While reads fail, nobody learns what is there, nor what is not. As in the engine, that is
+//!    damage, too.
 //!
 //! Not here: a disk. A commit is one step, and a crash comes before or after it.
 

@@ -149,7 +149,8 @@ impl Store {
         }
     }
 
-    /// From now on the disk answers no read (what is in memory is there all the same), or it does again.
+    /// From now on the disk answers no read (what is in memory is there all the same), or it does
+    /// again.
     pub fn fail_reads(&mut self, fails_reads: bool) {
         match self {
             Store::Engine(store) => store.fail_reads(fails_reads),

@@ -6,7 +6,8 @@
 //!
 //! Invariants
 //! 1. A client waits for an outcome, for the end of its patience, or for the end of its member.
-//! 2. Every outcome is for an operation that is open, comes once, and not behind its deadline's tick.
+//! 2. Every outcome is for an operation that is open, comes once, and not behind its deadline's
+//!    tick.
 //!
 //! Not here: what the outcomes must add up to (`check/`).
 
@@ -127,8 +128,8 @@ impl World<'_> {
             from,
             promise,
             is_fleeting: self.plan.shape.keys[planned.key] == KeyClass::Fleeting,
-            // Flushes of the engine forget what is over by the clock of any owner, not of the member
-            // that is asked: only a map can be held to the millisecond.
+            // Flushes of the engine forget what is over by the clock of any owner, not of the
+            // member that is asked: only a map can be held to the millisecond.
             expiry_ms: match &operation {
                 Operation::Put { expiry_ms, .. } if self.plan.shape.store == StoreKind::Map => {
                     *expiry_ms

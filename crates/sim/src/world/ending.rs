@@ -13,7 +13,8 @@
 //!
 //! Invariants
 //! 1. Availability is demanded of operations that enough living owners can answer, and of no other.
-//! 2. While one clock is wrong it is demanded of all others; of reads it is demanded everywhere and always.
+//! 2. While one clock is wrong it is demanded of all others; of reads it is demanded everywhere and
+//!    always.
 //!
 //! Not here: the checkers (`check/`).
 //! See: docs/promises.md, promises 4, 6 and 7.
@@ -48,11 +49,13 @@ const SETTLE_US: u64 = 4_000_000;
 const HINTED_US: u64 = 16_000_000;
 /// Longer than two walks through the hints of a member.
 const REST_US: u64 = 25_000_000;
-/// Longer than it takes to learn that a clock is wrong, or right again, and than a member is away that starts again.
+/// Longer than it takes to learn that a clock is wrong, or right again, and than a member is away
+/// that starts again.
 const CLOCKS_US: u64 = 3_000_000;
 /// How long a member is away that starts again beside clocks that are wrong.
 const RESTART_US: u64 = 200_000;
-/// Clocks that are further apart than what is believed and what others may be off: their members must not write.
+/// Clocks that are further apart than what is believed and what others may be off: their members
+/// must not write.
 const SURELY_WRONG_MS: u64 = 80_000;
 /// What a probe may take.
 const PROBE_TIMEOUT_US: u64 = 3_000_000;
@@ -265,7 +268,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Was the clock of the member that was asked wrong, or those of so many that none is right for certain?
+    /// Was the clock of the member that was asked wrong, or those of so many that none is right for
+    /// certain?
     fn is_without_clock(&self, op: &Op) -> bool {
         let (begun_us, ended_us) = self.wrong_us;
         let Some(wrong) = self.plan.wrong_clocks.as_ref() else {
@@ -462,9 +466,9 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Do so many owners with a whole copy tell a read what belongs into a damaged one? Only of a record that
-    /// was written at the default level do they know for certain; and a map takes what is written over
-    /// damage, the engine only when it need not read the damaged block again.
+    /// Do so many owners with a whole copy tell a read what belongs into a damaged one? Only of a
+    /// record that was written at the default level do they know for certain; and a map takes what
+    /// is written over damage, the engine only when it need not read the damaged block again.
     fn is_mendable(&self, op: &Op, healthy: usize) -> bool {
         let is_known = self.history.iter().any(|write| {
             let is_written = matches!(write.end, ClientEnd::Written(_));
@@ -500,7 +504,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The copy as readers see it: a value behind its end is no value any more, whether a table has kept it or not.
+    /// The copy as readers see it: a value behind its end is no value any more, whether a table has
+    /// kept it or not.
     fn copy_as_shown(&self, member: usize, key: usize) -> Copy {
         let now_us = self.now_us();
         let walls = self.members.iter().map(|m| m.clock.now(now_us).wall_ms);
@@ -599,8 +604,9 @@ impl<'a> World<'a> {
         self.members[member].lanes.first()?.decider.hints()
     }
 
-    /// Before anybody reads: what was acknowledged is on all of its owners, or something newer, by itself or by hint,
-    /// where its member has kept running since and has dropped no hint. Its own copy gets no hint.
+    /// Before anybody reads: what was acknowledged is on all of its owners, or something newer, by
+    /// itself or by hint, where its member has kept running since and has dropped no hint. Its own
+    /// copy gets no hint.
     fn judge_hinted(&mut self) {
         let is_spoilt = |member: &Member| member.is_lost || member.is_rotten;
         if self.members.iter().any(is_spoilt) {
@@ -664,7 +670,8 @@ impl<'a> World<'a> {
         let is_whole = !self.members.iter().any(|member| member.is_lost);
         for member in 0..self.members.len() {
             let hints = self.hints(member).map_or(0, |(hints, _)| hints);
-            // Behind a damaged block nobody can tell whether a hint is still the one that was delivered.
+            // Behind a damaged block nobody can tell whether a hint is still the one that was
+            // delivered.
             let is_stuck = self.members[member].is_rotten && self.is_engine();
             if is_whole && hints > 0 && !is_stuck {
                 self.violate(Rule::Leak, format!("{hints} hints are left at m{member}"));

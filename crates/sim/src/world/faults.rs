@@ -231,7 +231,8 @@ impl World<'_> {
                 return;
             }
         };
-        // A peer refuses a member whose clock ends before what it confirmed: to no healthy one may that happen.
+        // A peer refuses a member whose clock ends before what it confirmed: to no healthy one may
+        // that happen.
         let (ends, confirmed) = (store.hlc_floor(), it.confirmed);
         let is_let_in = self.has_bug(ShellBug::OldImage)
             || self.has_bug(ShellBug::SameIdentityAfterWipe)

@@ -1,4 +1,5 @@
-//! Who is who: numbers of starts, what members note about each other, and images of disks that come back.
+//! Who is who: numbers of starts, what members note about each other, and images of disks that come
+//! back.
 //!
 //! ```text
 //! start ─► own record durable ─► every other member that can be asked judges the claim ─► it serves
@@ -6,14 +7,15 @@
 //! link up ─► claim ─► note durable ─► linked      every 100 ms: what others confirmed is noted
 //! ```
 //!
-//! Only in runs with an image: all others have members that know each other from the beginning to the end.
+//! Only in runs with an image: all others have members that know each other from the beginning to
+//! the end.
 //!
 //! Invariants
 //! 1. Notes are records in the member's own store: an image has those of its time.
-//! 2. An image serves nobody. Whether it would have been let in is judged when it asks, and then the true folder
-//!    starts, which must be let in.
-//! 3. An image must be refused as soon as one member that can be asked has noted a start behind it, or a clock value
-//!    that the image's clock does not reach.
+//! 2. An image serves nobody. Whether it would have been let in is judged when it asks, and then
+//!    the true folder starts, which must be let in.
+//! 3. An image must be refused as soon as one member that can be asked has noted a start behind it,
+//!    or a clock value that the image's clock does not reach.
 //!
 //! Not here: the rules (crate `node`, `identity.rs`, `acquaintance.rs`), links (`network.rs`).
 //! See: docs/operating.md, section "When a member's folder is lost".

@@ -1,5 +1,5 @@
-//! Clients that walk over many keys: page after page at one member, until the end, a page that stopped, or the end of
-//! their member.
+//! Clients that walk over many keys: page after page at one member, until the end, a page that
+//! stopped, or the end of their member.
 //!
 //! Invariants
 //! 1. A page is asked for once and shown once, not behind its deadline's tick, as any operation.
@@ -135,7 +135,8 @@ impl World<'_> {
             rest: rest.clone().map(|rest| (rest.start, rest.end)),
             is_complete,
         });
-        // Each page that does not stop comes nearer to the end, which a checker sees to; without it no run would end.
+        // Each page that does not stop comes nearer to the end, which a checker sees to; without it
+        // no run would end.
         let is_stuck = self.scans[scan].pages.len() > 2 * self.plan.shape.keys.len() + 2;
         if let Some(rest) = rest.filter(|_| is_complete && !is_stuck) {
             self.ask_page(scan, rest);

@@ -10,7 +10,8 @@
 //! Invariants
 //! 1. An answer whose length is in doubt is `Bad`: its connection must not be used again.
 //! 2. Answers of other servers (the yardsticks of a comparison) are read as well as ours.
-//! 3. What does not frame the answer stays as it was sent: a load generator reads millions, and looks at few.
+//! 3. What does not frame the answer stays as it was sent: a load generator reads millions, and
+//!    looks at few.
 //!
 //! Not here: connections, retries, pools (the programs that use this).
 //! See: docs/api.md.

@@ -65,7 +65,8 @@ pub enum Message {
         /// Of the probe.
         id: u64,
     },
-    /// Would the acceptor let the asker in? Nothing of it is noted. Answered by `Welcome`, or by `Farewell`.
+    /// Would the acceptor let the asker in? Nothing of it is noted. Answered by `Welcome`, or by
+    /// `Farewell`.
     Hail,
     /// To `Hail`: yes.
     Welcome,
@@ -110,7 +111,8 @@ pub fn encode_answer(out: &mut Vec<u8>, seal: &mut Seal, id: u64, answer: &Answe
     });
 }
 
-/// Appends the proof of the secret. Its frame has no key: whether the sides have the same one is what it shows.
+/// Appends the proof of the secret. Its frame has no key: whether the sides have the same one is
+/// what it shows.
 pub fn encode_proof(out: &mut Vec<u8>, proof: &Proof) {
     frame(out, &mut Seal::plain(), kind::PROOF, 0, |out| {
         out.extend_from_slice(proof.as_bytes());
@@ -161,8 +163,8 @@ fn frame(out: &mut Vec<u8>, seal: &mut Seal, kind: u8, id: u64, body: impl FnOnc
     seal.put(out, start);
 }
 
-/// Reads one whole frame, as long as [`frame_len`] says, the next that came under `seal`. Keys and values are slices of
-/// it.
+/// Reads one whole frame, as long as [`frame_len`] says, the next that came under `seal`. Keys and
+/// values are slices of it.
 ///
 /// # Errors
 /// When the bytes are not what some `encode_` function writes.

@@ -9,8 +9,8 @@
 //!
 //! Invariants
 //! 1. A hello is one line of printable ASCII, at most `PEER_HELLO_BYTES_MAX` bytes.
-//! 2. Fields that this version does not know are skipped; a field that it needs and that is missing,
-//!    broken or repeated makes the hello unreadable.
+//! 2. Fields that this version does not know are skipped; a field that it needs and that is
+//!    missing, broken or repeated makes the hello unreadable.
 //! 3. `judge` gives the same verdict on both sides, except for whose name comes first.
 //!
 //! Not here: is that node a member, is it the node that was there before (crate `server`, which
@@ -53,7 +53,8 @@ pub struct Hello {
     pub boot: u64,
     /// Drawn at random at this start.
     pub life: u64,
-    /// Where the clock of its folder ended at this start; 0 = the folder may have lost what it confirmed.
+    /// Where the clock of its folder ended at this start; 0 = the folder may have lost what it
+    /// confirmed.
     pub clock: u64,
     /// The url under which the topology names the member.
     pub url: String,
@@ -479,10 +480,19 @@ mod tests {
     proptest! {
         #[test]
         fn any_hello_fits_a_line_and_reads_back(
-            name in "\\PC{0,40}", url in "\\PC{0,40}", cluster: u64, node: u128, boot: u64, clock: u64, lane: u16, nonce: [u8; 16],
+            name in "\\PC{0,40}", url in "\\PC{0,40}", cluster: u64, node: u128,
+            boot: u64, clock: u64, lane: u16, nonce: [u8; 16],
         ) {
             let hello = Hello {
-                cluster_name: name, url, cluster, node, boot, clock, lane, nonce: Nonce(nonce), ..hello()
+                cluster_name: name,
+                url,
+                cluster,
+                node,
+                boot,
+                clock,
+                lane,
+                nonce: Nonce(nonce),
+                ..hello()
             };
             let line = hello.to_string();
             prop_assert!(line.bytes().all(|b| b == b' ' || b.is_ascii_graphic()));
@@ -490,7 +500,9 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(line in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..250, byte: u8) {
+        fn no_bytes_panic(
+            line in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..250, byte: u8,
+        ) {
             // The verdict does not matter here, only that there is one.
             let _ = Hello::parse(&line).is_ok();
             let mut near = hello().to_string().into_bytes();

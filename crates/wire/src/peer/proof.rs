@@ -10,7 +10,8 @@
 //! 2. The role is a part of what is proven: a proof sent back to its maker proves nothing.
 //! 3. Proofs are compared in constant time.
 //!
-//! 4. A stranger gets none: the asker proves first, and the acceptor makes nothing with the secret that it sends before.
+//! 4. A stranger gets none: the asker proves first, and the acceptor makes nothing with the secret
+//!    that it sends before.
 //!
 //! Not here: what authenticates the frames that follow (`seal.rs`); their secrecy: see SECURITY.md.
 //! See: docs/peer.md, section "Secret"; RFC 2104.

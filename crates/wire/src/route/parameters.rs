@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A name is known, written as it is documented, and there at most once; or the request is refused.
+//! 1. A name is known, written as it is documented, and there at most once; or the request is
+//!    refused.
 //! 2. Numbers are plain digits; words are exactly those that the contract lists.
 //!
 //! Not here: which parameters a path has (`route.rs`, `scan.rs`).
@@ -91,8 +92,9 @@ fn first_piece(query: &[u8]) -> (&[u8], &[u8]) {
     (&query[..end], &query[end + 1..])
 }
 
-/// Which of `names` this is. A name that is written with escapes is refused, also where it decodes to one that is
-/// known: a rule in front of this node (`id=` of a proxy, say) would look for the plain one and find none.
+/// Which of `names` this is. A name that is written with escapes is refused, also where it decodes
+/// to one that is known: a rule in front of this node (`id=` of a proxy, say) would look for the
+/// plain one and find none.
 fn place_of<const N: usize>(name: &[u8], names: &[&str; N]) -> Result<usize, Refusal> {
     if let Some(at) = names.iter().position(|known| known.as_bytes() == name) {
         return Ok(at);

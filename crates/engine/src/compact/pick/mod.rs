@@ -190,8 +190,9 @@ fn pick_garbage(levels: &[Vec<&TableMeta>]) -> Option<Plan> {
     None
 }
 
-/// When there is nothing else to do and nothing was written for a while: what level 0 holds goes down, so that
-/// reads look at one level less and deletes give their space back without waiting for new writes.
+/// When there is nothing else to do and nothing was written for a while: what level 0 holds goes
+/// down, so that reads look at one level less and deletes give their space back without waiting for
+/// new writes.
 pub(crate) fn pick_settle(levels: &[Vec<&TableMeta>], options: &Options) -> Option<Plan> {
     if levels[0].is_empty() {
         return None;

@@ -226,7 +226,8 @@ proptest! {
 
     #[test]
     fn a_meta_reads_back(seed in any::<u64>(), extra in prop::collection::vec(any::<u8>(), 0..4)) {
-        let meta = write(&Folder::default(), seed, &TableOptions::default(), &draw_model(seed, 9, 9));
+        let model = draw_model(seed, 9, 9);
+        let meta = write(&Folder::default(), seed, &TableOptions::default(), &model);
         let mut bytes = Vec::new();
         meta.encode(&mut bytes);
         let len = bytes.len();

@@ -16,7 +16,10 @@ fn all_images(vfs: &MemVfs, name: &str) -> BTreeSet<Option<Vec<u8>>> {
 proptest! {
     #[test]
     fn reads_see_what_a_plain_vector_holds(
-        writes in prop::collection::vec((0u64..20_000, prop::collection::vec(0u8..3, 0..6_000)), 0..12),
+        writes in prop::collection::vec(
+            (0u64..20_000, prop::collection::vec(0u8..3, 0..6_000)),
+            0..12,
+        ),
         offset in 0u64..30_000,
         len in 0usize..9_000,
     ) {
@@ -38,7 +41,9 @@ proptest! {
     }
 
     #[test]
-    fn what_was_synced_survives_every_power_loss(seed in any::<u64>(), bytes in prop::collection::vec(any::<u8>(), 1..9_000)) {
+    fn what_was_synced_survives_every_power_loss(
+        seed in any::<u64>(), bytes in prop::collection::vec(any::<u8>(), 1..9_000),
+    ) {
         let vfs = MemVfs::new();
         let file = vfs.create("a").expect("a new file");
         file.write_at(&bytes, 0).expect("there is room");

@@ -175,7 +175,10 @@ proptest! {
     }
 
     #[test]
-    fn chunks_read_back(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..8), piece_len in 1usize..50) {
+    fn chunks_read_back(
+        chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..8),
+        piece_len in 1usize..50,
+    ) {
         let mut bytes = Vec::new();
         for chunk in &chunks {
             bytes.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());

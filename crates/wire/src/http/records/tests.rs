@@ -46,7 +46,11 @@ proptest! {
     ) {
         let framing = [Framing::Plain, Framing::Ndjson, Framing::Records][place % 3];
         let show = [Show::KeysAndValues, Show::KeysOnly][place / 3];
-        let value = if is_text { text.into_bytes() } else { key.iter().rev().map(|byte| byte | 0x80).collect() };
+        let value = if is_text {
+            text.into_bytes()
+        } else {
+            key.iter().rev().map(|byte| byte | 0x80).collect()
+        };
         let mut out = Vec::new();
         record(&mut out, framing, show, &key, &value);
         let most = record_len_max(framing, show, &key, &value);

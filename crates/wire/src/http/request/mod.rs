@@ -134,7 +134,8 @@ pub struct Head<'a> {
     pub path: &'a [u8],
     /// What stands behind the first `?`, still percent-encoded.
     pub query: Option<&'a [u8]>,
-    /// Host and port that the request is for: of an absolute target, else of `Host`. `None` in HTTP/1.0 only.
+    /// Host and port that the request is for: of an absolute target, else of `Host`. `None` in
+    /// HTTP/1.0 only.
     pub authority: Option<&'a [u8]>,
     /// `Origin`
     pub origin: Field<'a>,
@@ -346,9 +347,9 @@ pub(crate) fn any_byte(bytes: &[u8], is: impl Fn(u8) -> bool + Copy) -> bool {
     any_pair(bytes, bytes, |byte, _| is(byte))
 }
 
-/// Are there bytes at the same place of both for which `is` holds? Without a branch and sixteen at a
-/// time, so that it compiles to wide compares: the last sixteen are looked at once more rather than
-/// what is left of them one by one. Requires: both have the same length.
+/// Are there bytes at the same place of both for which `is` holds? Without a branch and sixteen at
+/// a time, so that it compiles to wide compares: the last sixteen are looked at once more rather
+/// than what is left of them one by one. Requires: both have the same length.
 fn any_pair(left: &[u8], right: &[u8], is: impl Fn(u8, u8) -> bool + Copy) -> bool {
     let in_part = |left: &[u8], right: &[u8]| {
         let pairs = left.iter().zip(right);
@@ -435,7 +436,8 @@ const IS_OF_NAME: [bool; 256] = {
     table
 };
 
-/// Is this a host, perhaps with a port? Which names the node answers for is a later question (`hosts.rs`). Percent-encoded names are legal and unheard of, and refused.
+/// Is this a host, perhaps with a port? Which names the node answers for is a later question
+/// (`hosts.rs`). Percent-encoded names are legal and unheard of, and refused.
 fn is_host(value: &[u8]) -> bool {
     let port = match value.strip_prefix(b"[") {
         Some(rest) => {
@@ -630,7 +632,8 @@ pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|token| !token.is_empty())
 }
 
-/// RFC 7240: names of preferences are compared without regard to case, their values may be quoted, parameters follow.
+/// RFC 7240: names of preferences are compared without regard to case, their values may be quoted,
+/// parameters follow.
 fn is_representation(preference: &[u8]) -> bool {
     let mut parts = preference.split(|&b| b == b';');
     let first = parts.next().unwrap_or_default();

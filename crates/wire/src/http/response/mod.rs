@@ -149,7 +149,8 @@ pub fn condition_failed(out: &mut Vec<u8>, style: Style, current: Option<Version
     finish_with(out, style, body);
 }
 
-/// 412 with the current value, for whoever prefers that to a second question. `expiry_ms` is the value's.
+/// 412 with the current value, for whoever prefers that to a second question. `expiry_ms` is the
+/// value's.
 pub fn condition_failed_with(
     out: &mut Vec<u8>,
     style: Style,
@@ -320,8 +321,8 @@ fn etag(out: &mut Vec<u8>, version: Version) {
     out.extend_from_slice(b"\"\r\n");
 }
 
-/// Every text is appended in an arm of its own: its length is then known to the compiler, and a copy
-/// is a few moves instead of a call.
+/// Every text is appended in an arm of its own: its length is then known to the compiler, and a
+/// copy is a few moves instead of a call.
 fn receipt_line(out: &mut Vec<u8>, receipt: Receipt) {
     out.extend_from_slice(b"Dendra-Receipt: acks=");
     decimal(out, u64::from(receipt.acks));
