@@ -11,8 +11,8 @@
 //! 1. An expired value and a tombstone count as absent.
 //! 2. A guard is judged when its write commits, in the order of the log.
 //!
-//! Not here: the header fields (crate `wire`), the commit (crate `engine`), conditions that a majority
-//! of owners settles (crate `node`).
+//! Not here: the header fields (crate `wire`), the commit (crate `engine`), conditions that a
+//! majority of owners settles (crate `node`).
 //! See: docs/decisions/0008-guards-in-commit-order.md.
 
 use crate::Version;
@@ -57,9 +57,9 @@ pub enum Guard {
     /// that were decided elsewhere: replication, repair, hints.
     Newest,
     /// The condition holds, and then the write is the newest: its version may be raised. Without a
-    /// condition it becomes newer than every write whose condition was judged before it: its version
-    /// may be older than its place in the log, and must not put it in front of a condition that did
-    /// not see it.
+    /// condition it becomes newer than every write whose condition was judged before it: its
+    /// version may be older than its place in the log, and must not put it in front of a condition
+    /// that did not see it.
     If(Condition),
 }
 

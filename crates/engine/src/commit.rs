@@ -11,8 +11,9 @@
 //!    plain writes of a key are linearizable together.
 //! 2. Nothing is visible, and no outcome is given, before the bytes are as durable as promised.
 //! 3. After a failed log write or sync nothing more is written, ever (`Poisoned`).
-//! 4. A write that its writer placed (`Guard::If(Condition::None)`) is newer than every write in front of it in
-//!    the log whose guard held: otherwise it would vanish behind a condition that never saw it.
+//! 4. A write that its writer placed (`Guard::If(Condition::None)`) is newer than every write in
+//!    front of it in the log whose guard held: otherwise it would vanish behind a condition that
+//!    never saw it.
 //! 5. Every token handed in comes back exactly once, unless the engine is poisoned.
 //!
 //! There is no timer: a batch is what arrived while the last one was being synced.

@@ -14,8 +14,9 @@
 
 use crate::decider::Decider;
 use crate::store::{Disk, Store, Write};
-use crate::world::Meets;
 use dendra_base::{Cell, Key};
+use dendra_node::acquaintance::Acquaintance;
+use dendra_node::identity::Peer;
 use dendra_node::step::{Now, StoreTicket};
 use dendra_wire::peer::Age;
 use std::collections::BTreeMap;
@@ -24,6 +25,17 @@ use std::collections::BTreeMap;
 const WALL_MS: u64 = 1_767_225_600_000;
 /// Monotonic clocks begin at different numbers, as boots do.
 const MONO_STEP_US: u64 = 7_777_777;
+
+/// What a running member knows of itself and of the others.
+pub(crate) struct Meets {
+    /// What it says about itself.
+    pub(crate) claim: Peer,
+    pub(crate) known: Vec<Acquaintance>,
+    /// By member: the largest clock value that it confirmed since this was asked last.
+    pub(crate) heard: Vec<u64>,
+    /// Versions of notes rise.
+    pub(crate) notes: u64,
+}
 
 /// A member's clocks.
 #[derive(Clone, Copy, Debug)]

@@ -129,11 +129,6 @@ const OPEN_LATER: [(&str, &[&str]); 7] = [
     (
         "crates/sim",
         &[
-            "member.rs",
-            "plan.rs",
-            "store/engine.rs",
-            "store/map.rs",
-            "store/mod.rs",
             "world/clients.rs",
             "world/ending.rs",
             "world/meeting.rs",

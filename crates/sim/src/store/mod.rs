@@ -17,63 +17,17 @@
 
 mod engine;
 mod map;
+mod terms;
 
 pub use engine::EngineStore;
 pub use map::MapStore;
+pub use terms::{Crash, Fate, PageRange, Paged, Write, Written};
 
 use crate::plan::{Shape, StoreKind};
-use dendra_base::{Cell, Guard, Key, Prng, Version};
+use dendra_base::{Cell, Key, Prng, Version};
 use dendra_engine::Identity;
 use dendra_engine::vfs::MemVfs;
-use dendra_node::step::{StoreFailure, StoreOutcome};
-
-/// One write on its way into the store.
-#[derive(Clone, Debug)]
-pub struct Write {
-    /// Space and raw key.
-    pub key: Key,
-    /// With its version.
-    pub cell: Cell,
-    /// What must hold.
-    pub guard: Guard,
-}
-
-/// What became of one write.
-pub type Written = Result<StoreOutcome, StoreFailure>;
-
-/// A page of a space: records, and where to go on.
-pub type Paged = Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>;
-
-/// Where a page begins and ends.
-#[derive(Clone, Debug)]
-pub struct PageRange {
-    /// First stored key, inclusive; for a reverse walk: exclusive.
-    pub start: Key,
-    /// Last stored key, exclusive; for a reverse walk: inclusive.
-    pub end: Option<Key>,
-    /// From the end towards the start.
-    pub is_reverse: bool,
-    /// About so many bytes.
-    pub bytes: u32,
-}
-
-/// Is the store still alive after what was asked of it?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// Yes.
-    Alive,
-    /// The power failed, or the log did: the member ends here.
-    Dead,
-}
-
-/// How a store ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crash {
-    /// The power failed: unsynced bytes survive or not.
-    PowerLoss,
-    /// The process ended: what was written is in the page cache.
-    Killed,
-}
+use dendra_node::step::StoreFailure;
 
 /// What is left while a member does not run.
 #[derive(Clone)]

@@ -22,6 +22,7 @@
 
 use super::{Happening, World};
 use crate::check::Rule;
+use crate::member::Meets;
 use crate::plan::Restarts;
 use crate::planted::ShellBug;
 use crate::store::{Crash, Disk, Fate, Store, Write};
@@ -43,17 +44,6 @@ const ROLL_US: u64 = 700_000;
 const IMAGE_US: u64 = 6_000_000;
 /// Longer than it takes until an image was refused and the true folder is linked again.
 pub(super) const IMAGES_US: u64 = IMAGE_US + 3_000_000;
-
-/// What a running member knows of itself and of the others.
-pub(crate) struct Meets {
-    /// What it says about itself.
-    claim: Peer,
-    known: Vec<Acquaintance>,
-    /// By member: the largest clock value that it confirmed since this was asked last.
-    heard: Vec<u64>,
-    /// Versions of notes rise.
-    notes: u64,
-}
 
 /// The image of one member's disk.
 pub(crate) struct Image {

@@ -43,7 +43,6 @@ use dendra_node::step::{Effect, Event, StoreFailure, StoreOutcome};
 use dendra_node::topology::Topology;
 use ending::Phase;
 use meeting::Image;
-pub(crate) use meeting::Meets;
 use network::Envelope;
 use scans::Walk;
 use std::sync::Arc;

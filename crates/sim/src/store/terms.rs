@@ -1,0 +1,54 @@
+//! What every kind of store is asked, and what it answers.
+//!
+//! Not here: the stores themselves (`engine.rs`, `map.rs`).
+
+use dendra_base::{Cell, Guard, Key};
+use dendra_node::step::{StoreFailure, StoreOutcome};
+
+/// One write on its way into the store.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// Space and raw key.
+    pub key: Key,
+    /// With its version.
+    pub cell: Cell,
+    /// What must hold.
+    pub guard: Guard,
+}
+
+/// What became of one write.
+pub type Written = Result<StoreOutcome, StoreFailure>;
+
+/// A page of a space: records, and where to go on.
+pub type Paged = Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>;
+
+/// Where a page begins and ends.
+#[derive(Clone, Debug)]
+pub struct PageRange {
+    /// First stored key, inclusive; for a reverse walk: exclusive.
+    pub start: Key,
+    /// Last stored key, exclusive; for a reverse walk: inclusive.
+    pub end: Option<Key>,
+    /// From the end towards the start.
+    pub is_reverse: bool,
+    /// About so many bytes.
+    pub bytes: u32,
+}
+
+/// Is the store still alive after what was asked of it?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Yes.
+    Alive,
+    /// The power failed, or the log did: the member ends here.
+    Dead,
+}
+
+/// How a store ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The power failed: unsynced bytes survive or not.
+    PowerLoss,
+    /// The process ended: what was written is in the page cache.
+    Killed,
+}
