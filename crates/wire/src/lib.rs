@@ -24,13 +24,13 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
-pub mod condition;
+mod condition;
 pub mod hosts;
 pub mod http;
 pub mod limits;
 pub mod peer;
 pub mod percent;
-pub mod refusal;
+mod refusal;
 pub mod route;
 
 pub use condition::Condition;

@@ -24,13 +24,13 @@
 //! `node`).
 //! See: docs/peer.md.
 
-pub mod age;
+mod age;
 mod body;
-pub mod frame;
+mod frame;
 pub mod hello;
 pub mod hop;
-pub mod proof;
-pub mod seal;
+mod proof;
+mod seal;
 mod shape;
 #[cfg(test)]
 mod tests;
