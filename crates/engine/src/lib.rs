@@ -88,8 +88,8 @@ pub mod formats {
     pub mod wal {
         pub use crate::batch::Record;
         pub use crate::wal::{
-            Appended, BatchView, Batches, LogWriter, Lsn, Recovery, Segment, SegmentEnd, Spare, Tail,
-            Unsynced, prepare, recover, segment_name,
+            Appended, BatchView, Batches, LogWriter, Lsn, Recovery, Segment, SegmentEnd, Spare,
+            Tail, Unsynced, prepare, recover, segment_name,
         };
     }
 }
