@@ -69,6 +69,10 @@ pub const RETRY_AFTER_S_DISK_FULL: u32 = 30;
 /// a hundred members two or three to be the first owner of.
 pub const MEMBERS_MAX: usize = 100;
 
+/// The most members that a table of owners names: those of a full cluster that leave, and as many
+/// that come in their place.
+pub const TABLE_MEMBERS_MAX: usize = 2 * MEMBERS_MAX;
+
 /// Longest name of a cluster: it stands in every description of a topology.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 

@@ -7,6 +7,8 @@
 //! costs.rs    what a partition costs at a member, by hashing alone
 //! shares.rs   how many copies each member should have
 //! choice.rs   the cheapest table that keeps the shares
+//!
+//! table.rs    OwnerTable   owners as they are stored, and changed step by step
 //! ```
 //!
 //! Invariants
@@ -23,6 +25,7 @@
 mod choice;
 mod costs;
 mod shares;
+pub mod table;
 
 use crate::member::MemberIndex;
 use crate::topology::{Member, Topology};
