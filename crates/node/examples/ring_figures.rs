@@ -1,22 +1,31 @@
-//! Prints the table of the decision on placement: what a change of members moves beyond its share, for clusters
-//! of 2 to 100 members and every number of partitions.
+//! Prints the tables of the decisions on placement: what a change of members moves beyond its
+//! share, for clusters of 2 to 100 members and every number of partitions; and what a plan between
+//! two stored tables moves.
 //!
 //! ```text
-//! cargo run --release -p dendra-node --example ring_figures            all sizes: some minutes
-//! cargo run --release -p dendra-node --example ring_figures 256        one number of partitions
+//! cargo run --release -p dendra-node --example ring_figures        all sizes: some minutes
+//!     … ring_figures 256                       one number of partitions
+//!     … ring_figures plans                     plans, 256 partitions
+//!     … ring_figures again leave 100 256 200   one plan, 200 times: leave, join, copies, reweigh
 //! ```
 //!
 //! Invariants
 //! 1. The same figures on every machine: names of clusters are numbered, and nothing else is drawn.
 //!
 //! Not here: the bounds that hold, which are tests (`src/ring/tests.rs`).
-//! See: docs/decisions/0014-balanced-rendezvous.md.
+//! See: docs/decisions/0014-balanced-rendezvous.md, docs/decisions/0024-tables-are-stored.md.
 
+use chains::{Chain, KINDS, Kind, Shape};
 use clusters::{topology, url};
+use dendra_node::ring::plan::{MovePlan, NoPlan, WantedMember, WantedMembers, plan, replacement};
+use dendra_node::ring::table::{MemberId, OwnerTable};
 use dendra_node::topology::PARTITIONS;
 use dendra_node::{Member, MemberIndex, Ring, Topology};
-use std::io::{self, Write};
+use std::collections::BTreeMap;
+use std::io::{self, StdoutLock, Write};
 
+#[path = "../src/ring/tests/chains.rs"]
+mod chains;
 #[path = "../src/ring/tests/clusters.rs"]
 mod clusters;
 
@@ -72,12 +81,181 @@ fn off(members: usize, partitions: u16) -> f64 {
         .fold(0.0, f64::max)
 }
 
+/// Clusters that are looked at for each figure on plans.
+const CHAINS: u64 = 8;
+
+/// A sum and a maximum.
+#[derive(Default)]
+struct Part {
+    sum: f64,
+    most: f64,
+    count: usize,
+}
+
+impl Part {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.most = self.most.max(value);
+        self.count += 1;
+    }
+
+    /// The average and the most, in per cent above 1.
+    fn beyond(&self) -> (f64, f64) {
+        let average = self.sum / self.count as f64;
+        (100.0 * (average - 1.0), 100.0 * (self.most - 1.0))
+    }
+}
+
+/// How far the worst member's number of partitions, among the first `copies` owners, is from the
+/// average, in partitions. Requires: all weights are equal, and there are no zones.
+fn apart(table: &OwnerTable, copies: u8) -> f64 {
+    let members = table.members();
+    let average = f64::from(table.partitions()) * f64::from(copies) / members.len() as f64;
+    let off = |member: &MemberId| (table.load(*member, copies) as f64 - average).abs();
+    members.iter().map(off).fold(0.0, f64::max)
+}
+
+/// Clusters of equal members without zones that grow from 3 to 100 members, and shrink again.
+fn growth(out: &mut StdoutLock<'_>) -> io::Result<()> {
+    let even = Shape {
+        weight_max: 1,
+        zones: 0,
+    };
+    let mut bands: BTreeMap<usize, [Part; 4]> = BTreeMap::new();
+    let band = |members: usize| {
+        SIZES
+            .into_iter()
+            .map(|size| size + 1)
+            .find(|most| members <= *most)
+    };
+    for seed in 0..CHAINS {
+        let mut chain = Chain::new(seed, 3, 3, even);
+        for members in 4..=100 {
+            let step = chain.make(Kind::Join).expect("a member joins");
+            let share = 768.0 / members as f64;
+            let parts = bands.entry(band(members).expect("a size")).or_default();
+            parts[0].add(step.plan.copied() as f64 / share);
+            parts[2].add(apart(&chain.table, 3));
+            parts[3].add(apart(&chain.table, 1));
+        }
+        for members in (4..=100).rev() {
+            let step = chain.make(Kind::Leave).expect("a member leaves");
+            let held = step.before.load(step.plan.leaves[0], 3);
+            let parts = bands.entry(band(members).expect("a size")).or_default();
+            parts[1].add(step.plan.copied() as f64 / held as f64);
+            parts[2].add(apart(&chain.table, 3));
+            parts[3].add(apart(&chain.table, 1));
+        }
+    }
+    writeln!(
+        out,
+        "256 partitions, three copies, {CHAINS} clusters that grow from 3 members to 100, and shrink"
+    )?;
+    for (members, [joins, leaves, copies, first]) in bands {
+        let (join, leave) = (joins.beyond(), leaves.beyond());
+        writeln!(
+            out,
+            "up to {members:3} members: a join {:5.1} %, {:5.1} % beyond the share; a leave {:4.1} %, \
+             {:4.1} % beyond what it held; worst member {:4.1} copies, {:4.1} first owners off",
+            join.0, join.1, leave.0, leave.1, copies.most, first.most
+        )?;
+    }
+    Ok(())
+}
+
+/// Chains of fifty drawn changes, held against the bound from below.
+fn drawn(out: &mut StdoutLock<'_>) -> io::Result<()> {
+    writeln!(
+        out,
+        "\nchains of 50 drawn changes: copies, and beyond the bound from below"
+    )?;
+    for (words, weight_max, zones) in [
+        ("equal weights, no zones", 1, 0),
+        ("weights 1 to 4, no zones", 4, 0),
+        ("equal weights, 3 zones", 1, 3),
+        ("weights 1 to 4, 8 zones", 4, 8),
+    ] {
+        let mut by_kind: BTreeMap<Kind, (usize, usize, usize)> = BTreeMap::new();
+        for members in (2..=100).step_by(7) {
+            let shape = Shape { weight_max, zones };
+            let copies = 1 + (members % 5) as u8;
+            let mut chain = Chain::new(members as u64, members, copies, shape);
+            for _ in 0..50 {
+                let step = chain.step();
+                let sums = by_kind.entry(step.kind).or_default();
+                sums.0 += 1;
+                sums.1 += step.plan.copied();
+                sums.2 += step.plan.necessary;
+            }
+        }
+        for (kind, (count, copied, necessary)) in by_kind {
+            let beyond = 100.0 * (copied as f64 / necessary.max(1) as f64 - 1.0);
+            writeln!(
+                out,
+                "{words}: {count:3} of {kind:?}, {copied:6} copies, {beyond:4.1} %"
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// One plan, made again and again, so that its time can be taken from outside.
+fn again(kind: &str, members: usize, partitions: u16, times: usize) -> Result<usize, NoPlan> {
+    let shape = Shape {
+        weight_max: 4,
+        zones: 8,
+    };
+    let mut chain = Chain::of(partitions, 1, members, 3, shape);
+    for _ in 0..10 {
+        chain.step();
+    }
+    let kind = KINDS
+        .into_iter()
+        .find(|known| format!("{known:?}").eq_ignore_ascii_case(kind));
+    let mut wanted = chain.now.clone();
+    match kind.expect("a kind of change") {
+        Kind::Join => wanted.members.push(WantedMember {
+            id: chain.table.next(),
+            ..wanted.members[0].clone()
+        }),
+        Kind::Copies => wanted.replication_factor = 5,
+        Kind::Reweigh => wanted.members[0].weight *= 4,
+        Kind::Rezone => wanted.members.iter_mut().for_each(|m| m.zone.clear()),
+        Kind::Leave | Kind::Replace => {
+            wanted.members.pop();
+        }
+    }
+    let mut copied = 0;
+    for _ in 0..times {
+        copied = plan(&chain.table, &chain.now, &wanted)?.copied();
+    }
+    Ok(copied)
+}
+
 fn main() -> io::Result<()> {
-    let only: Option<u16> = std::env::args()
-        .nth(1)
-        .map(|text| text.parse().expect("a number of partitions"));
-    let wanted = |partitions: &u16| only.is_none_or(|only| only == *partitions);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let number = |text: &str| text.parse::<usize>().expect("a number");
     let mut out = io::stdout().lock();
+    match args[..] {
+        ["plans"] => growth(&mut out).and_then(|()| drawn(&mut out)),
+        ["again", kind, members, partitions, times] => match again(
+            kind,
+            number(members),
+            partitions.parse().expect("a number of partitions"),
+            number(times),
+        ) {
+            Ok(copied) => writeln!(out, "{copied} copies"),
+            Err(no) => writeln!(out, "{no}"),
+        },
+        [] => anew(&mut out, None),
+        [partitions, ..] => anew(&mut out, Some(number(partitions))),
+    }
+}
+
+/// What computing the table anew moves, for all numbers of partitions, or for one.
+fn anew(out: &mut StdoutLock<'_>, only: Option<usize>) -> io::Result<()> {
+    let wanted = |partitions: &u16| only.is_none_or(|only| only == usize::from(*partitions));
     for partitions in PARTITIONS.into_iter().filter(wanted) {
         writeln!(
             out,

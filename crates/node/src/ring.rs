@@ -9,6 +9,7 @@
 //! choice.rs   the cheapest table that keeps the shares
 //!
 //! table.rs    OwnerTable   owners as they are stored, and changed step by step
+//! plan.rs     plan         which positions move when members change
 //! ```
 //!
 //! Invariants
@@ -24,6 +25,9 @@
 
 mod choice;
 mod costs;
+mod exchange;
+pub mod plan;
+mod quotas;
 mod shares;
 pub mod table;
 

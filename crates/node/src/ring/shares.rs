@@ -18,6 +18,7 @@ const STEPS: usize = 64;
 
 /// How many copies of one partition each zone may have when they are dealt in rounds: a zone gets
 /// its second copy when every zone that has a member left has its first.
+#[derive(Debug)]
 pub(super) struct Rounds {
     /// The round in which the last copy is dealt, from 1.
     pub(super) last: usize,
@@ -35,11 +36,11 @@ impl Rounds {
         }
     }
 
-    fn least(&self, zone: usize) -> usize {
+    pub(super) fn least(&self, zone: usize) -> usize {
         self.sizes[zone].min(self.last - 1)
     }
 
-    fn most(&self, zone: usize) -> usize {
+    pub(super) fn most(&self, zone: usize) -> usize {
         self.sizes[zone].min(self.last)
     }
 }

@@ -19,9 +19,9 @@
 //! 4. An owner keeps its position until one in front of it is taken away: what a record of fewer
 //!    copies finds in front stays there.
 //!
-//! Not here: which positions should move, the bytes (`table/codec.rs`), who agrees on
+//! Not here: which positions should move (`plan.rs`), the bytes (`table/codec.rs`), who agrees on
 //! the table and what a moving position means for a quorum.
-//! See: docs/format/owners.md.
+//! See: docs/format/owners.md, docs/decisions/0024-tables-are-stored.md.
 
 mod codec;
 

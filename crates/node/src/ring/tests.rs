@@ -2,8 +2,11 @@
 
 use super::*;
 use clusters::{topology, url};
+use plan::{MovePlan, NoPlan, WantedMember, WantedMembers, plan, replacement};
 use proptest::prelude::*;
+use table::OwnerTable;
 
+pub(super) mod chains;
 mod clusters;
 
 /// Copies that a change of members moves.

@@ -1,6 +1,8 @@
 //! The first table, its bytes, and the steps that change it.
 
+use super::super::plan::{NoPlan, WantedMembers, plan};
 use super::*;
+use crate::ring::tests::chains::{Chain, Shape};
 use crate::topology::Member;
 use proptest::prelude::*;
 
@@ -221,6 +223,33 @@ proptest! {
         // And back: other members are asked in the same order, too.
         let founders = OwnerTable::founders(&topology);
         prop_assert_eq!(Ring::of(&table, &topology, &founders), Ok(ring));
+        // Nothing has to move then.
+        let now = WantedMembers::of(&topology, &founders);
+        prop_assert_eq!(plan(&table, &now, &now), Err(NoPlan::NoChange));
+    }
+
+    #[test]
+    fn tables_in_the_middle_of_a_plan_read_back(
+        seed: u64, members in 1usize..20, copies in 1u8..5, done in 0usize..400,
+    ) {
+        let shape = Shape { weight_max: 3, zones: 3 };
+        let mut chain = Chain::new(seed, members, copies, shape);
+        let change = chain.step();
+        let mut table = change.before;
+        for member in &change.plan.joins {
+            table.admit(*member).expect("a new number");
+        }
+        for round in &change.plan.rounds {
+            round.iter().for_each(|step| table.begin(*step).expect("it can move"));
+            prop_assert_eq!(OwnerTable::decode(&table.encode()), Ok(table.clone()));
+            for step in round.iter().take(done) {
+                table.settle(step.partition).expect("it moves");
+            }
+            prop_assert_eq!(OwnerTable::decode(&table.encode()), Ok(table.clone()));
+            for step in round.iter().skip(done) {
+                table.settle(step.partition).expect("it moves");
+            }
+        }
     }
 }
 
