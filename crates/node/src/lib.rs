@@ -6,6 +6,7 @@
 //! plausible.rs                     whether a message's clock values are a clock's
 //! admission.rs  Gate, admit        who comes in, who waits a little, who is refused
 //! standing.rs   Line               which request is begun next when the processor is what runs out
+//! stacks.rs     AddressStacks      those requests by the address that they came from
 //! member.rs     MemberIndex        members by number
 //! outcome.rs    Outcome            what a client can get
 //! identity.rs   Own, judge         what a folder remembers of itself and of its peers
@@ -52,6 +53,7 @@ mod plausible;
 pub mod replica;
 pub mod ring;
 pub mod rounds;
+mod stacks;
 pub mod standing;
 pub mod step;
 pub mod topology;

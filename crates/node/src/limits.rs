@@ -164,6 +164,13 @@ pub const SCANS_MAX: usize = 32;
 /// The largest page that a member makes for another one, whatever it is asked for.
 pub const SCAN_PAGE_BYTES_MAX: u32 = 1 << 20;
 
+/// A source's calls count for so long among the requests that stand in line: a client waits for its source's next turn
+/// that long at most, and what is remembered of sources stays small.
+pub const ROUND_US_MAX: u64 = 100_000;
+
+/// And for at most so many calls of all sources: as many as there are connections.
+pub const ROUND_CALLS_MAX: usize = 16_384;
+
 /// How long a scan waits for members whose answer it can do without.
 pub const SCAN_PATIENCE_US: u64 = 50_000;
 

@@ -3,9 +3,9 @@
 //! ```text
 //! open      run queue of the loop, in the order in which sockets became readable
 //!             lag ─► sample ─ above the target for STANDING_US, in several samples ─► standing
-//! standing  readable socket ─► join ─► call: TURN of the newest ─► Serve
-//!                                            one for SERVED_PER_REFUSAL served: the next one beyond
-//!                                            the target, or the oldest ─► Refuse
+//! standing  readable socket ─► join ─► call: TURN, round the sources, the newest of each ─► Serve
+//!                                            one for SERVED_PER_REFUSAL served, of the source with most
+//!                                            beyond the target: the next of them, or the oldest ─► Refuse
 //!             in the order of the sockets they would wait for less than half the target, for CALM_US ─► open
 //! ```
 //!
@@ -18,12 +18,16 @@
 //!    for a burst, nor for a process that was stopped for a moment.
 //! 2. Of `SERVED_PER_REFUSAL` + 1 requests that are called, at most one is refused, however many wait.
 //! 3. Whatever joined is called once, unless it leaves; an open line is empty.
-//! 4. A line that had to begin again at once stays twice as long the next time: to try costs those in it.
+//! 4. A source that waits is called as often in a round as any other: one with a single connection waits for one call
+//!    of each other source, not for their connections.
+//! 5. A line that had to begin again at once stays twice as long the next time: to try costs those in it.
 //!
-//! Not here: how the lag is measured (the server's loops), gates of counts and bytes (`admission.rs`).
+//! Not here: how the lag is measured (the server's loops), gates of counts and bytes (`admission.rs`), what stands
+//! where (`stacks.rs`).
 //! See: docs/overload.md, "When the processor is what runs out".
 
-use std::collections::BTreeMap;
+pub use crate::stacks::{AddressGroup, Place};
+use crate::stacks::{AddressStacks, Late};
 
 /// How long the delay must stay above its target before the order changes: CoDel's interval, longer than a burst of
 /// requests, shorter than a client's patience.
@@ -74,13 +78,6 @@ pub enum Called {
     Refuse,
 }
 
-/// Where a request stands in line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    came_us: u64,
-    number: u64,
-}
-
 /// The line of one event loop.
 #[derive(Debug)]
 pub struct Line<T> {
@@ -97,9 +94,7 @@ pub struct Line<T> {
     window: (u64, u64, u64),
     /// Until when one sample is enough.
     alert_until_us: u64,
-    /// By when they came, and their number.
-    waiting: BTreeMap<Place, T>,
-    next: u64,
+    waiting: AddressStacks<T>,
     /// Is the next one that is refused the oldest?
     is_oldest_next: bool,
     /// Served requests that have not been set against a refusal.
@@ -119,8 +114,7 @@ impl<T> Line<T> {
             calm_us: CALM_US,
             window: (0, 0, 0),
             alert_until_us: 0,
-            waiting: BTreeMap::new(),
-            next: 0,
+            waiting: AddressStacks::new(),
             is_oldest_next: false,
             credit: 0,
         }
@@ -163,20 +157,14 @@ impl<T> Line<T> {
         Some(Change::Begins)
     }
 
-    /// A request came.
-    pub fn join(&mut self, now_us: u64, request: T) -> Place {
-        let place = Place {
-            came_us: now_us,
-            number: self.next,
-        };
-        self.next += 1;
-        self.waiting.insert(place, request);
-        place
+    /// A request came from `source`.
+    pub fn join(&mut self, now_us: u64, source: AddressGroup, request: T) -> Place {
+        self.waiting.push(now_us, source, request)
     }
 
     /// A request goes, called or not.
     pub fn leave(&mut self, place: Place) {
-        self.waiting.remove(&place);
+        let _gone = self.waiting.take(place);
     }
 
     /// Calls the next ones.
@@ -184,7 +172,7 @@ impl<T> Line<T> {
         self.window.2 = self.window.2.max(self.waiting.len() as u64);
         let before = called.len();
         for _ in 0..TURN {
-            let Some((_, request)) = self.waiting.pop_last() else {
+            let Some(request) = self.waiting.pop(now_us) else {
                 break;
             };
             called.push((request, Called::Serve));
@@ -203,7 +191,7 @@ impl<T> Line<T> {
         if !self.is_standing || !is_calm {
             return None;
         }
-        let rest = std::mem::take(&mut self.waiting).into_values();
+        let rest = self.waiting.drain(now_us).into_iter();
         called.extend(rest.map(|request| (request, Called::Serve)));
         self.is_standing = false;
         self.alert_until_us = now_us + ALERT_US;
@@ -238,18 +226,14 @@ impl<T> Line<T> {
     /// In turn one whose client still waits, most likely, and the oldest, whose client may have gone: it must not stay
     /// for as long as the overload does.
     fn next_refused(&mut self, now_us: u64) -> Option<T> {
-        let beyond = Place {
-            came_us: now_us.saturating_sub(self.target_us),
-            number: 0,
+        let which = match self.is_oldest_next {
+            true => Late::Oldest,
+            false => Late::Newest,
         };
-        let mut old = self.waiting.range(..beyond);
-        let next = match self.is_oldest_next {
-            true => old.next(),
-            false => old.next_back(),
-        };
-        let place = *next?.0;
+        let until_us = now_us.saturating_sub(self.target_us);
+        let refused = self.waiting.pop_late(until_us, which)?;
         self.is_oldest_next = !self.is_oldest_next;
-        self.waiting.remove(&place)
+        Some(refused)
     }
 
     /// How many wait.
@@ -259,7 +243,7 @@ impl<T> Line<T> {
 
     /// Does none wait?
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.len() == 0
     }
 
     /// How long a request waits for its loop; while they stand in line, how long it would wait in the order of the

@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 const TARGET_US: u64 = 20_000;
 
+/// Where all clients are, where a test does not say more.
+const ONE: AddressGroup = AddressGroup::of_v4(1);
+
 #[test]
 fn a_burst_and_a_stopped_process_change_nothing() {
     let mut line = Line::<()>::new(TARGET_US);
@@ -32,7 +35,7 @@ fn a_delay_that_stands_begins_a_line_and_half_a_second_of_calm_ends_it() {
     assert_eq!(began, Some(3), "100 ms behind the beginning of the first");
     let (mut now_us, mut called) = (2_000_000, Vec::new());
     for request in 0..100 {
-        line.join(now_us, request);
+        line.join(now_us, ONE, request);
     }
     assert_eq!(line.call(now_us, &mut called), None);
     let newest: Vec<_> = (68..100).rev().map(|n| (n, Called::Serve)).collect();
@@ -108,7 +111,7 @@ impl World {
     fn arrive(&mut self, gap_us_100: u64) {
         while self.next_us <= self.now_us {
             match self.line.is_standing() {
-                true => _ = self.line.join(self.next_us, self.next_us),
+                true => _ = self.line.join(self.next_us, ONE, self.next_us),
                 false => self.queue.push_back(self.next_us),
             }
             self.left_us_100 += self.prng.below(2 * gap_us_100 + 1);
@@ -203,6 +206,103 @@ fn behind_an_overload_the_line_ends_and_nothing_is_left_in_it() {
     }
 }
 
+const CROWD: usize = 2_000;
+
+/// What a client with one connection gets beside a crowd that comes from one address: all ask again as soon as they
+/// have an answer.
+struct Beside {
+    took_us: Vec<u64>,
+    refused: u64,
+    /// Answers to all of them, in hundredths of what could be served.
+    good: u64,
+}
+
+fn beside_a_crowd(
+    seed: u64,
+    client: AddressGroup,
+    crowd: impl Fn(usize) -> AddressGroup,
+) -> Beside {
+    let mut prng = Prng::new(seed);
+    let mut line = Line::new(TARGET_US);
+    let mut now_us = 1_000_000;
+    while !line.is_standing() {
+        now_us += 2 * TARGET_US;
+        line.sample(now_us, 2 * TARGET_US);
+    }
+    let source = |who: usize| if who == 0 { client } else { crowd(who) };
+    let mut asking: Vec<usize> = (0..=CROWD).collect();
+    let (from_us, mut asked_us, mut called) = (now_us, 0, Vec::new());
+    let (mut served, mut refused, mut took_us) = (0, 0, Vec::new());
+    while now_us < from_us + 3_000_000 {
+        while !asking.is_empty() {
+            let who = asking.swap_remove(prng.below(asking.len() as u64) as usize);
+            line.join(now_us, source(who), who);
+            if who == 0 {
+                asked_us = now_us;
+            }
+        }
+        assert_eq!(line.call(now_us, &mut called), None, "it does not end");
+        for (who, what) in called.drain(..) {
+            asking.push(who);
+            match what {
+                Called::Serve => now_us += SERVE_US,
+                Called::Refuse => now_us += REFUSE_US,
+            }
+            match what {
+                Called::Serve => served += 1,
+                Called::Refuse => refused += u64::from(who == 0),
+            }
+            if who == 0 {
+                took_us.push(now_us - asked_us);
+            }
+        }
+    }
+    if !asking.contains(&0) {
+        took_us.push(now_us - asked_us);
+    }
+    took_us.sort_unstable();
+    Beside {
+        took_us,
+        refused,
+        good: served * SERVE_US * 100 / (now_us - from_us),
+    }
+}
+
+#[test]
+fn one_connection_beside_two_thousand_of_another_source_waits_for_no_more_than_a_turn() {
+    for seed in 0..3 {
+        let fair = beside_a_crowd(seed, AddressGroup::of_v4(7), |_| ONE);
+        let longest_us = fair.took_us.last().copied().expect("it was answered");
+        let turn_us = TURN as u64 * (SERVE_US + REFUSE_US);
+        assert!(longest_us <= turn_us, "{longest_us} µs, seed {seed}");
+        assert_eq!(fair.refused, 0, "seed {seed}");
+        assert!(fair.good >= 93, "{} %, seed {seed}", fair.good);
+        let alike = beside_a_crowd(seed, ONE, |_| ONE);
+        let longest_us = alike
+            .took_us
+            .last()
+            .copied()
+            .expect("it was answered, or waits");
+        assert!(
+            longest_us > 100_000,
+            "{longest_us} µs in one stack: this world shows nothing"
+        );
+    }
+}
+
+#[test]
+fn each_of_many_sources_is_served_in_each_round() {
+    // 2,000 sources at 20 µs are 40 ms, less than half of a round.
+    let each = |who: usize| AddressGroup::of_v4(1_000 + who as u32);
+    let fair = beside_a_crowd(1, AddressGroup::of_v4(7), each);
+    let longest_us = fair.took_us.last().copied().expect("it was answered");
+    assert!(
+        longest_us <= 2 * crate::limits::ROUND_US_MAX,
+        "{longest_us} µs"
+    );
+    assert!(fair.good >= 93, "{} %", fair.good);
+}
+
 proptest! {
     #[test]
     fn whatever_happens_each_request_is_called_once_or_leaves(
@@ -217,7 +317,7 @@ proptest! {
             match what {
                 0 => _ = line.sample(now_us, lag_us),
                 1 => for _ in 0..lag_us % 80 {
-                    inside.insert(next, line.join(now_us, next));
+                    inside.insert(next, line.join(now_us, AddressGroup::of_v4(next % 7), next));
                     next += 1;
                 },
                 2 => if let Some((_, place)) = inside.pop_first() {

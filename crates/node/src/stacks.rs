@@ -1,0 +1,318 @@
+//! Requests that wait for one event loop: a stack for each source, and a turn that goes round the sources.
+//!
+//! ```text
+//! source ─► stack: newest on top ─┐   fewest calls in this round, then the newest on top
+//! source ─► stack                ─┼─► pop
+//! source ─► stack                ─┘   most that wait beyond the target ─► pop_late
+//! ```
+//!
+//! Among sources with equally many calls the newest request goes first, too: with one connection for each source, the
+//! order of arrival would serve every request late. Calls count for one round, 100 ms: a source is not remembered for
+//! longer.
+//!
+//! Invariants
+//! 1. A request that is in is popped once, or leaves.
+//! 2. Of two sources that both wait, the one with fewer calls in the round is popped first.
+//! 3. With one source for all requests the order is that of one stack.
+//! 4. It holds an entry for each request that waits and for each source that was called in this round, at most
+//!    `ROUND_CALLS_MAX` of the latter. A step is logarithmic in them; the end of a round costs what its calls did.
+//!
+//! Not here: when requests wait, and how many are refused (`standing.rs`).
+//! See: docs/overload.md, "When the processor is what runs out".
+
+use crate::limits::{ROUND_CALLS_MAX, ROUND_US_MAX};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where requests come from: an IPv4 address, or the first half of an IPv6 address, which one site has for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AddressGroup(u64);
+
+impl AddressGroup {
+    /// Of an IPv4 address.
+    pub const fn of_v4(bits: u32) -> AddressGroup {
+        AddressGroup(bits as u64)
+    }
+
+    /// Of an IPv6 address; one that stands for an IPv4 address is that one.
+    pub fn of_v6(bits: u128) -> AddressGroup {
+        match bits >> 32 {
+            0xffff => AddressGroup::of_v4(bits as u32),
+            // Below 2^32 no network begins, so no IPv4 address is taken for one.
+            _ => AddressGroup((bits >> 64) as u64),
+        }
+    }
+}
+
+/// Where a request stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    came_us: u64,
+    number: u64,
+    source: AddressGroup,
+}
+
+/// In front of every place.
+const FIRST: Place = Place {
+    came_us: 0,
+    number: 0,
+    source: AddressGroup(0),
+};
+
+/// Behind every place of `came_us` and before.
+fn end_of(came_us: u64) -> Place {
+    Place {
+        came_us,
+        number: u64::MAX,
+        source: AddressGroup(u64::MAX),
+    }
+}
+
+/// Of those that wait beyond the target, which one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    Newest,
+    Oldest,
+}
+
+#[derive(Debug)]
+struct Stack<T> {
+    waiting: BTreeMap<Place, T>,
+    /// How often it was popped in this round.
+    calls: u32,
+    /// How many of `waiting` are beyond the target: the first ones.
+    late: usize,
+}
+
+impl<T> Default for Stack<T> {
+    fn default() -> Stack<T> {
+        Stack {
+            waiting: BTreeMap::new(),
+            calls: 0,
+            late: 0,
+        }
+    }
+}
+
+impl<T> Stack<T> {
+    fn newest(&self) -> Option<Place> {
+        self.waiting.last_key_value().map(|(place, _)| *place)
+    }
+
+    fn newest_late(&self, until: Place) -> Option<Place> {
+        let mut late = self.waiting.range(..until);
+        late.next_back().map(|(place, _)| *place)
+    }
+
+    /// Where it stands among those that are popped next.
+    fn turn(&self) -> Option<(u32, Reverse<Place>)> {
+        Some((self.calls, Reverse(self.newest()?)))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct AddressStacks<T> {
+    stacks: BTreeMap<AddressGroup, Stack<T>>,
+    len: usize,
+    next_number: u64,
+    /// Sources with requests, by whose turn it is.
+    turns: BTreeSet<(u32, Reverse<Place>)>,
+    /// Requests that are not beyond the target yet, and up to where they are.
+    fresh: BTreeSet<Place>,
+    late_until: Place,
+    /// Sources with requests beyond the target: how many, and the newest of them.
+    late: BTreeSet<(usize, Place)>,
+    /// Sources that were popped in this round.
+    called: BTreeSet<AddressGroup>,
+    round_calls: usize,
+    round_ends_us: u64,
+}
+
+impl<T> AddressStacks<T> {
+    pub(crate) fn new() -> AddressStacks<T> {
+        AddressStacks {
+            stacks: BTreeMap::new(),
+            len: 0,
+            next_number: 0,
+            turns: BTreeSet::new(),
+            fresh: BTreeSet::new(),
+            late_until: FIRST,
+            late: BTreeSet::new(),
+            called: BTreeSet::new(),
+            round_calls: 0,
+            round_ends_us: 0,
+        }
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A request came. Requires: `now_us` does not go back.
+    pub(crate) fn push(&mut self, now_us: u64, source: AddressGroup, request: T) -> Place {
+        let place = Place {
+            came_us: now_us,
+            number: self.next_number,
+            source,
+        };
+        self.next_number += 1;
+        self.change(source, |stacks| {
+            let stack = stacks.stacks.entry(source).or_default();
+            stack.waiting.insert(place, request);
+            stacks.fresh.insert(place);
+            stacks.len += 1;
+        });
+        place
+    }
+
+    /// Takes a request out, if it is in.
+    pub(crate) fn take(&mut self, place: Place) -> Option<T> {
+        self.change(place.source, |stacks| stacks.remove(place))
+    }
+
+    fn remove(&mut self, place: Place) -> Option<T> {
+        let stack = self.stacks.get_mut(&place.source)?;
+        let request = stack.waiting.remove(&place)?;
+        if !self.fresh.remove(&place) {
+            stack.late -= 1;
+        }
+        self.len -= 1;
+        Some(request)
+    }
+
+    /// The next request in turn.
+    pub(crate) fn pop(&mut self, now_us: u64) -> Option<T> {
+        if now_us >= self.round_ends_us || self.round_calls >= ROUND_CALLS_MAX {
+            self.end_round(now_us);
+        }
+        let (_, Reverse(place)) = *self.turns.first()?;
+        self.called.insert(place.source);
+        self.round_calls += 1;
+        self.change(place.source, |stacks| {
+            if let Some(stack) = stacks.stacks.get_mut(&place.source) {
+                stack.calls += 1;
+            }
+            stacks.remove(place)
+        })
+    }
+
+    /// One of the source with the most that came before `until_us`, and of those sources the one with the newest or the
+    /// oldest such request.
+    pub(crate) fn pop_late(&mut self, until_us: u64, which: Late) -> Option<T> {
+        self.age(until_us);
+        let (most, newest) = *self.late.last()?;
+        let source = match which {
+            Late::Newest => newest.source,
+            Late::Oldest => self.late.range((most, FIRST)..).next()?.1.source,
+        };
+        let stack = self.stacks.get(&source)?;
+        let place = match which {
+            Late::Newest => stack.newest_late(self.late_until)?,
+            Late::Oldest => *stack.waiting.first_key_value()?.0,
+        };
+        self.take(place)
+    }
+
+    /// Everything that waits, in turn; the next round begins.
+    pub(crate) fn drain(&mut self, now_us: u64) -> Vec<T> {
+        let all = std::iter::from_fn(|| self.pop(now_us)).collect();
+        self.end_round(now_us);
+        all
+    }
+
+    /// Those that came before `until_us` are beyond the target from now on.
+    fn age(&mut self, until_us: u64) {
+        let until = end_of(until_us.saturating_sub(1));
+        if until_us == 0 || until <= self.late_until {
+            return;
+        }
+        let fresh = self.fresh.split_off(&until);
+        let aged = std::mem::replace(&mut self.fresh, fresh);
+        for place in &aged {
+            // Where its source stood among the late ones is computed with the boundary of that time.
+            self.change_late(place.source, |stack| stack.late += 1, *place);
+        }
+        self.late_until = until;
+    }
+
+    /// One more of a source is late: the newest of them, because they come in order.
+    fn change_late(
+        &mut self,
+        source: AddressGroup,
+        change: impl FnOnce(&mut Stack<T>),
+        newest: Place,
+    ) {
+        let Some(stack) = self.stacks.get_mut(&source) else {
+            return;
+        };
+        if stack.late > 0
+            && let Some((before, _)) = stack.waiting.range(..newest).next_back()
+        {
+            self.late.remove(&(stack.late, *before));
+        }
+        change(stack);
+        self.late.insert((stack.late, newest));
+    }
+
+    /// Changes the stack of `source`, and what is known of it.
+    fn change<R>(
+        &mut self,
+        source: AddressGroup,
+        change: impl FnOnce(&mut AddressStacks<T>) -> R,
+    ) -> R {
+        self.unlist(source);
+        let done = change(self);
+        self.list(source);
+        done
+    }
+
+    fn unlist(&mut self, source: AddressGroup) {
+        let Some(stack) = self.stacks.get(&source) else {
+            return;
+        };
+        if let Some(turn) = stack.turn() {
+            self.turns.remove(&turn);
+        }
+        if stack.late > 0
+            && let Some(newest) = stack.newest_late(self.late_until)
+        {
+            self.late.remove(&(stack.late, newest));
+        }
+    }
+
+    fn list(&mut self, source: AddressGroup) {
+        let Some(stack) = self.stacks.get(&source) else {
+            return;
+        };
+        if let Some(turn) = stack.turn() {
+            self.turns.insert(turn);
+        }
+        if stack.late > 0
+            && let Some(newest) = stack.newest_late(self.late_until)
+        {
+            self.late.insert((stack.late, newest));
+        }
+        if stack.waiting.is_empty() && stack.calls == 0 {
+            self.stacks.remove(&source);
+        }
+    }
+
+    /// All sources begin anew.
+    fn end_round(&mut self, now_us: u64) {
+        for source in std::mem::take(&mut self.called) {
+            self.change(source, |stacks| {
+                if let Some(stack) = stacks.stacks.get_mut(&source) {
+                    stack.calls = 0;
+                }
+            });
+        }
+        self.round_calls = 0;
+        self.round_ends_us = now_us + ROUND_US_MAX;
+    }
+}
+
+#[cfg(test)]
+#[path = "stacks_tests.rs"]
+mod tests;

@@ -1,0 +1,128 @@
+//! AddressStacks beside a twin that looks at everything each time.
+//!
+//! Not here: when requests wait (`standing_tests.rs`).
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+/// The same by looking at all of it.
+#[derive(Default)]
+struct Twin {
+    waiting: Vec<(Place, u32)>,
+    calls: HashMap<AddressGroup, u32>,
+    calls_so_far: usize,
+    round_ends_us: u64,
+    late_until_us: u64,
+}
+
+impl Twin {
+    fn newest_of(&self, source: AddressGroup, until_us: u64) -> Option<Place> {
+        let of_it = self.waiting.iter().map(|(place, _)| *place);
+        of_it
+            .filter(|place| place.source == source && place.came_us < until_us)
+            .max()
+    }
+
+    fn take(&mut self, place: Place) -> Option<u32> {
+        let at = self.waiting.iter().position(|(one, _)| *one == place)?;
+        Some(self.waiting.remove(at).1)
+    }
+
+    fn pop(&mut self, now_us: u64) -> Option<u32> {
+        if now_us >= self.round_ends_us || self.calls_so_far >= ROUND_CALLS_MAX {
+            self.calls.clear();
+            self.calls_so_far = 0;
+            self.round_ends_us = now_us + ROUND_US_MAX;
+        }
+        let sources = self.waiting.iter().map(|(place, _)| place.source);
+        let turn = |source: &AddressGroup| {
+            let calls = self.calls.get(source).copied().unwrap_or(0);
+            (calls, Reverse(self.newest_of(*source, u64::MAX)))
+        };
+        let source = sources.min_by_key(turn)?;
+        *self.calls.entry(source).or_default() += 1;
+        self.calls_so_far += 1;
+        self.take(self.newest_of(source, u64::MAX)?)
+    }
+
+    fn pop_late(&mut self, until_us: u64, which: Late) -> Option<u32> {
+        self.late_until_us = self.late_until_us.max(until_us);
+        let until_us = self.late_until_us;
+        let late = |source: AddressGroup| {
+            let of_it = self.waiting.iter().map(|(place, _)| *place);
+            of_it.filter(move |place| place.source == source && place.came_us < until_us)
+        };
+        let sources = self.waiting.iter().map(|(place, _)| place.source);
+        let most = sources.clone().map(|source| late(source).count()).max()?;
+        let hit = sources.filter(|source| most > 0 && late(*source).count() == most);
+        let newest = |source: &AddressGroup| late(*source).max();
+        let source = match which {
+            Late::Newest => hit.max_by_key(newest),
+            Late::Oldest => hit.min_by_key(newest),
+        }?;
+        let place = match which {
+            Late::Newest => late(source).max(),
+            Late::Oldest => late(source).min(),
+        };
+        self.take(place?)
+    }
+}
+
+proptest! {
+    #[test]
+    fn stacks_do_what_a_look_at_everything_would(
+        steps in prop::collection::vec((0u64..30_000, 0u8..6, 0u32..5, 0u64..60_000), 1..300),
+    ) {
+        let (mut stacks, mut twin) = (AddressStacks::new(), Twin::default());
+        let (mut now_us, mut next, mut places) = (0, 0, Vec::new());
+        for (gap_us, what, which, ago_us) in steps {
+            now_us += gap_us;
+            let late = if which % 2 == 0 { Late::Newest } else { Late::Oldest };
+            let until_us = now_us.saturating_sub(ago_us);
+            match what {
+                0 | 1 => for _ in 0..=which {
+                    let source = AddressGroup::of_v4((next * 7 + which) % 5);
+                    let place = stacks.push(now_us, source, next);
+                    twin.waiting.push((place, next));
+                    places.push(place);
+                    next += 1;
+                },
+                2 | 3 => prop_assert_eq!(stacks.pop(now_us), twin.pop(now_us)),
+                4 => prop_assert_eq!(stacks.pop_late(until_us, late), twin.pop_late(until_us, late)),
+                _ => if let Some(place) = places.get(ago_us as usize % places.len().max(1)) {
+                    prop_assert_eq!(stacks.take(*place), twin.take(*place));
+                }
+            }
+            prop_assert_eq!(stacks.len(), twin.waiting.len());
+        }
+        let rest: Vec<_> = std::iter::from_fn(|| twin.pop(now_us)).collect();
+        prop_assert_eq!(stacks.drain(now_us), rest);
+        prop_assert!(stacks.stacks.is_empty() && stacks.turns.is_empty() && stacks.late.is_empty());
+    }
+}
+
+#[test]
+fn what_is_remembered_of_sources_is_bounded() {
+    let mut stacks = AddressStacks::new();
+    for bits in 0..4 * ROUND_CALLS_MAX as u32 {
+        stacks.push(0, AddressGroup::of_v4(bits), bits);
+        assert_eq!(stacks.pop(0), Some(bits));
+        assert!(stacks.stacks.len() <= ROUND_CALLS_MAX);
+    }
+    stacks.push(ROUND_US_MAX, AddressGroup::of_v4(0), 0);
+    stacks.pop(ROUND_US_MAX);
+    assert_eq!(stacks.stacks.len(), 1, "a round forgets the last one");
+}
+
+#[test]
+fn a_site_is_one_source() {
+    let of = |text: &str| {
+        let addr: std::net::Ipv6Addr = text.parse().expect("an address");
+        AddressGroup::of_v6(addr.to_bits())
+    };
+    assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff::9"));
+    assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+    assert_eq!(of("::ffff:127.0.0.1"), AddressGroup::of_v4(0x7f00_0001));
+    assert_ne!(of("::1"), AddressGroup::of_v4(0x7f00_0001));
+}
