@@ -201,7 +201,7 @@ impl Connection {
                     let _held = self.hold_input();
                     tokio::task::yield_now().await;
                     self.lane.refresh();
-                    Ok(())
+                    Box::pin(self.stand(Expecting::Body)).await
                 }
                 Next::LogRoom(bytes, until_us) => self.line_up(bytes, until_us).await,
                 // The rare ways are boxed: an idle connection should not reserve room for them.
@@ -393,16 +393,27 @@ impl Connection {
             Poll::Pending => self.idle(cx, Expecting::Idle),
         })
         .await?;
+        self.stand(Expecting::Idle).await
+    }
+
+    /// Waits until the request that is there is called, if there is a line.
+    async fn stand(&mut self, expecting: Expecting) -> Result<(), End> {
+        if !self.lane.delay.is_standing() || self.is_of_peer {
+            return Ok(());
+        }
         self.expect_client().await?;
         let lane = Rc::clone(&self.lane);
-        let Some(in_line) = lane.delay.stand(&self.seat, clock::monotonic_us()) else {
+        let now_us = clock::monotonic_us();
+        self.seat
+            .arm(self.deadline_us(lane.shared.settings.timeouts.idle));
+        let Some(in_line) = lane.delay.stand(&self.seat, self.source, now_us) else {
             return Ok(());
         };
         let called = poll_fn(|cx| {
             if let Some(called) = in_line.called() {
                 return Poll::Ready(Ok(called));
             }
-            self.idle(cx, Expecting::Idle).map_ok(|()| Called::Serve)
+            self.idle(cx, expecting).map_ok(|()| Called::Serve)
         })
         .await?;
         self.expect_client().await?;
@@ -424,7 +435,7 @@ impl Connection {
         if !is_gone {
             return Ok(());
         }
-        if matches!(self.stream.try_read(&mut [0]), Ok(1)) {
+        if self.input.len() > 0 || matches!(self.stream.try_read(&mut [0]), Ok(1)) {
             self.lane.metrics().abandoned.add(1);
         }
         Err(End::HungUp)

@@ -20,8 +20,9 @@ use crate::clock;
 use crate::lane::Lane;
 use crate::seat::{LocalBell, Seat};
 use dendra_node::Line;
-use dendra_node::standing::{Called, Change, Place, Pressure, STANDING_US};
+use dendra_node::standing::{AddressGroup, Called, Change, Place, Pressure, STANDING_US};
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -148,8 +149,9 @@ impl Delay {
         self.is_standing.get()
     }
 
-    /// A request of the connection in `seat` is there to be read. `None` when there is no line (any more).
-    pub(crate) fn stand(&self, seat: &Rc<Seat>, now_us: u64) -> Option<InLine<'_>> {
+    /// A request of the connection in `seat`, from `source`, is there to be read. `None` when there is no line (any
+    /// more).
+    pub(crate) fn stand(&self, seat: &Rc<Seat>, source: IpAddr, now_us: u64) -> Option<InLine<'_>> {
         if !self.is_standing() {
             return None;
         }
@@ -157,7 +159,12 @@ impl Delay {
             seat: Rc::clone(seat),
             called: Cell::new(None),
         });
-        let place = self.line.borrow_mut().join(now_us, Rc::clone(&standee));
+        let source = match source {
+            IpAddr::V4(addr) => AddressGroup::of_v4(addr.to_bits()),
+            IpAddr::V6(addr) => AddressGroup::of_v6(addr.to_bits()),
+        };
+        let mut line = self.line.borrow_mut();
+        let place = line.join(now_us, source, Rc::clone(&standee));
         self.porter.ring();
         Some(InLine {
             delay: self,

@@ -9,6 +9,8 @@
 
 mod support;
 
+use dendra_engine::Durability;
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 use support::{Answer, Client, Node, PATIENCE};
 
@@ -134,6 +136,64 @@ fn what_clients_have_given_up_is_not_begun() {
     assert!(
         applied + abandoned <= asked,
         "{applied} + {abandoned} of {asked}"
+    );
+}
+
+/// How many of a crowd's connections are served in front of one client that asks in their midst, in hundredths. Their
+/// answers are long, so that more of them stand in line than are called at once.
+fn rank_among_a_crowd(node: &Node, crowd: &mut [Client], client: &mut Client) -> usize {
+    let gets = b"GET /v0/entity?id=long HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(31);
+    let put = b"PUT /v0/entity?id=c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nv";
+    let batch = [&gets[..], put].concat();
+    let (before, behind) = crowd.split_at_mut(CLIENTS / 3);
+    for one in before {
+        one.send(&batch);
+    }
+    client.send(put);
+    for one in behind {
+        one.send(&batch);
+    }
+    // A version is given when a write is begun.
+    let version = client.read("PUT").header("ETag").map(str::to_owned);
+    let crowd_is_first = |one: &mut Client| {
+        let answers: Vec<_> = (0..32).map(|_| one.read("GET")).collect();
+        let put = answers[31].header("ETag");
+        put.is_some() && put < version.as_deref()
+    };
+    assert_eq!(node.metric("dendra_overloaded_loops "), 1.0);
+    let first = crowd.iter_mut().map(crowd_is_first);
+    first.filter(|is_first| *is_first).count() * 100 / CLIENTS
+}
+
+#[test]
+fn one_connection_of_another_address_is_served_in_front_of_a_crowd() {
+    let node = Node::with(|settings| {
+        settings.loops = Some(1);
+        settings.queue_delay_target = TARGET;
+        settings.durability = Durability::Os;
+    });
+    assert_eq!(node.client().put("k", b"v").status, 201);
+    assert_eq!(node.client().put("long", &[b'v'; 2_000]).status, 201);
+    let addr = node.running().addr();
+    let mut crowd: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
+    let mut alike = node.client();
+    let mut other = Client::connect_from(Ipv4Addr::new(127, 0, 0, 2), addr);
+    overload(&node, &mut crowd);
+    let mut ranks = [Vec::new(), Vec::new()];
+    for _ in 0..7 {
+        for (client, ranks) in [&mut other, &mut alike].into_iter().zip(&mut ranks) {
+            overload(&node, &mut crowd);
+            ranks.push(rank_among_a_crowd(&node, &mut crowd, client));
+        }
+    }
+    let [other, alike] = ranks.map(|mut ranks| {
+        ranks.sort_unstable();
+        ranks[3]
+    });
+    println!("of another address {other} %, of the same {alike} %");
+    assert!(
+        2 * other < alike,
+        "of another address {other} %, of the same {alike} %"
     );
 }
 

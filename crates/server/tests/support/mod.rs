@@ -19,8 +19,9 @@ pub(crate) mod valve;
 
 use dendra_engine::vfs::Vfs;
 use dendra_server::{Running, Server, Settings};
+use socket2::{Domain, Socket, Type};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -176,7 +177,19 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(addr: SocketAddr) -> Client {
-        let stream = TcpStream::connect(addr).expect("the node accepts");
+        Client::over(TcpStream::connect(addr).expect("the node accepts"))
+    }
+
+    /// From another address of this machine.
+    pub(crate) fn connect_from(source: Ipv4Addr, addr: SocketAddr) -> Client {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let source = SocketAddr::from((source, 0));
+        socket.bind(&source.into()).expect("loopback has it");
+        socket.connect(&addr.into()).expect("the node accepts");
+        Client::over(socket.into())
+    }
+
+    fn over(stream: TcpStream) -> Client {
         stream
             .set_read_timeout(Some(PATIENCE))
             .expect("a timeout can be set");
