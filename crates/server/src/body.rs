@@ -187,7 +187,7 @@ impl Connection {
         };
         // Waiting for the client is no stage of ours.
         body.watch.restart();
-        let pushed = self.push_value(&mut body, value).await;
+        let pushed = self.push_value(&mut body, value).await?;
         if let Err(what) = pushed {
             self.lane.metrics().refuse(what);
             let refusal = status::refused(what);
@@ -199,12 +199,17 @@ impl Connection {
     }
 
     /// Puts a value that came into the loop's batch: waits for the log rather than to have it sent once more.
-    async fn push_value(&mut self, body: &mut PendingBody, value: Vec<u8>) -> Result<(), Refused> {
+    async fn push_value(
+        &mut self,
+        body: &mut PendingBody,
+        value: Vec<u8>,
+    ) -> Result<Result<(), Refused>, End> {
         let (terms, stored_key) = (body.terms, body.key.as_stored());
         if self.lane.is_member() {
             let room = std::mem::take(&mut body.body.room);
             let value = Some(Bytes::from(value));
-            return self.push_operation(&body.entity, terms, stored_key, value, room, body.watch);
+            let entity = &body.entity;
+            return Ok(self.push_operation(entity, terms, stored_key, value, room, body.watch));
         }
         let came_us = self.lane.now_us();
         let until_us = came_us + u64::from(body.entity.timeout_ms) * 1_000;
@@ -213,13 +218,18 @@ impl Connection {
             let value = Some(value.as_slice());
             let pushed = self.push(&entity, terms, stored_key, value, body.watch);
             if pushed != Err(Refused::LogQueue) {
-                return pushed;
+                return Ok(pushed);
             }
             let len = value.map_or(0, <[u8]>::len);
             if !self.lane.wait_for_log(&self.seat, len, until_us).await {
-                return pushed;
+                return Ok(pushed);
             }
             self.lane.refresh();
+            if self.is_client_gone() {
+                self.lane.forgo_log();
+                self.lane.metrics().abandoned.add(1);
+                return Err(End::HungUp);
+            }
             let waited_ms = (self.lane.now_us() - came_us) / 1_000;
             let left_ms = u64::from(body.entity.timeout_ms).saturating_sub(waited_ms);
             entity.timeout_ms = (left_ms as u32).max(1);

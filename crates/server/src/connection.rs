@@ -40,7 +40,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
 /// What a connection has to wait for before it can go on with its buffer.
@@ -315,7 +315,7 @@ impl Connection {
         tokio::time::sleep(Duration::from_micros(us)).await;
         self.lane.refresh();
         self.has_paused = true;
-        Ok(())
+        self.expect_client()
     }
 
     /// Waits for room in the loop's batch: without any, the write is refused when it is looked at again.
@@ -327,7 +327,8 @@ impl Connection {
             .wait_for_log(&self.seat, value_len, until_us)
             .await;
         self.lane.refresh();
-        Ok(())
+        let expected = self.expect_client();
+        expected.inspect_err(|_gone| self.lane.forgo_log())
     }
 
     /// A deadline `after` from now.
@@ -401,7 +402,7 @@ impl Connection {
         if !self.lane.delay.is_standing() || self.is_of_peer {
             return Ok(());
         }
-        self.expect_client().await?;
+        self.expect_client()?;
         let lane = Rc::clone(&self.lane);
         let now_us = clock::monotonic_us();
         self.seat
@@ -416,29 +417,9 @@ impl Connection {
             self.idle(cx, expecting).map_ok(|()| Called::Serve)
         })
         .await?;
-        self.expect_client().await?;
+        self.expect_client()?;
         self.is_called_to_refuse = called == Called::Refuse;
         Ok(())
-    }
-
-    /// Ends when the client has closed its side: it waits for nothing any more.
-    async fn expect_client(&self) -> Result<(), End> {
-        let mut ready = std::pin::pin!(self.stream.ready(Interest::READABLE));
-        let is_gone = poll_fn(|cx| {
-            Poll::Ready(match ready.as_mut().poll(cx) {
-                Poll::Ready(Ok(ready)) => ready.is_read_closed(),
-                Poll::Ready(Err(_)) => true,
-                Poll::Pending => false,
-            })
-        })
-        .await;
-        if !is_gone {
-            return Ok(());
-        }
-        if self.input.len() > 0 || matches!(self.stream.try_read(&mut [0]), Ok(1)) {
-            self.lane.metrics().abandoned.add(1);
-        }
-        Err(End::HungUp)
     }
 
     /// Waits for bytes, or for what ends the connection.

@@ -262,7 +262,11 @@ fn sockets(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     for (name, help, of) in counters {
         page.counter(name, help, sum(shared, of))?;
     }
-    Ok(())
+    page.counter(
+        "scan_rests",
+        "Chunks of scans behind which scans rested, because an event loop was near its target.",
+        shared.pool.scan_rests(),
+    )
 }
 
 fn queues(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {

@@ -636,6 +636,12 @@ impl Lane {
         is_there
     }
 
+    /// The write that was called does not come.
+    pub(crate) fn forgo_log(&self) {
+        self.is_called.set(false);
+        self.call_first_in_log_line();
+    }
+
     fn call_first_in_log_line(&self) {
         if let Some(seat) = self.log_line.borrow().values().next() {
             seat.wake();
@@ -774,14 +780,14 @@ impl Lane {
 
     // Reads that would block.
 
-    /// Gives `work` to the store pool; its answer comes to `seat`.
+    /// Gives `work` to the store pool, where it waits under the slot that is returned; its answer comes to `seat`.
     pub(crate) fn offer(
         &self,
         seat: &Rc<Seat>,
         deadline_us: u64,
         watch: Watch,
         work: Work,
-    ) -> Result<(), (Refused, Work)> {
+    ) -> Result<u32, (Refused, Work)> {
         let Some(permit) = self.hold_request() else {
             return Err((Refused::Requests, work));
         };
@@ -790,7 +796,17 @@ impl Lane {
             round: seat.round(),
             place: 0,
         };
-        self.queue(self.ticket(target, permit), deadline_us, watch, work)
+        let slot = self.ticket(target, permit);
+        self.queue(slot, deadline_us, watch, work).map(|()| slot)
+    }
+
+    /// Takes what waits in the store pool under `slot` out of it: `false` when a worker has begun it.
+    pub(crate) fn withdraw(&self, slot: u32) -> bool {
+        let is_out = self.shared.pool.withdraw(self.index, slot);
+        if is_out {
+            self.take_ticket(slot);
+        }
+        is_out
     }
 
     /// Gives an order of the node to the store pool; `target` hears the answer.

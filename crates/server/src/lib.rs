@@ -29,6 +29,7 @@
 //! Not here: decisions (crate `node`), bytes of HTTP (crate `wire`), bytes on disk (crate `engine`).
 //! See: docs/api.md, docs/overload.md, ARCHITECTURE.md.
 
+mod abandon;
 mod admin;
 mod body;
 mod clock;

@@ -60,6 +60,12 @@ pub const MEMBER_VALUE_BYTES_MAX: usize = 8 << 20;
 /// of decoding, so that a scan over tombstones does not hold a worker.
 pub const SCAN_LOOK_BYTES: usize = 256 << 10;
 
+/// While a loop is near what it can serve in time, chunks of scans get this share of one processor (a quarter): behind
+/// each of them, scans rest for three times as long as it took.
+pub const SCAN_TIME_SHARE: u64 = 4;
+/// But for no longer than this: a scan goes on, however long a chunk took on a slow disk.
+pub const SCAN_REST_MAX: Duration = Duration::from_millis(100);
+
 /// A body that arrives slower than this (after `Timeouts::body`) is given up.
 pub const BODY_BYTES_PER_SECOND_MIN: usize = 64 << 10;
 /// While others wait for room, a body or an answer that holds some and moves less than the least rate over this time
@@ -193,6 +199,7 @@ const _: () = assert!(LINK_OUT_BYTES_MAX / 2 >= 2 * dendra_base::limits::VALUE_B
 const _: () = assert!(STORE_QUEUE_LEN_MAX_DEFAULT <= STORE_QUEUE_LEN_MAX_LIMIT);
 const _: () = assert!(WORKERS_DEFAULT <= WORKERS_MAX);
 const _: () = assert!(PIPELINED_WRITES_MAX < LANE_BATCH_LEN_MAX);
+const _: () = assert!(SCAN_TIME_SHARE > 1);
 const _: () = assert!(SCAN_CHUNK_BYTES <= SCAN_LOOK_BYTES);
 const _: () = assert!(
     BODY_BYTES_INFLIGHT_MAX_DEFAULT >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT,

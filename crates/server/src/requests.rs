@@ -333,12 +333,7 @@ impl Connection {
         let work = Work::Get(read.key.clone());
         let answer = match self.lane.offer(&self.seat, deadline_us, watch, work) {
             Err((refused, _)) => Err(refused),
-            Ok(()) => {
-                self.seat.arm(deadline_us);
-                let answer = self.seat.answer().await;
-                self.seat.next_round();
-                Ok(answer)
-            }
+            Ok(slot) => Ok(self.pooled(slot, deadline_us).await?),
         };
         watch.restart();
         let Connection { lane, out, .. } = self;

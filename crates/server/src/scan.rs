@@ -210,6 +210,8 @@ enum Missing {
     TooSlow,
     Damaged,
     Failed,
+    /// The client has gone.
+    Gone,
 }
 
 impl Connection {
@@ -229,6 +231,7 @@ impl Connection {
         while scan.stand == Stand::Open && scan.out.len() == head_len {
             scan = match self.chunk(scan, pending.deadline_us, pending.watch).await {
                 Ok(scan) => scan,
+                Err((Missing::Gone, _)) => return Err(End::HungUp),
                 Err((missing, _)) => {
                     self.answer_missing(&terms, &pending, missing);
                     return Ok(());
@@ -280,7 +283,7 @@ impl Connection {
                     self.cut(&scan);
                     return Ok(());
                 }
-                // The worker was lost together with the scan: the client sees no trailer.
+                // The worker was lost together with the scan, or the client has gone: it sees no trailer.
                 Err(None) => return Err(End::Done),
             };
         }
@@ -333,6 +336,9 @@ impl Connection {
             if !self.has_scan_room(wanted) && !self.wait_for_scan_room(wanted, deadline_us).await {
                 return Err((Missing::Refused(Refused::Bytes), Some(scan)));
             }
+            if self.expect_client().is_err() {
+                return Err((Missing::Gone, None));
+            }
             // What is more than all the room there is, is let in alone.
             scan.room = wanted;
             scan = self.fill_once(scan, deadline_us, watch).await?;
@@ -376,18 +382,17 @@ impl Connection {
     ) -> Result<Box<Scan>, (Missing, Option<Box<Scan>>)> {
         watch.restart();
         let work = Work::Chunk(scan);
-        if let Err((refused, work)) = self.lane.offer(&self.seat, deadline_us, watch, work) {
-            let scan = match work {
-                Work::Chunk(scan) => Some(scan),
-                Work::Get(_) | Work::Page(_) => None,
-            };
-            return Err((Missing::Refused(refused), scan));
-        }
-        self.seat.arm(deadline_us);
-        let answer = self.seat.answer().await;
-        self.seat.next_round();
-        self.lane.refresh();
-        match answer {
+        let slot = match self.lane.offer(&self.seat, deadline_us, watch, work) {
+            Ok(slot) => slot,
+            Err((refused, Work::Chunk(scan))) => {
+                return Err((Missing::Refused(refused), Some(scan)));
+            }
+            Err((refused, Work::Get(_) | Work::Page(_))) => {
+                return Err((Missing::Refused(refused), None));
+            }
+        };
+        let answer = self.pooled(slot, deadline_us).await;
+        match answer.map_err(|_gone| (Missing::Gone, None))? {
             Ok(PoolAnswer::Chunk(scan)) => Ok(scan),
             Ok(PoolAnswer::ChunkFailed(scan, is_damaged)) if is_damaged => {
                 Err((Missing::Damaged, Some(scan)))
@@ -421,7 +426,9 @@ impl Connection {
                 metrics.damaged.add(1);
                 status::write_refusal(out, terms.style, &Refusal::damaged())
             }
-            Missing::Failed => status::write_refusal(out, terms.style, &status::failed()),
+            Missing::Failed | Missing::Gone => {
+                status::write_refusal(out, terms.style, &status::failed())
+            }
         };
         self.lane.finish_since(Op::Scan, status, pending.began_ns);
         self.is_closing |= terms.style.connection == Persistence::Close;

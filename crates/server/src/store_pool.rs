@@ -3,7 +3,8 @@
 //! ```text
 //! loop ─► offer ─► points [job job]  ─┐
 //!                  scans  [job]      ─┴─► worker: engine, Wait::Block ─► mailbox of the asking loop
-//! full ─► refused at once (503)           late at dequeue ─► Answer::Late, work not started
+//! full ─► refused at once (503)           late at dequeue ─► PoolAnswer::Late, work not started
+//! a loop is near its target ─► one chunk at a time, then a rest of three times what it took
 //! ```
 //!
 //! Invariants
@@ -11,11 +12,14 @@
 //!    readers of whole ranges cannot shut out point reads.
 //! 2. Every job that was taken is answered exactly once, even when the work panics.
 //! 3. Four point reads pass for one scan chunk when both wait.
+//! 4. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE` of the time of one
+//!    processor, and at least one is begun in `SCAN_REST_MAX`.
 //!
 //! Not here: reads that do not block (`connection.rs` asks the engine itself), writes (`wal_thread.rs`).
 //! See: docs/overload.md.
 
 use crate::clock;
+use crate::delay::Overload;
 use crate::limits;
 use crate::mailbox::LaneEvent;
 use crate::metrics::Op;
@@ -27,10 +31,12 @@ use crate::stages::{Stage, Stages, Watch};
 use dendra_base::{Cell, Key};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Engine, Error, Lookup};
+use dendra_node::standing::Pressure;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// What a worker should do.
 #[derive(Debug)]
@@ -82,6 +88,12 @@ struct Queue {
     points: VecDeque<Job>,
     scans: VecDeque<Job>,
     points_in_a_row: u32,
+    /// Chunks that workers make now.
+    scans_running: u32,
+    /// Until then no chunk is begun, while a loop is near its target.
+    scans_rest_until_us: u64,
+    /// How often scans rested.
+    scan_rests: u64,
     is_closed: bool,
 }
 
@@ -93,10 +105,36 @@ impl Queue {
         self.points.len() + self.scans.len()
     }
 
-    fn pick(&mut self) -> Option<Job> {
+    /// Must a scan that waits go on waiting, because the processor is what runs out? Then until when, at most.
+    fn scans_held_until_us(&self, pressure: Pressure, now_us: u64) -> Option<u64> {
+        if pressure == Pressure::None || self.is_closed {
+            return None;
+        }
+        match self.scans_running {
+            0 => Some(self.scans_rest_until_us).filter(|until_us| *until_us > now_us),
+            _ => Some(now_us + limits::SCAN_REST_MAX.as_micros() as u64),
+        }
+    }
+
+    /// A chunk that took `took_us` is made.
+    fn end_scan(&mut self, pressure: Pressure, now_us: u64, took_us: u64) {
+        self.scans_running -= 1;
+        if pressure > Pressure::None {
+            let rest_us = took_us.saturating_mul(limits::SCAN_TIME_SHARE - 1);
+            let rest_us = rest_us.min(limits::SCAN_REST_MAX.as_micros() as u64);
+            self.scans_rest_until_us = now_us + rest_us;
+            self.scan_rests += 1;
+        }
+    }
+
+    fn pick(&mut self, may_scan: bool) -> Option<Job> {
         let scan_is_due = self.points_in_a_row >= POINTS_IN_A_ROW_MAX || self.points.is_empty();
-        if scan_is_due && let Some(job) = self.scans.pop_front() {
+        if scan_is_due
+            && may_scan
+            && let Some(job) = self.scans.pop_front()
+        {
             self.points_in_a_row = 0;
+            self.scans_running += 1;
             return Some(job);
         }
         let job = self.points.pop_front()?;
@@ -153,22 +191,63 @@ impl StorePool {
         (queue.points.len(), queue.scans.len())
     }
 
+    /// How often scans rested because a loop was near its target.
+    pub(crate) fn scan_rests(&self) -> u64 {
+        self.queue.hold().scan_rests
+    }
+
+    /// Takes out the job of `slot` on loop `lane`: `false` when a worker has begun it.
+    pub(crate) fn withdraw(&self, lane: usize, slot: u32) -> bool {
+        let mut queue = self.queue.hold();
+        let Queue { points, scans, .. } = &mut *queue;
+        [points, scans].into_iter().any(|jobs| {
+            let at = jobs
+                .iter()
+                .position(|job| (job.lane, job.slot) == (lane, slot));
+            at.and_then(|at| jobs.remove(at)).is_some()
+        })
+    }
+
     /// Lets the workers finish what is queued and end.
     pub(crate) fn close(&self) {
         self.queue.hold().is_closed = true;
         self.bell.notify_all();
     }
 
-    fn next(&self) -> Option<Job> {
+    fn next(&self, overload: &Overload) -> Option<Job> {
         let mut queue = self.queue.hold();
         loop {
-            if let Some(job) = queue.pick() {
+            let held_until_us = match queue.scans.is_empty() {
+                true => None,
+                false => queue.scans_held_until_us(overload.pressure(), clock::monotonic_us()),
+            };
+            if let Some(job) = queue.pick(held_until_us.is_none()) {
                 return Some(job);
             }
             if queue.is_closed {
                 return None;
             }
-            queue = self.bell.wait(queue).expect("no holder panics");
+            queue = match held_until_us {
+                None => self.bell.wait(queue).expect("no holder panics"),
+                Some(until_us) => {
+                    let rest_us = until_us.saturating_sub(clock::monotonic_us());
+                    let rest = Duration::from_micros(rest_us);
+                    let waited = self.bell.wait_timeout(queue, rest);
+                    waited.expect("no holder panics").0
+                }
+            };
+        }
+    }
+
+    fn end_scan(&self, overload: &Overload, began_us: u64) {
+        let now_us = clock::monotonic_us();
+        let took_us = now_us.saturating_sub(began_us);
+        let mut queue = self.queue.hold();
+        queue.end_scan(overload.pressure(), now_us, took_us);
+        let is_waited_for = !queue.scans.is_empty();
+        drop(queue);
+        if is_waited_for {
+            self.bell.notify_one();
         }
     }
 }
@@ -182,7 +261,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>
                 .name(format!("store-{n}"))
                 .spawn(move || {
                     let _seat = profile::register(profile::Kind::Worker);
-                    while let Some(job) = shared.pool.next() {
+                    while let Some(job) = shared.pool.next(&shared.overload) {
                         answer(&shared, job, &shared.pool.stages[n]);
                     }
                 })
@@ -203,7 +282,8 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
         Work::Chunk(_) | Work::Page(_) => Op::Scan,
     };
     watch.lap(stages, op, Stage::Queue);
-    let answer = if clock::monotonic_us() >= deadline_us {
+    let began_us = clock::monotonic_us();
+    let answer = if began_us >= deadline_us {
         PoolAnswer::Late
     } else {
         // The engine's locks are poisoned by a panic inside it, and then every later call panics
@@ -219,6 +299,9 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
         })
     };
     watch.lap(stages, op, Stage::Engine);
+    if op == Op::Scan {
+        shared.pool.end_scan(&shared.overload, began_us);
+    }
     shared.lanes[lane]
         .mailbox
         .post(LaneEvent::Answered { slot, answer });
@@ -305,7 +388,63 @@ mod tests {
             assert!(pool.offer(point(slot)).is_ok());
         }
         pool.close();
-        let order: Vec<u32> = std::iter::from_fn(|| pool.next().map(|job| job.slot)).collect();
+        let overload = Overload::default();
+        let order: Vec<u32> =
+            std::iter::from_fn(|| pool.next(&overload).map(|job| job.slot)).collect();
         assert_eq!(order, [0, 1, 2, 3, 100, 4, 5]);
+    }
+
+    #[test]
+    fn near_the_target_scans_take_a_quarter_of_the_time_and_points_go_on() {
+        let mut queue = Queue::default();
+        for slot in 0..100 {
+            queue.scans.push_back(chunk(slot));
+        }
+        queue.points.push_back(point(1_000));
+        let (mut now_us, mut worked_us) = (0, 0);
+        let share = limits::SCAN_TIME_SHARE;
+        while now_us < 100_000 {
+            let held = queue.scans_held_until_us(Pressure::Near, now_us);
+            match (queue.pick(held.is_none()), held) {
+                (Some(job), _) if job.slot == 1_000 => {}
+                (Some(_), _) => {
+                    let beside = queue.scans_held_until_us(Pressure::Near, now_us);
+                    assert!(beside.is_some(), "one chunk at a time");
+                    now_us += 2_000;
+                    worked_us += 2_000;
+                    queue.end_scan(Pressure::Near, now_us, 2_000);
+                    queue.points.push_back(point(1_000));
+                    let held = queue.scans_held_until_us(Pressure::Near, now_us);
+                    let picked = queue.pick(held.is_none());
+                    assert_eq!(picked.map(|job| job.slot), Some(1_000), "points rest never");
+                }
+                (None, held) => now_us = held.expect("why else"),
+            }
+        }
+        assert_eq!(worked_us * share, now_us);
+        assert_eq!(queue.scans_held_until_us(Pressure::None, now_us - 1), None);
+    }
+
+    #[test]
+    fn a_long_chunk_rests_for_no_longer_than_is_said() {
+        let mut queue = Queue {
+            scans_running: 1,
+            ..Queue::default()
+        };
+        queue.end_scan(Pressure::Beyond, 10_000_000, 5_000_000);
+        let longest_us = limits::SCAN_REST_MAX.as_micros() as u64;
+        let held = queue.scans_held_until_us(Pressure::Beyond, 10_000_000);
+        assert_eq!(held, Some(10_000_000 + longest_us));
+    }
+
+    #[test]
+    fn what_is_withdrawn_is_not_begun_and_makes_room() {
+        let pool = StorePool::new(3, 0);
+        for job in [point(1), chunk(2), point(3)] {
+            assert!(pool.offer(job).is_ok());
+        }
+        assert!(pool.withdraw(0, 2) && pool.withdraw(0, 1));
+        assert!(!pool.withdraw(0, 1) && !pool.withdraw(1, 3));
+        assert_eq!(pool.queued(), (1, 0));
     }
 }

@@ -128,6 +128,37 @@ fn a_full_store_queue_refuses_and_keeps_the_connection() {
 }
 
 #[test]
+fn a_read_whose_client_has_gone_leaves_the_store_queue() {
+    let (node, valve) = cold_node(|settings| {
+        settings.loops = Some(1);
+        settings.workers = 1;
+    });
+    valve.hold_reads();
+    let ask =
+        b"GET /v0/entity?id=k00 HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\n\r\n";
+    let mut working = node.client();
+    working.send(ask);
+    valve.wait_for(1);
+    let mut gone = node.client();
+    gone.send(ask);
+    let mut scanning = node.client();
+    scanning.send(
+        b"GET /v0/entities?start=k HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\n\r\n",
+    );
+    node.wait_for_metric("dendra_store_queue_points ", 1.0);
+    node.wait_for_metric("dendra_store_queue_scans ", 1.0);
+    drop((gone, scanning));
+    // The only worker does not go on meanwhile.
+    node.wait_for_metric("dendra_store_queue_points ", 0.0);
+    node.wait_for_metric("dendra_store_queue_scans ", 0.0);
+    node.wait_for_metric("dendra_abandoned_requests_total", 2.0);
+    node.wait_for_metric("dendra_connections ", 1.0);
+    valve.let_go();
+    assert_eq!(working.read("GET").status, 200);
+    node.wait_for_metric("dendra_requests_inflight ", 0.0);
+}
+
+#[test]
 fn a_read_past_its_deadline_is_not_started() {
     let (node, valve) = cold_node(|settings| {
         settings.loops = Some(1);

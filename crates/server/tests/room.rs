@@ -168,6 +168,36 @@ fn small_writes_wait_for_the_log_behind_large_ones() {
 }
 
 #[test]
+fn a_write_whose_client_has_gone_while_it_waits_for_the_log_is_not_begun() {
+    let valve = Valve::new(Arc::new(MemVfs::new()));
+    let node = Node::on(Arc::new(valve.clone()), be_patient);
+    valve.hold_syncs();
+    std::thread::scope(|threads| {
+        for n in 0..8 {
+            let mut client = node.client();
+            threads.spawn(move || {
+                begin(&mut client, &format!("k{n}"), MIB);
+                assert_eq!(client.read("PUT").status, 201);
+            });
+        }
+        // More than the log takes: the others wait for it.
+        node.wait_until_metric("dendra_socket_read_bytes_total", (8 * MIB) as f64);
+        node.wait_for_metric("dendra_bytes_waiting ", 0.0);
+        let read = node.metric("dendra_socket_read_bytes_total");
+        let mut gone = node.client();
+        let put = b"PUT /v0/entity?id=gone HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\nv";
+        gone.send(put);
+        node.wait_until_metric("dendra_socket_read_bytes_total", read + put.len() as f64);
+        drop(gone);
+        valve.let_go();
+    });
+    node.wait_for_metric("dendra_abandoned_requests_total", 1.0);
+    let mut client = node.client();
+    assert_eq!(client.value("gone").status, 404);
+    assert_eq!(client.put("later", b"v").status, 201, "the line goes on");
+}
+
+#[test]
 fn writes_wait_for_flushes_that_are_behind_and_hear_it_at_their_deadline() {
     let valve = Valve::new(Arc::new(MemVfs::new()));
     let node = Node::on(Arc::new(valve.clone()), |settings| {

@@ -103,6 +103,35 @@ fn a_delay_that_stands_refuses_some_and_ends_with_its_cause() {
 }
 
 #[test]
+fn scans_rest_while_a_loop_is_beyond_its_target_and_go_on() {
+    const RECORDS: usize = 100;
+    let node = node(TARGET);
+    let mut scanning = node.client();
+    for n in 0..RECORDS {
+        let id = format!("scanned{n:03}");
+        assert_eq!(scanning.put(&id, &[b'v'; 50_000]).status, 201);
+    }
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
+    assert_eq!(node.metric("dendra_scan_rests_total"), 0.0);
+    let until = Instant::now() + PATIENCE;
+    while node.metric("dendra_scan_rests_total") == 0.0 {
+        assert!(Instant::now() < until, "scans do not rest");
+        overload(&node, &mut clients);
+        scanning.send(b"GET /v0/entities?start=scanned HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        ask(&mut clients);
+        let answer = scanning.read("GET");
+        answers(&mut clients);
+        match answer.status {
+            200 => {
+                assert_eq!(answer.trailer.as_deref(), Some("complete"));
+                assert_eq!(answer.chunks.len(), RECORDS);
+            }
+            status => assert_eq!(status, 503, "{answer:?}"),
+        }
+    }
+}
+
+#[test]
 fn what_clients_have_given_up_is_not_begun() {
     let node = node(TARGET);
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
