@@ -7,7 +7,7 @@
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
 //! /debug/profile/{cpu,wall,alloc,lock}  what the threads do, as folded stacks or a flame graph
-//! /              links to the above
+//! /              a page that draws /v0/status, and links to the above; /page.js and /page.css are parts of it
 //! ```
 //!
 //! Invariants
@@ -25,6 +25,7 @@
 use crate::exposition::{self, Numbers};
 use crate::lifecycle::StartError;
 use crate::limits;
+use crate::metrics::{Refused, Share};
 use crate::peers::Cluster;
 use crate::profile;
 use crate::shared::{Phase, PhaseCell, Shared};
@@ -259,6 +260,8 @@ fn refused(refusal: &Refusal) -> Response {
 fn router(plane: Arc<Plane>) -> Router {
     Router::new()
         .route("/", get(index))
+        .route("/page.js", get(script))
+        .route("/page.css", get(style))
         .route("/healthz", get(async || "alive\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
@@ -298,22 +301,26 @@ async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/yaml")], document).into_response()
 }
 
-async fn index(State(plane): State<Arc<Plane>>) -> Html<String> {
-    let links = [
-        "/readyz",
-        "/v0/status",
-        "/metrics",
-        "/openapi.yaml",
-        "/healthz",
-    ]
-    .map(|path| format!("<li><a href=\"{path}\">{path}</a></li>"))
-    .concat();
-    let phase = plane.phase.now().as_str();
-    Html(format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Dendra</title></head>\
-         <body><h1>Dendra {}</h1><p>This node is <b>{phase}</b>.</p><ul>{links}</ul></body></html>\n",
-        env!("CARGO_PKG_VERSION")
-    ))
+async fn index() -> Response {
+    // Nothing but its own parts, and the numbers of this node.
+    const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                          base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    let policy = (header::CONTENT_SECURITY_POLICY, POLICY);
+    ([policy], Html(include_str!("admin/page.html"))).into_response()
+}
+
+async fn script() -> Response {
+    let script = include_str!("admin/page.js");
+    (
+        [(header::CONTENT_TYPE, "text/javascript; charset=utf-8")],
+        script,
+    )
+        .into_response()
+}
+
+async fn style() -> Response {
+    let style = include_str!("admin/page.css");
+    ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], style).into_response()
 }
 
 async fn status(State(plane): State<Arc<Plane>>) -> Response {
@@ -427,7 +434,25 @@ fn queues(shared: &Shared) -> serde_json::Value {
             "standing_delay_us": exposition::standing_us(shared),
             "standing": exposition::sum(shared, |m| &m.standing),
             "overloaded_loops": exposition::sum(shared, |m| &m.is_standing),
+            "abandoned": exposition::sum(shared, |m| &m.abandoned),
+            "scan_rests": shared.pool.scan_rests(),
         },
+        "classes": classes(shared),
         "store": { "points": points, "scans": scans, "max": shared.settings.queue },
     })
+}
+
+/// What was let in and refused of each class since the start.
+fn classes(shared: &Shared) -> serde_json::Value {
+    let classes = Share::ALL.map(|share| {
+        let refused = Refused::ALL.map(|what| {
+            let count = exposition::refused(shared, share, what);
+            (what.as_str().to_owned(), serde_json::json!(count))
+        });
+        let refused: serde_json::Map<_, _> = refused.into_iter().collect();
+        let admitted = exposition::sum(shared, |m| &m.admitted[share as usize]);
+        let class = serde_json::json!({ "admitted": admitted, "refused": refused });
+        (share.as_str().to_owned(), class)
+    });
+    serde_json::Value::Object(classes.into_iter().collect())
 }

@@ -17,7 +17,7 @@
 use crate::connection::{Connection, End, Expecting};
 use crate::input::Input;
 use crate::limits;
-use crate::metrics::{Op, Refused};
+use crate::metrics::{Op, Refused, Share};
 use crate::room::{Room, Rooms, Turnover};
 use crate::stages::Watch;
 use crate::status::{self, Terms};
@@ -189,7 +189,7 @@ impl Connection {
         body.watch.restart();
         let pushed = self.push_value(&mut body, value).await?;
         if let Err(what) = pushed {
-            self.lane.metrics().refuse(what);
+            self.lane.metrics().refuse(Share::Writes, what);
             let refusal = status::refused(what);
             let status = status::write_refusal(&mut self.out, body.terms.style, &refusal);
             self.lane.finish(Op::Put, status);
@@ -250,7 +250,7 @@ impl Connection {
         loop {
             if let Some(bytes) = body.lacking(&self.input) {
                 let Some(rooms) = self.wait_for_room(bytes, timeout).await else {
-                    self.lane.metrics().refuse(Refused::Bytes);
+                    self.lane.metrics().refuse(Share::Writes, Refused::Bytes);
                     return Err(Ok(status::refused(Refused::Bytes).closing()));
                 };
                 let now_us = self.lane.now_us();

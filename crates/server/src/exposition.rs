@@ -14,7 +14,7 @@
 
 mod cluster;
 
-use crate::metrics::{BUCKETS_NS, CLASSES, Histogram, LaneMetrics, Op, Refused, Tally};
+use crate::metrics::{BUCKETS_NS, CLASSES, Histogram, LaneMetrics, Op, Refused, Share, Tally};
 use crate::shared::{Phase, PhaseCell, Shared};
 use crate::stages::{REQUESTS_PER_SAMPLE, Stage};
 use prometheus_client::collector::Collector;
@@ -107,6 +107,13 @@ pub(crate) fn sum(shared: &Shared, of: impl Fn(&LaneMetrics) -> &Tally) -> u64 {
     lanes.map(|lane| of(&lane.metrics).read()).sum()
 }
 
+/// What was refused of one class by one gate.
+pub(crate) fn refused(shared: &Shared, share: Share, what: Refused) -> u64 {
+    sum(shared, |metrics| {
+        &metrics.refused[share as usize][what as usize]
+    })
+}
+
 /// The standing delay of the slowest loop.
 pub(crate) fn standing_us(shared: &Shared) -> u64 {
     let lanes = shared.lanes.iter();
@@ -154,10 +161,30 @@ fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     });
     page.counters("requests", "Answers by operation and status class.", rows)?;
     let rows = Refused::ALL.into_iter().map(|what| {
-        let value = sum(shared, |metrics| &metrics.refused[what as usize]);
-        ([("by", what.as_str())], value)
+        let value = Share::ALL.map(|share| refused(shared, share, what));
+        ([("by", what.as_str())], value.into_iter().sum())
     });
     page.counters("refused", "Requests refused, by what refused them.", rows)?;
+    let rows = Share::ALL.into_iter().flat_map(|share| {
+        Refused::ALL.into_iter().map(move |what| {
+            let labels = [("class", share.as_str()), ("by", what.as_str())];
+            (labels, refused(shared, share, what))
+        })
+    });
+    page.counters(
+        "class_refused",
+        "Requests of clients and orders of members refused, by class and by what refused them.",
+        rows,
+    )?;
+    let rows = Share::ALL.into_iter().map(|share| {
+        let value = sum(shared, |metrics| &metrics.admitted[share as usize]);
+        ([("class", share.as_str())], value)
+    });
+    page.counters(
+        "class_admitted",
+        "Requests of clients and orders of members that were let in, by class.",
+        rows,
+    )?;
     let mut family = page.0.encode_descriptor(
         "request_seconds",
         "From the first look at a request to its formed answer, by operation; every request.",

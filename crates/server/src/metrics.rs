@@ -4,7 +4,8 @@
 //! requests   [operation][status class]      count
 //! latency    [operation][bucket]            from the loop's first look at a request to its formed answer
 //! stages     [operation][stage][bucket]     of some requests, part by part: `stages.rs`
-//! refused    [reason]                        count
+//! refused    [share][reason]                 count
+//! admitted   [share]                         count
 //! rounds     [kind of round][bucket]         of operations in a cluster, as of the last sweep
 //! peers      [member]                        what is expected of it, as of the last sweep
 //! ```
@@ -73,6 +74,41 @@ impl Op {
             Op::Scan => "scan",
             Op::Status => "status",
             Op::Other => "other",
+        }
+    }
+}
+
+/// Which share of the node a piece of work is done from: see docs/overload.md, "Classes and their shares".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Share {
+    /// Reads of one key.
+    Points,
+    Writes,
+    Scans,
+    /// What other members order of the own store.
+    Peers,
+}
+
+impl Share {
+    pub(crate) const ALL: [Share; 4] = [Share::Points, Share::Writes, Share::Scans, Share::Peers];
+
+    /// Of a client's request; `None` when it asks for no data.
+    pub(crate) fn of(op: Op) -> Option<Share> {
+        match op {
+            Op::Get => Some(Share::Points),
+            Op::Put | Op::Delete => Some(Share::Writes),
+            Op::Scan => Some(Share::Scans),
+            Op::Status | Op::Other => None,
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Share::Points => "points",
+            Share::Writes => "writes",
+            Share::Scans => "scans",
+            Share::Peers => "peers",
         }
     }
 }
@@ -259,7 +295,9 @@ pub(crate) struct LaneMetrics {
     pub(crate) requests: [[Tally; CLASSES]; Op::ALL.len()],
     pub(crate) latency: [Histogram; Op::ALL.len()],
     pub(crate) stages: Stages,
-    pub(crate) refused: [Tally; Refused::ALL.len()],
+    pub(crate) refused: [[Tally; Refused::ALL.len()]; Share::ALL.len()],
+    /// Requests and orders that nothing refused.
+    pub(crate) admitted: [Tally; Share::ALL.len()],
     /// Socket reads that returned bytes, and the bytes.
     pub(crate) reads: Tally,
     pub(crate) read_bytes: Tally,
@@ -299,11 +337,24 @@ impl LaneMetrics {
         let class = usize::from(status / 100).clamp(1, CLASSES) - 1;
         self.requests[op as usize][class].add(1);
         self.latency[op as usize].note(took_ns, 1);
+        if let Some(share) = Share::of(op)
+            && !matches!(status, 503 | 507)
+        {
+            self.admitted[share as usize].add(1);
+        }
     }
 
     /// Notes one refusal.
-    pub(crate) fn refuse(&self, gate: Refused) {
-        self.refused[gate as usize].add(1);
+    pub(crate) fn refuse(&self, share: Share, gate: Refused) {
+        self.refused[share as usize][gate as usize].add(1);
+    }
+
+    /// Notes what became of an order of a member.
+    pub(crate) fn note_order(&self, offered: Result<(), Refused>) {
+        match offered {
+            Ok(()) => self.admitted[Share::Peers as usize].add(1),
+            Err(gate) => self.refuse(Share::Peers, gate),
+        }
     }
 }
 
@@ -327,5 +378,6 @@ mod tests {
             .map(Tally::read)
             .collect();
         assert_eq!(classes, [0, 1, 0, 1, 1]);
+        assert_eq!(metrics.admitted[Share::Points as usize].read(), 2);
     }
 }

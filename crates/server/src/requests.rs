@@ -20,7 +20,7 @@ use crate::body::{BodyReader, Inflow, PendingBody};
 use crate::connection::{Connection, End, Next};
 use crate::lane::Lane;
 use crate::limits;
-use crate::metrics::{Op, Refused};
+use crate::metrics::{Op, Refused, Share};
 use crate::peers;
 use crate::room::Room;
 use crate::scan::PendingScan;
@@ -263,7 +263,9 @@ impl Connection {
             // When those in front are done there may be room.
             return self.those_in_front();
         }
-        self.lane.metrics().refuse(what);
+        if let Some(share) = Share::of(op_of(head)) {
+            self.lane.metrics().refuse(share, what);
+        }
         self.refuse(head, &status::refused(what))
     }
 
@@ -350,7 +352,7 @@ impl Connection {
                 status::write_refusal(out, terms.style, &Refusal::damaged())
             }
             Ok(Ok(PoolAnswer::Late)) => {
-                lane.metrics().refuse(Refused::Deadline);
+                lane.metrics().refuse(Share::Points, Refused::Deadline);
                 status::write(out, terms, &Outcome::DeadlinePassed, b"")
             }
             Ok(Ok(
@@ -361,7 +363,7 @@ impl Connection {
             )) => status::write_refusal(out, terms.style, &status::failed()),
             Ok(Err(_)) => status::write(out, terms, &terms.not_enough(Known::NotApplied), b""),
             Err(refused) => {
-                lane.metrics().refuse(refused);
+                lane.metrics().refuse(Share::Points, refused);
                 status::write_refusal(out, terms.style, &status::refused(refused))
             }
         };
@@ -679,7 +681,7 @@ pub(crate) fn answer_read(
         return status::write_refusal(out, terms.style, &Refusal::damaged());
     }
     if cell.value.len() > limits::UNCOUNTED_BYTES_MAX && !lane.has_room_for(cell.value.len()) {
-        lane.metrics().refuse(Refused::Bytes);
+        lane.metrics().refuse(Share::Points, Refused::Bytes);
         return status::write_refusal(out, terms.style, &status::refused(Refused::Bytes));
     }
     let found = Outcome::Found {

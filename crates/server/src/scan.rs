@@ -18,7 +18,7 @@
 
 use crate::connection::{Connection, End};
 use crate::limits;
-use crate::metrics::{Op, Refused};
+use crate::metrics::{Op, Refused, Share};
 use crate::stages::Watch;
 use crate::status::{self, Terms};
 use crate::store_pool::{PoolAnswer, Work};
@@ -412,11 +412,11 @@ impl Connection {
         let metrics = self.lane.metrics();
         let status = match missing {
             Missing::Refused(refused) => {
-                metrics.refuse(refused);
+                metrics.refuse(Share::Scans, refused);
                 status::write_refusal(out, terms.style, &status::refused(refused))
             }
             Missing::Late => {
-                metrics.refuse(Refused::Deadline);
+                metrics.refuse(Share::Scans, Refused::Deadline);
                 status::write(out, terms, &Outcome::DeadlinePassed, b"")
             }
             Missing::TooSlow => {

@@ -75,11 +75,22 @@ fn a_page_of_another_site_takes_no_profile() {
         "Sec-Fetch-Site: same-site\r\n",
         "Origin: https://evil.example\r\n",
     ] {
-        let line = "GET /debug/profile/wall?seconds=1";
-        let answer = ask(node.admin(), line, "127.0.0.1:9080", lines);
-        assert_eq!(answer.status, 403, "{lines}");
-        assert!(answer.text().starts_with("cross-site: "), "{lines}");
-        assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"));
+        for path in [
+            "/debug/profile/wall?seconds=1",
+            "/",
+            "/page.js",
+            "/v0/status",
+        ] {
+            let answer = ask(
+                node.admin(),
+                &format!("GET {path}"),
+                "127.0.0.1:9080",
+                lines,
+            );
+            assert_eq!(answer.status, 403, "{path}: {lines}");
+            assert!(answer.text().starts_with("cross-site: "), "{lines}");
+            assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"));
+        }
     }
     let own = "Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate\r\n";
     let answer = ask(node.admin(), "GET /", "127.0.0.1:9080", own);

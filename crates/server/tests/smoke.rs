@@ -55,7 +55,22 @@ fn the_admin_plane_answers() {
             .text()
             .starts_with("openapi:")
     );
-    assert!(node.admin().get("/").text().contains("/metrics"));
+    let page = node.admin().get("/");
+    assert!(page.text().contains("/metrics"));
+    let policy = page.header("Content-Security-Policy").expect("a policy");
+    assert!(policy.starts_with("default-src 'none'; "), "{policy}");
+    // The policy lets in no script and no style but these.
+    for (part, kind, has) in [
+        ("/page.js", "text/javascript; charset=utf-8", "/v0/status"),
+        ("/page.css", "text/css; charset=utf-8", "polyline"),
+    ] {
+        assert!(page.text().contains(&format!("=\"{part}\"")), "{part}");
+        let answer = node.admin().get(part);
+        assert_eq!(answer.header("Content-Type"), Some(kind));
+        assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"));
+        assert!(answer.text().contains(has), "{part}");
+    }
+    assert!(!page.text().contains("<style") && !page.text().contains("<script>"));
     assert_eq!(node.metric("dendra_ready"), 1.0);
     // Every histogram ends with the bucket that Prometheus needs, which holds everything.
     let page = node.admin().get("/metrics").text();

@@ -95,6 +95,20 @@ fn a_delay_that_stands_refuses_some_and_ends_with_its_cause() {
     );
     let refused_then = node.metric("dendra_refused_total{by=\"delay\"}");
     assert_eq!(refused_then - refused, more as f64);
+    let of_points = "dendra_class_refused_total{class=\"points\",by=\"delay\"}";
+    assert_eq!(node.metric(of_points), refused_then);
+    let admitted = "dendra_class_admitted_total{class=\"points\"}";
+    let answered = "dendra_requests_total{op=\"get\",class=\"2xx\"}";
+    assert_eq!(node.metric(admitted), node.metric(answered));
+    assert_eq!(
+        node.metric("dendra_class_admitted_total{class=\"writes\"}"),
+        1.0
+    );
+    let page = node.admin().get("/v0/status").text();
+    let page: serde_json::Value = serde_json::from_str(&page).expect("JSON");
+    let points = &page["queues"]["classes"]["points"];
+    assert_eq!(points["refused"]["delay"], refused_then as u64);
+    assert_eq!(points["admitted"], node.metric(admitted) as u64);
     node.wait_for_metric("dendra_overloaded_loops ", 0.0);
     node.wait_for_metric("dendra_requests_standing ", 0.0);
     for client in &mut clients {

@@ -24,7 +24,7 @@ use super::{Finished, accept};
 use crate::body::{BodyReader, Inflow};
 use crate::connection::{Connection, End};
 use crate::limits;
-use crate::metrics::{Op, Refused};
+use crate::metrics::{Op, Refused, Share};
 use crate::seat::Due;
 use crate::status;
 use bytes::Bytes;
@@ -105,7 +105,7 @@ impl Connection {
                 (frame.len(), Frame::Whole(Bytes::copy_from_slice(frame)))
             }
             Body::Length(length) if !self.lane.bytes.has_place(length as usize) => {
-                self.lane.metrics().refuse(Refused::Bytes);
+                self.lane.metrics().refuse(Share::Peers, Refused::Bytes);
                 return Err(status::refused(Refused::Bytes));
             }
             Body::Length(length) => (0, arriving(Inflow::new(BodyReader::of_length(length)))),

@@ -16,7 +16,7 @@
 use crate::connection::{Connection, End};
 use crate::lane::Lane;
 use crate::limits;
-use crate::metrics::{Op, Refused};
+use crate::metrics::{Op, Refused, Share};
 use crate::requests::answer_read;
 use crate::room::Room;
 use crate::stages::{Stage, Watch};
@@ -208,20 +208,28 @@ fn answer(
             });
             match cell {
                 Some(cell) => status::write_current(out, terms, cell),
-                None => refuse(lane, out, terms, outcome),
+                None => refuse(lane, out, waiting.op, terms, outcome),
             }
         }
-        failure => refuse(lane, out, terms, failure),
+        failure => refuse(lane, out, waiting.op, terms, failure),
     }
 }
 
 /// Forms the answer of what was not done, with the members that were in the way.
-pub(super) fn refuse(lane: &Lane, out: &mut Vec<u8>, terms: &Terms, failure: &Outcome) -> u16 {
+pub(super) fn refuse(
+    lane: &Lane,
+    out: &mut Vec<u8>,
+    op: Op,
+    terms: &Terms,
+    failure: &Outcome,
+) -> u16 {
     let cluster = lane.shared.cluster.as_deref();
     let url = |member: &MemberIndex| cluster.map(|cluster| cluster.url(*member));
     let refusal = match failure {
         Outcome::Overloaded { refusal } => {
-            lane.metrics().refuse((*refusal).into());
+            if let Some(share) = Share::of(op) {
+                lane.metrics().refuse(share, (*refusal).into());
+            }
             return status::write(out, terms, failure, b"");
         }
         Outcome::Unreachable {

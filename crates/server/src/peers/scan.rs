@@ -18,7 +18,7 @@
 use super::{Finished, operation};
 use crate::connection::{Connection, End};
 use crate::limits;
-use crate::metrics::{Op, Refused};
+use crate::metrics::{Op, Refused, Share};
 use crate::scan::PendingScan;
 use crate::status::{self, Terms};
 use bytes::Bytes;
@@ -96,7 +96,8 @@ impl Connection {
                 },
             };
             if let Some(failure) = page.failure.filter(|_| is_first) {
-                let status = operation::refuse(&self.lane, &mut self.out, &terms, &failure);
+                let status =
+                    operation::refuse(&self.lane, &mut self.out, Op::Scan, &terms, &failure);
                 self.note_scan(&terms, &pending, status);
                 return Ok(());
             }
@@ -200,7 +201,7 @@ impl Connection {
     }
 
     fn refuse_scan(&mut self, terms: &Terms, pending: &PendingScan, refused: Refused) {
-        self.lane.metrics().refuse(refused);
+        self.lane.metrics().refuse(Share::Scans, refused);
         let refusal: Refusal = status::refused(refused);
         let status = status::write_refusal(&mut self.out, terms.style, &refusal);
         self.note_scan(terms, pending, status);

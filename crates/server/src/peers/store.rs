@@ -57,6 +57,7 @@ pub(crate) fn carry_out(lane: &Lane, effect: Effect) -> Option<Event> {
             };
             let target = Target::Node(ticket);
             let offered = lane.offer_order(target, deadline_us, Work::Page(Box::new(page)));
+            lane.metrics().note_order(offered);
             offered.err().map(|_| Event::Paged {
                 ticket,
                 result: Err(StoreFailure::Busy),
@@ -96,11 +97,13 @@ fn read(lane: &Lane, ticket: StoreTicket, key: Key, deadline_us: u64) -> Option<
     if result == Err(StoreFailure::Damaged) {
         lane.metrics().damaged.add(1);
     }
+    lane.metrics().note_order(Ok(()));
     Some(Event::Read { ticket, result })
 }
 
 fn pooled(lane: &Lane, ticket: StoreTicket, key: Key, deadline_us: u64) -> Option<Event> {
     let offered = lane.offer_order(Target::Node(ticket), deadline_us, Work::Get(key));
+    lane.metrics().note_order(offered);
     offered.err().map(|_| Event::Read {
         ticket,
         result: Err(StoreFailure::Busy),
@@ -137,6 +140,7 @@ fn write(lane: &Lane, ticket: StoreTicket, key: &Key, cell: &Cell, guard: Guard)
     }
     let target = Target::Node(ticket);
     let pushed = lane.push_order_in_line(target, key, cell, guard);
+    lane.metrics().note_order(pushed);
     match pushed {
         Ok(()) => None,
         Err(Refused::Disk) => fail(StoreFailure::DiskFull),
