@@ -155,6 +155,9 @@ pub const ORDERS_INFLIGHT_MAX: usize = 8_192;
 pub const ORDERS_WAITING_BYTES_MAX: usize = 32 << 20;
 /// One read from a link, and its buffer while frames are short.
 pub const LINK_READ_BYTES: usize = 64 << 10;
+/// What is read of one link before the loop's other tasks have a turn: a quarter of a millisecond of checking and
+/// decoding.
+pub const LINK_BYTES_A_TURN: usize = 256 << 10;
 /// Frames that wait for one link: a promise with two of the largest cells fits. Beyond it questions
 /// are refused here, and values beyond a half of it.
 pub const LINK_OUT_BYTES_MAX: usize = 32 << 20;

@@ -15,102 +15,21 @@
 mod support;
 
 use bytes::Bytes;
-use dendra_base::peer::{Answer, Ask, Refused, Stamp};
+use dendra_base::peer::{Answer, Ask, Refused};
 use dendra_base::{CellRef, Key, Version};
 use dendra_server::settings::PeerTransport;
 use dendra_wire::limits::PEER_FRAME_BYTES_MAX;
 use dendra_wire::peer::hello::accept;
 use dendra_wire::peer::{
-    Hello, Malformed, Message, PROOF_FRAME_BYTES, Proof, Question, Role, Seal, SessionKeys, decode,
-    encode_alive, encode_answer, encode_ask, encode_farewell, encode_hail, encode_probe,
-    encode_welcome,
+    Hello, Message, PROOF_FRAME_BYTES, Proof, Role, Seal, SessionKeys, decode, encode_alive,
+    encode_answer, encode_ask, encode_farewell, encode_probe, encode_welcome,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use support::guest::{GUEST, SECRET, hello, node, topology};
-use support::{Client, Node};
-
-fn question(id: u64, ask: Ask) -> Question {
-    let topology = topology(GUEST);
-    Question {
-        id,
-        sent_ms: 10_000,
-        stamp: Stamp {
-            cluster: topology.id(),
-            epoch: topology.epoch(),
-            left_ms: 20_000,
-        },
-        ask,
-    }
-}
-
-/// What the two sides of a handshake over plain HTTP agreed on.
-#[derive(Clone)]
-struct Session {
-    token: Proof,
-    keys: SessionKeys,
-}
-
-impl Session {
-    fn new(secret: &[u8], asker: &str, acceptor: &str) -> Session {
-        Session {
-            token: Proof::new(secret, Role::Asker, asker, acceptor),
-            keys: SessionKeys::new(Some(secret), asker, acceptor),
-        }
-    }
-
-    fn encoded(&self, question: &Question) -> Vec<u8> {
-        let mut frame = Vec::new();
-        encode_ask(
-            &mut frame,
-            &mut self.keys.of_requests(Role::Asker),
-            question,
-        );
-        frame
-    }
-
-    fn decoded(&self, body: Vec<u8>) -> Result<Message, Malformed> {
-        decode(&body.into(), &mut self.keys.of_requests(Role::Acceptor))
-    }
-
-    fn hail(&self, client: &mut Client) -> support::Answer {
-        let mut frame = Vec::new();
-        encode_hail(&mut frame, &mut self.keys.of_requests(Role::Asker));
-        ask(client, &self.token, &frame)
-    }
-}
-
-fn greet(client: &mut Client, hello: &Hello, secret: &[u8]) -> Session {
-    let line = format!("Dendra-Peer: {hello}\r\nContent-Length: 0\r\n");
-    let answer = client.ask("POST", "/v0/peer/hello", &line, b"");
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    let theirs = answer.header("Dendra-Peer").expect("a hello");
-    assert_eq!(answer.header("Dendra-Peer-Proof"), None, "to a stranger");
-    Session::new(secret, &hello.to_string(), theirs)
-}
-
-fn ask(client: &mut Client, token: &Proof, frame: &[u8]) -> support::Answer {
-    let line = format!("Dendra-Peer-Proof: {token}\r\n");
-    client.ask("POST", "/v0/peer/ask", &line, frame)
-}
-
-fn answer_to(client: &mut Client, session: &Session, question: &Question) -> Answer {
-    let answer = ask(client, &session.token, &session.encoded(question));
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    match session.decoded(answer.body) {
-        Ok(Message::Answer { id, answer }) if id == question.id => answer,
-        other => panic!("no answer to {}: {other:?}", question.id),
-    }
-}
-
-fn read(key: &'static [u8]) -> Ask {
-    Ask::Read {
-        key: Bytes::from_static(key),
-        known: None,
-    }
-}
+use support::Node;
+use support::guest::{GUEST, SECRET, Session, answer_to, ask, greet, hello, node, question, read};
 
 fn write(key: &'static [u8], value: &[u8]) -> Ask {
     let version = Version {

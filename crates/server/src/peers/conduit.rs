@@ -11,7 +11,8 @@
 //! 2. Room for a frame that arrives grows with its bytes, not with its announced length.
 //! 3. Once closed nothing more is sent or read. What fails its checksum ends the link: with a secret that is every frame that
 //!    was changed, left out, repeated or moved on its way.
-//! 4. Of the two ends of a link at most one stops reading: the one that answers. If the asking end did, too, then
+//! 4. A link that never falls silent gives its loop's other tasks a turn behind each `LINK_BYTES_A_TURN`.
+//! 5. Of the two ends of a link at most one stops reading: the one that answers. If the asking end did, too, then
 //!    two ends with much to say would wait for each other.
 //!
 //! Not here: what the frames say (`link.rs`, `accept.rs`).
@@ -212,9 +213,14 @@ impl Conduit {
         if let Err(malformed) = self.frames(&mut on_message) {
             return Poll::Ready(Broken::Malformed(malformed));
         }
+        let mut read_bytes = 0;
         loop {
             if self.is_closed.get() {
                 return Poll::Ready(Broken::Closed);
+            }
+            if read_bytes >= limits::LINK_BYTES_A_TURN {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
             while self.is_blocked.get() {
                 match self.stream.poll_write_ready(cx) {
@@ -238,7 +244,8 @@ impl Conduit {
             }
             match self.read() {
                 Ok(0) => return Poll::Ready(Broken::Ended),
-                Ok(_) => {
+                Ok(n) => {
+                    read_bytes += n;
                     self.silent_sweeps.set(0);
                     if let Err(malformed) = self.frames(&mut on_message) {
                         return Poll::Ready(Broken::Malformed(malformed));
@@ -365,6 +372,36 @@ mod tests {
             }
         })
         .await;
+    }
+
+    #[tokio::test]
+    async fn a_link_with_much_to_say_gives_others_a_turn() {
+        let (asks, answers) = full_link().await;
+        let writing = tokio::time::timeout(Duration::from_secs(20), read_all(&answers));
+        let mut polls = 0;
+        let mut frames = 0;
+        let reading = poll_fn(|cx| {
+            let before = frames;
+            let polled = asks.poll(cx, |_| {
+                frames += 1;
+                Ok(())
+            });
+            polls += 1;
+            assert!(polled.is_pending(), "the link broke");
+            // One read takes what its buffer holds, a frame or two.
+            let most = limits::LINK_BYTES_A_TURN / VALUE_BYTES + 4;
+            let said = format!("{before} frames, then {frames}");
+            assert!(frames as usize <= before as usize + most, "{said}");
+            match frames == FRAMES && asks.waiting() == 0 {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        });
+        let (written, ()) = tokio::join!(writing, reading);
+        assert!(
+            written.is_ok(),
+            "stuck after {frames} frames in {polls} turns"
+        );
     }
 
     #[tokio::test]
