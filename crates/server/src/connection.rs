@@ -136,14 +136,14 @@ pub(crate) struct Connection {
     head_deadline_us: Option<u64>,
 }
 
-/// Serves one connection to its end, or to where it becomes a peer's link: then the link, the socket
-/// and what was read behind the request.
+/// Serves one connection to where it becomes a peer's link: the link, the socket and what was read behind the request.
+/// Or to its end: then the socket, which is to be closed.
 pub(crate) async fn serve(
     lane: Rc<Lane>,
     seat: Rc<Seat>,
     source: IpAddr,
     stream: TcpStream,
-) -> Option<(PendingLink, TcpStream, Vec<u8>)> {
+) -> Result<(PendingLink, TcpStream, Vec<u8>), TcpStream> {
     let mut connection = Connection {
         lane,
         seat,
@@ -170,7 +170,7 @@ pub(crate) async fn serve(
         let rest = connection.input.data().to_vec();
         connection.input.consume(rest.len());
         connection.input.settle(&connection.lane);
-        return Some((*link, connection.stream, rest));
+        return Ok((*link, connection.stream, rest));
     }
     connection.lingers |= connection.input.len() > 0;
     connection.input.consume(connection.input.len());
@@ -180,7 +180,7 @@ pub(crate) async fn serve(
         End::TooSlow => connection.lane.metrics().timed_out.add(1),
         End::HungUp | End::Draining | End::Crowded => {}
     }
-    None
+    Err(connection.stream)
 }
 
 impl Connection {

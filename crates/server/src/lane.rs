@@ -118,6 +118,9 @@ pub(crate) struct Lane {
     is_poisoned: Cell<bool>,
     /// How long requests wait for this loop.
     pub(crate) delay: Delay,
+    /// Sockets that are to be closed; each is a connection of the gate until then.
+    ended_sockets: RefCell<Vec<(TcpStream, Guest)>>,
+    close_due: LocalBell,
     /// Rung when the loop should end.
     ended: LocalBell,
 }
@@ -180,6 +183,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, index: usize) -> std::io::Result<JoinH
 async fn run(lane: Rc<Lane>) {
     tokio::task::spawn_local(pump(Rc::clone(&lane)));
     tokio::task::spawn_local(commit_when_due(Rc::clone(&lane)));
+    tokio::task::spawn_local(close_when_due(Rc::clone(&lane)));
     tokio::task::spawn_local(sweep(Rc::clone(&lane)));
     tokio::task::spawn_local(delay::probe(Rc::clone(&lane)));
     tokio::task::spawn_local(delay::porter(Rc::clone(&lane)));
@@ -190,6 +194,8 @@ async fn run(lane: Rc<Lane>) {
         tokio::task::spawn_local(peers::run(Rc::clone(&lane), agent));
     }
     lane.ended.rung().await;
+    // They hold the loop that holds them.
+    drop(lane.ended_sockets.take());
 }
 
 async fn pump(lane: Rc<Lane>) {
@@ -208,6 +214,22 @@ async fn commit_when_due(lane: Rc<Lane>) {
     loop {
         lane.commit_due.rung().await;
         lane.commit();
+    }
+}
+
+/// Closes a few sockets at a time: ten thousand at once are a tenth of a second of work, which requests do not wait for.
+async fn close_when_due(lane: Rc<Lane>) {
+    loop {
+        lane.close_due.rung().await;
+        while !lane.ended_sockets.borrow().is_empty() {
+            let few = {
+                let mut sockets = lane.ended_sockets.borrow_mut();
+                let left = sockets.len().saturating_sub(limits::CLOSES_A_TURN);
+                sockets.split_off(left)
+            };
+            drop(few);
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -291,6 +313,8 @@ impl Lane {
             is_draining: Cell::new(false),
             is_poisoned: Cell::new(false),
             delay: Delay::new(settings.queue_delay_target),
+            ended_sockets: RefCell::default(),
+            close_due: LocalBell::default(),
             ended: LocalBell::default(),
             shared,
         }
@@ -408,11 +432,13 @@ impl Lane {
                 let lane = Rc::clone(self);
                 tokio::task::spawn_local(async move {
                     let guest = Guest { lane, number };
-                    let link =
-                        connection::serve(Rc::clone(&guest.lane), seat, source, stream).await;
-                    if let Some((link, stream, rest)) = link {
-                        let lane = Rc::clone(&guest.lane);
-                        peers::serve(lane, link, stream, rest, guest).await;
+                    let lane = Rc::clone(&guest.lane);
+                    let served = connection::serve(Rc::clone(&lane), seat, source, stream).await;
+                    match served {
+                        Ok((link, stream, rest)) => {
+                            peers::serve(lane, link, stream, rest, guest).await;
+                        }
+                        Err(stream) => lane.close(stream, guest),
                     }
                 });
             }
@@ -421,6 +447,14 @@ impl Lane {
                 tracing::warn!(%error, "a connection could not be watched and is dropped");
                 self.farewell();
             }
+        }
+    }
+
+    /// Closes the socket of a connection that has ended: later, when others wait.
+    fn close(&self, stream: TcpStream, guest: Guest) {
+        if !self.ended_sockets.borrow().is_empty() || self.delay.is_crowded(self.now_us()) {
+            self.ended_sockets.borrow_mut().push((stream, guest));
+            self.close_due.ring();
         }
     }
 

@@ -12,6 +12,7 @@ mod support;
 use dendra_base::peer;
 use dendra_engine::Durability;
 use dendra_server::settings::{ClusterSettings, Secret};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 use support::guest::{GUEST, NODE, SECRET, answer_to, greet, hello, question, read, topology};
@@ -322,4 +323,35 @@ fn a_member_that_asks_waits_for_no_crowd_of_clients() {
         2 * member < client,
         "a member {member:?}, a client {client:?}"
     );
+}
+
+/// Clients that hang up at once, while another one asks.
+const HANGING_UP: usize = 3_000;
+
+#[test]
+fn a_request_does_not_wait_until_thousands_of_sockets_are_closed() {
+    let limit = getrlimit(Resource::Nofile).maximum;
+    let enough = (2 * HANGING_UP + 1_500) as u64;
+    if limit.is_some_and(|limit| limit < enough) {
+        eprintln!("skipped: the system allows {limit:?} descriptors, {enough} are needed");
+        return;
+    }
+    let raised = Rlimit {
+        current: limit,
+        maximum: limit,
+    };
+    setrlimit(Resource::Nofile, raised).expect("the soft limit may be the hard one");
+    let node = node(Duration::ZERO);
+    let mut client = node.client();
+    // A busy machine may let the loop close all of them before it lets the test look.
+    let is_in_front = (0..20).any(|_| {
+        let crowd: Vec<_> = (0..HANGING_UP).map(|_| node.client()).collect();
+        node.wait_for_metric("dendra_connections ", (HANGING_UP + 1) as f64);
+        drop(crowd);
+        assert_eq!(client.value("k").status, 200);
+        let left = node.metric("dendra_connections ");
+        node.wait_for_metric("dendra_connections ", 1.0);
+        left > 100.0
+    });
+    assert!(is_in_front, "it waited for all of them");
 }
