@@ -69,6 +69,10 @@ pub const RECONNECT_MS_MIN: u64 = 5;
 /// Longest wait between two attempts to connect, milliseconds.
 pub const RECONNECT_MS_MAX: u64 = 500;
 
+/// The calm rate of `--overload` as a share of the rate that is multiplied: at the knee itself a neighbour on the
+/// machine is enough for a queue, and nothing would ever be normal again.
+pub const CALM_SHARE: f64 = 0.9;
+
 /// Connections that one thread makes again in a second, behind timeouts: a target with more than it can do is not
 /// kept busy with them, and the system does not run out of ports.
 pub const RECONNECTS_PER_SECOND_MAX: u64 = 1_000;

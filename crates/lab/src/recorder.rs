@@ -280,6 +280,7 @@ impl OpRecord {
             }
             RequestEnd::Timeout | RequestEnd::Unsent => {
                 second.timeouts += 1;
+                second.unsent += u64::from(ended.end == RequestEnd::Unsent);
                 self.response.add_in(due_second, response_ns);
                 self.given_up.add_in(due_second, response_ns);
             }
@@ -304,6 +305,7 @@ impl OpRecord {
             ours.refused += theirs.refused;
             ours.failed += theirs.failed;
             ours.timeouts += theirs.timeouts;
+            ours.unsent += theirs.unsent;
             ours.broken += theirs.broken;
             ours.received_bytes += theirs.received_bytes;
             ours.sent_bytes += theirs.sent_bytes;
@@ -326,6 +328,7 @@ pub struct PhaseRecord {
     lag: Times,
     missed: u64,
     connects: u64,
+    reconnects: u64,
     seconds: Vec<GeneratorSecond>,
     cpu_s: f64,
     spun_s: f64,
@@ -452,6 +455,15 @@ impl Recorder {
         self.phase(now_ns).connects += 1;
     }
 
+    /// A connection was opened in the place of one that had ended.
+    pub fn reconnected(&mut self, now_ns: u64) {
+        let phase = self.phase(now_ns);
+        phase.connects += 1;
+        phase.reconnects += 1;
+        let second = (now_ns.saturating_sub(phase.start_ns) / SECOND_NS) as usize;
+        row(&mut phase.seconds, second, GeneratorSecond::default).reconnects += 1;
+    }
+
     /// What the generator used in second `second` of the phase that `now_ns` lies in.
     pub fn used(&mut self, phase: usize, second: usize, used: Used) {
         let lag_us = std::mem::take(&mut self.lag_ns_max) as f64 / 1000.0;
@@ -543,10 +555,12 @@ impl PhaseRecord {
         self.lag.merge(&other.lag);
         self.missed += other.missed;
         self.connects += other.connects;
+        self.reconnects += other.reconnects;
         for (index, theirs) in other.seconds.iter().enumerate() {
             let ours = row(&mut self.seconds, index, GeneratorSecond::default);
             ours.in_flight += theirs.in_flight;
             ours.backlog += theirs.backlog;
+            ours.reconnects += theirs.reconnects;
             ours.cpu_s += theirs.cpu_s;
             ours.send_lag_us_max = ours.send_lag_us_max.max(theirs.send_lag_us_max);
         }
@@ -603,6 +617,7 @@ impl PhaseRecord {
                 busiest_share: self.busiest_share,
                 cpu_us_per_request,
                 connects: self.connects,
+                reconnects: self.reconnects,
                 seconds: self.seconds.clone(),
             },
         }

@@ -302,6 +302,9 @@ pub struct Second {
     pub failed: u64,
     /// given up,
     pub timeouts: u64,
+    /// of these, never sent: no connection was free in time,
+    #[serde(default)]
+    pub unsent: u64,
     /// connection broke.
     pub broken: u64,
     /// Bytes received.
@@ -381,6 +384,9 @@ pub struct Generator {
     pub cpu_us_per_request: f64,
     /// Connections opened, the first ones included.
     pub connects: u64,
+    /// Of these, those in the place of one that had ended.
+    #[serde(default)]
+    pub reconnects: u64,
     /// Second by second since the start of the phase.
     pub seconds: Vec<GeneratorSecond>,
 }
@@ -392,6 +398,9 @@ pub struct GeneratorSecond {
     pub in_flight: u64,
     /// Requests that were due and waited for a connection at the end of the second.
     pub backlog: u64,
+    /// Connections opened in it in the place of ones that had ended.
+    #[serde(default)]
+    pub reconnects: u64,
     /// CPU seconds of all threads in it, spinning left out.
     pub cpu_s: f64,
     /// Largest send lag in it.
@@ -478,10 +487,22 @@ pub enum SearchWhy {
 /// The course of `--overload`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Overload {
-    /// The rate that is multiplied.
+    /// The rate that is multiplied: the knee, or the rate that was given.
     pub base_rate: f64,
-    /// Index in [`Run::phases`] of the phase at the base rate.
+    /// The rate before and behind each step, a share of `base_rate`; zero in older records, where it was `base_rate`.
+    #[serde(default)]
+    pub calm_rate: f64,
+    /// Index in [`Run::phases`] of the calm phase before the first step.
     pub base_phase: usize,
+    /// 99th percentile of the response time of what did as asked in that phase.
+    #[serde(default)]
+    pub calm_p99_us: f64,
+    /// The same of the service time.
+    #[serde(default)]
+    pub calm_service_p99_us: f64,
+    /// The most goodput of any phase of the run whose generator was not the bottleneck.
+    #[serde(default)]
+    pub peak_goodput: f64,
     /// One for each factor.
     pub steps: Vec<OverloadStep>,
 }
@@ -495,9 +516,10 @@ pub struct OverloadStep {
     pub rate: f64,
     /// Index in [`Run::phases`].
     pub phase: usize,
-    /// Index of the phase after it, at the base rate.
+    /// Index of the phase after it, at the calm rate: as long as a step and the timeout together, since a request of
+    /// the step lives for the timeout.
     pub recovery_phase: usize,
-    /// Requests a second that did what was asked.
+    /// Requests a second that did what was asked while the step lasted ([`Run::goodput`]).
     pub goodput: f64,
     /// Refused, as a share of what was planned.
     pub refused_share: f64,
@@ -505,6 +527,9 @@ pub struct OverloadStep {
     pub lost_share: f64,
     /// Response time of those that did what was asked, 99th percentile.
     pub accepted_p99_us: f64,
+    /// Service time of the same, 99th percentile: from the send, without what they waited for a connection.
+    #[serde(default)]
+    pub service_p99_us: f64,
     /// Seconds from the end of the overload until a second was as good as before it; null when
     /// none was.
     pub normal_after_s: Option<f64>,
@@ -585,6 +610,34 @@ impl Run {
             return Err(ReadError::Format(head.format));
         }
         serde_json::from_slice(text).map_err(ReadError::Shape)
+    }
+
+    /// Requests a second that did as asked while phase `index` lasted: in its whole seconds, when it has some, and
+    /// whichever phase they were due in. What is answered behind its end counts there: a backlog that is worked off
+    /// later is no work of this phase.
+    pub fn goodput(&self, index: usize) -> f64 {
+        let Some(phase) = self.phases.get(index) else {
+            return 0.0;
+        };
+        let whole = phase.length_s.floor();
+        if whole < 1.0 {
+            return phase.counts.ok as f64 / phase.length_s.max(1e-9);
+        }
+        // Phases of one drive follow each other within a millisecond.
+        let (from, to) = (phase.start_s - 0.01, phase.start_s + whole - 0.99);
+        let mut ok = 0;
+        for other in &self.phases[..=index] {
+            let rows = other
+                .ops
+                .iter()
+                .flat_map(|op| op.seconds.iter().enumerate());
+            let is_in = |second: usize| (from..to).contains(&(other.start_s + second as f64));
+            ok += rows
+                .filter(|(second, _)| is_in(*second))
+                .map(|(_, row)| row.ok)
+                .sum::<u64>();
+        }
+        ok as f64 / whole
     }
 
     /// The phase that the headline figures come from: the measured one, else the last run at the rate
@@ -680,6 +733,57 @@ mod tests {
         };
         let text = serde_json::to_string(&verdict).expect("it is plain");
         assert_eq!(text, r#"{"verdict":"invalid","reason":"late"}"#);
+    }
+
+    #[test]
+    fn goodput_is_what_was_done_while_the_phase_lasted() {
+        let phase = |start_s: f64, ok: &[u64]| {
+            let mut phase = Phase {
+                name: String::new(),
+                kind: PhaseKind::Overload,
+                start_s,
+                length_s: 2.0,
+                rate: 0.0,
+                verdict: Verdict::Valid,
+                counts: Counts::default(),
+                ops: Vec::new(),
+                targets: Vec::new(),
+                generator: Generator::default(),
+            };
+            phase.ops.push(OpResult {
+                op: "get".to_owned(),
+                counts: Counts::default(),
+                seconds: ok
+                    .iter()
+                    .map(|&ok| Second {
+                        ok,
+                        ..Second::default()
+                    })
+                    .collect(),
+                response: Latency::default(),
+                given_up: Latency::default(),
+                service: Latency::default(),
+                refused: Latency::default(),
+                failed: Latency::default(),
+            });
+            phase
+        };
+        let text = br#"{"format":1,"tool":{"name":"","version":""},"command":[],"started_unix_ms":0,"length_s":0,
+            "machine":{"cpus":0,"cpu_model":"","memory_bytes":0,"kernel":"","system":""},
+            "settings":{"mode":"open","schedule":"","rate":0,"duration_s":0,"warmup_s":0,"connections":0,
+            "threads":0,"pipeline":0,"timeout_ms":0,"seed":0},
+            "workload":{"name":"","mix":{},"keys":0,"distribution":"","values":"","miss_ratio":0},
+            "targets":[],"verdict":{"verdict":"valid"},"is_cut":false,"notes":[],"phases":[],"servers":[]}"#;
+        let mut run = Run::parse(text).expect("it has every field");
+        run.phases = vec![
+            // Of an earlier drive, then two in a row: the first one leaves work to the second.
+            phase(0.0, &[1000, 1000, 1000]),
+            phase(10.0, &[100, 100, 60, 40, 7]),
+            phase(12.0, &[30, 50, 9]),
+        ];
+        assert_eq!(run.goodput(1), 100.0);
+        assert_eq!(run.goodput(2), 90.0);
+        assert_eq!(run.goodput(3), 0.0);
     }
 
     #[test]

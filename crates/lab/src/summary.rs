@@ -261,14 +261,15 @@ fn own_error(text: &mut Text, run: &Run, phase: &Phase) {
     };
     text.line(format_args!(
         "generator: send lag p50 {}, p99 {}, max {}; {} of {} left late; {:.2} us CPU a request; \
-         busiest thread {:.0} %",
+         busiest thread {:.0} %; {} connections opened again",
         lag("p50"),
         lag("p99"),
         time(generator.send_lag.max_us),
         generator.missed,
         phase.counts.sent,
         generator.cpu_us_per_request,
-        generator.busiest_share * 100.0
+        generator.busiest_share * 100.0,
+        generator.reconnects
     ));
     if let Some(search) = &run.search {
         text.line(format_args!("saturation: {}", search.sentence));
@@ -280,14 +281,16 @@ fn own_error(text: &mut Text, run: &Run, phase: &Phase) {
                 None => "not normal again".to_owned(),
             };
             text.line(format_args!(
-                "overload {}x: {:.0}/s planned, goodput {:.0}/s, refused {:.1} %, lost {:.1} %, \
-                 accepted p99 {}, {normal}",
+                "overload {}x: {:.0}/s planned, goodput {:.0}/s of {:.0}/s at most, refused {:.1} %, lost {:.1} %, \
+                 accepted p99 {}, from the send {}, {normal}",
                 step.factor,
                 step.rate,
                 step.goodput,
+                overload.peak_goodput,
                 step.refused_share * 100.0,
                 step.lost_share * 100.0,
-                time(step.accepted_p99_us)
+                time(step.accepted_p99_us),
+                time(step.service_p99_us)
             ));
         }
     }

@@ -6,6 +6,7 @@ use dendra_base::Workload;
 use dendra_lab::driver::StopFlag;
 use dendra_lab::experiment::{self, News, SetupError};
 use dendra_lab::run::{PhaseKind, Run};
+use dendra_lab::summary::histogram;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -253,6 +254,49 @@ fn an_overload_is_shown_with_what_follows_it() {
     // Two connections at 5 ms are 400 a second; the other 600 are lost, not hidden.
     assert!(step.lost_share > 0.2, "{step:?}");
     assert!(step.goodput < 600.0, "{step:?}");
+    let phase = &run.phases[step.phase];
+    assert!(phase.counts.unsent > 100, "{:?}", phase.counts);
+    let rows = phase.ops[0].seconds.iter();
+    let unsent: u64 = rows.map(|row| row.unsent).sum();
+    assert_eq!(unsent, phase.counts.unsent, "the rows tell them apart, too");
+    // Before and behind it 0.9 of the rate, and behind it for as long as a request lives.
+    let calm = &run.phases[overload.base_phase];
+    assert_eq!((overload.calm_rate, calm.rate), (180.0, 180.0));
+    let behind = &run.phases[step.recovery_phase];
+    assert_eq!((behind.rate, behind.length_s), (180.0, 2.0));
+    assert!(overload.peak_goodput >= step.goodput, "{overload:?}");
+    // A free connection goes to the request that is due last: half of those that were done waited for no other one.
+    let op = &phase.ops[0];
+    let mut done = histogram(&op.response).expect("some were done");
+    let given_up = histogram(&op.given_up).expect("some were given up");
+    done.subtract(&given_up).expect("they are a part of all");
+    let served = histogram(&op.service).expect("those that were done");
+    let median_ms = |of: &hdrhistogram::Histogram<u64>| of.value_at_percentile(50.0) / 1_000_000;
+    let waited_ms = median_ms(&done) - median_ms(&served);
+    assert!(waited_ms < 100, "{waited_ms} ms");
+    assert!(step.service_p99_us <= step.accepted_p99_us, "{step:?}");
+}
+
+#[test]
+fn a_client_that_gave_up_closes_and_comes_back_and_both_are_seen() {
+    let server = FakeServer::start(|_| Reply::Silence);
+    let mut setup = setup(server.url(), 20.0, 1.0);
+    setup.timeout = Duration::from_millis(100);
+    setup.connections = 1;
+    let run = run(&setup);
+    let phase = run.headline().expect("it was measured");
+    assert!(phase.counts.timeouts >= 3, "{:?}", phase.counts);
+    let generator = &phase.generator;
+    // The last one may have no request to come back for.
+    let given_up = phase.counts.timeouts;
+    assert!(
+        (given_up - 1..=given_up).contains(&generator.reconnects),
+        "{generator:?}"
+    );
+    assert_eq!(generator.connects, generator.reconnects + 1);
+    let rows = generator.seconds.iter().map(|row| row.reconnects);
+    assert_eq!(rows.sum::<u64>(), generator.reconnects);
+    server.wait_for_ends(given_up);
 }
 
 #[test]

@@ -10,7 +10,8 @@
 //!
 //! Invariants
 //! 1. In an open loop, when and to whom a request goes was fixed before the first one was sent.
-//! 2. A request that finds no connection waits, bounded in number and time, and counts.
+//! 2. A request that finds no connection waits, bounded in number and time, and counts. The order in which
+//!    they are served is the plan's ([`QueueOrder`]).
 //! 3. All threads share one time zero, after all connections were made.
 //!
 //! Not here: what the figures mean (`verdict.rs`, `experiment/`).
@@ -53,6 +54,18 @@ pub enum Pace {
     Closed(Option<u64>),
 }
 
+/// Which request gets a connection that becomes free while several wait for one.
+///
+/// The target sees the same either way: as many clients as there are connections, each of which asks again at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueOrder {
+    /// The one that has waited longest, as in a pool of connections: nothing is late that need not be.
+    OldestFirst,
+    /// The one that became due last. Beyond saturation those that wait for longer are clients that found no place; in
+    /// the other order each request would wait for its timeout here, and its time would say nothing of the target.
+    NewestFirst,
+}
+
 /// What to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -74,6 +87,8 @@ pub struct Plan {
     pub pipeline: u32,
     /// From the planned instant until a request is given up.
     pub timeout: Duration,
+    /// Who gets a free connection.
+    pub order: QueueOrder,
     /// A request that left later than this although it could have, missed its instant.
     pub lag_limit_us: f64,
     /// Seed of the schedule.

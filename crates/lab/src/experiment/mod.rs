@@ -17,7 +17,7 @@ mod overload;
 
 use crate::address::Address;
 use crate::ammo::Ammo;
-use crate::driver::{Asked, Drive, DriveError, Pace, Plan, Progress, StopFlag};
+use crate::driver::{Asked, Drive, DriveError, Pace, Plan, Progress, QueueOrder, StopFlag};
 use crate::limits::{RATE_MAX, SEND_LAG_LIMIT_US};
 use crate::run::{
     FORMAT, Mode, PhaseKind, Profile, Run, Search, SearchStep, SearchWhy, Server, Settings, Target,
@@ -449,6 +449,7 @@ impl Experiment<'_> {
             threads: self.setup.threads,
             pipeline: self.setup.pipeline,
             timeout: self.setup.timeout,
+            order: QueueOrder::OldestFirst,
             lag_limit_us: SEND_LAG_LIMIT_US,
             seed: self
                 .setup

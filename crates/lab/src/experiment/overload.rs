@@ -1,40 +1,48 @@
 //! `--overload`: what happens beyond the rate, and how long until it is over.
 //!
 //! ```text
-//! base ─► 2x ─► base ─► 5x ─► base        one drive: nothing is drained between them
-//!         goodput, refused,  ╲─ first second that is as good as the base
-//!         accepted p99
+//! calm ─► 2x ─► calm ─► 5x ─► calm        one drive: nothing is drained between them
+//!         goodput, refused,  ╲─ first second that is as good as the calm before
+//!         accepted p99          calm: CALM_SHARE of the rate that the factors multiply
 //! ```
 //!
 //! Invariants
 //! 1. Every phase that was driven is in the run, also when a step has no summary.
+//! 2. A calm phase behind a step outlives every request of the step.
 //!
 //! Not here: driving (`experiment/`).
 //! See: docs/lab/run-json.md.
 
 use super::{Experiment, News, SetupError, source_of};
-use crate::driver::Pace;
-use crate::run::{HEAT_BUCKETS, Overload, OverloadStep, Phase, PhaseKind, heat_bound_us};
+use crate::driver::{Pace, QueueOrder};
+use crate::limits::CALM_SHARE;
+use crate::run::{HEAT_BUCKETS, Overload, OverloadStep, Phase, PhaseKind, Run, heat_bound_us};
 use crate::schedule::Shape;
 use crate::summary::all_operations;
 use std::collections::VecDeque;
 
 impl Experiment<'_> {
-    /// Base rate, then each factor of it followed by the base rate again, without a gap.
+    /// The calm rate, then each factor of the base rate followed by the calm one again, without a gap.
     pub(super) fn overload(&mut self, base_rate: f64) -> Result<(), SetupError> {
         let setup = self.setup;
-        let stage = |rate: f64| Shape::Constant(rate).stages(setup.duration_s);
-        let mut phases = vec![stage(base_rate)];
-        let mut names = vec![("overload base".to_owned(), PhaseKind::Overload)];
+        let calm_rate = base_rate * CALM_SHARE;
+        let stage = |rate: f64, length_s: f64| Shape::Constant(rate).stages(length_s);
+        let length_s = setup.duration_s;
+        // Whole seconds: rows of a phase that end in the next one are laid upon its rows.
+        let behind_s = (length_s + setup.timeout.as_secs_f64()).ceil();
+        let mut phases = vec![stage(calm_rate, length_s)];
+        let mut names = vec![("overload calm".to_owned(), PhaseKind::Overload)];
         for factor in &setup.overload {
-            phases.push(stage(base_rate * factor));
+            phases.push(stage(base_rate * factor, length_s));
             names.push((format!("overload {factor}x"), PhaseKind::Overload));
-            phases.push(stage(base_rate));
+            phases.push(stage(calm_rate, behind_s));
             names.push((format!("after {factor}x"), PhaseKind::Recovery));
         }
-        let plan = self.plan(phases, Pace::Open(setup.spacing), source_of(setup));
+        let mut plan = self.plan(phases, Pace::Open(setup.spacing), source_of(setup));
+        plan.order = QueueOrder::NewestFirst;
         let base_phase = self.run.phases.len();
         self.drive(&plan, &names)?;
+        let peak_goodput = peak_goodput(&self.run);
         let mut steps = Vec::new();
         for (i, &factor) in setup.overload.iter().enumerate() {
             let at = base_phase + 1 + 2 * i;
@@ -48,10 +56,11 @@ impl Experiment<'_> {
                 rate: base_rate * factor,
                 phase: at,
                 recovery_phase: at + 1,
-                goodput: counts.ok as f64 / phase.length_s.max(1e-9),
+                goodput: self.run.goodput(at),
                 refused_share: share(counts.refused),
                 lost_share: share(counts.errors() - counts.refused),
                 accepted_p99_us: accepted_p99_us(phase).unwrap_or(0.0),
+                service_p99_us: service_p99_us(phase).unwrap_or(0.0),
                 normal_after_s: normal_after_s(&self.run.phases[base_phase], after),
             };
             let normal = step
@@ -60,20 +69,29 @@ impl Experiment<'_> {
                     format!("normal after {s:.0} s")
                 });
             let line = format!(
-                "{factor}x = {:.0}/s: goodput {:.0}/s, refused {:.1} %, lost {:.1} %, accepted p99 \
-                 {:.2} ms, {normal}",
+                "{factor}x = {:.0}/s: goodput {:.0}/s, {:.0} % of the peak, refused {:.1} %, lost \
+                 {:.1} %, accepted p99 {:.2} ms, {:.2} ms from the send, {normal}",
                 step.rate,
                 step.goodput,
+                step.goodput / peak_goodput.max(1e-9) * 100.0,
                 step.refused_share * 100.0,
                 step.lost_share * 100.0,
-                step.accepted_p99_us / 1000.0
+                step.accepted_p99_us / 1000.0,
+                step.service_p99_us / 1000.0
             );
             (self.watch)(News::Line(&line));
             steps.push(step);
         }
+        let calm = self.run.phases.get(base_phase);
+        let calm_service_p99_us = calm.and_then(service_p99_us).unwrap_or(0.0);
+        let calm_p99_us = calm.and_then(accepted_p99_us).unwrap_or(0.0);
         self.run.overload = Some(Overload {
             base_rate,
+            calm_rate,
             base_phase,
+            calm_p99_us,
+            calm_service_p99_us,
+            peak_goodput,
             steps,
         });
         Ok(())
@@ -121,6 +139,21 @@ impl Course {
     }
 }
 
+/// The most goodput of what was measured, void phases left out.
+fn peak_goodput(run: &Run) -> f64 {
+    let is_measured = |phase: &Phase| {
+        let is_kind = matches!(
+            phase.kind,
+            PhaseKind::Measure | PhaseKind::Search | PhaseKind::Overload
+        );
+        is_kind && phase.verdict.is_valid()
+    };
+    let phases = run.phases.iter().enumerate();
+    let measured = phases.filter(|(_, phase)| is_measured(phase));
+    let goodputs = measured.map(|(at, _)| run.goodput(at));
+    goodputs.fold(0.0, f64::max)
+}
+
 /// 99th percentile of the response time of what did as asked, without what was given up.
 fn accepted_p99_us(phase: &Phase) -> Option<f64> {
     let mut response = all_operations(phase, |op| &op.response)?;
@@ -130,6 +163,12 @@ fn accepted_p99_us(phase: &Phase) -> Option<f64> {
             .expect("what was given up is a part of all");
     }
     (!response.is_empty()).then(|| response.value_at_percentile(99.0) as f64 / 1000.0)
+}
+
+/// 99th percentile of what the target took for what did as asked.
+fn service_p99_us(phase: &Phase) -> Option<f64> {
+    let service = all_operations(phase, |op| &op.service)?;
+    Some(service.value_at_percentile(99.0) as f64 / 1000.0)
 }
 
 /// The upper bound of the heat map's bucket that holds the 99th percentile of what was due in `second`.
@@ -187,14 +226,14 @@ mod tests {
     fn each_phase_of_an_overload_has_its_line_when_it_is_over() {
         let names = [
             ("warm-up".to_owned(), PhaseKind::Warmup),
-            ("overload base".to_owned(), PhaseKind::Overload),
+            ("overload calm".to_owned(), PhaseKind::Overload),
             ("after 2x".to_owned(), PhaseKind::Recovery),
         ];
         let second = 1_000_000_000;
         let mut course = Course::new(vec![second, 2 * second, 3 * second], &names);
         assert_eq!(course.passed(1.9, [100, 100, 0]), None);
-        let line = course.passed(2.0, [200, 150, 50]).expect("the base ended");
-        assert!(line.starts_with("overload base: 100/s planned, 75/s answered, 25/s"));
+        let line = course.passed(2.0, [200, 150, 50]).expect("the calm ended");
+        assert!(line.starts_with("overload calm: 100/s planned, 75/s answered, 25/s"));
         assert_eq!(course.passed(2.5, [300, 200, 100]), None);
         let line = course
             .passed(3.0, [400, 250, 150])

@@ -147,15 +147,22 @@ pub(crate) fn search_table(search: &Search) -> Table {
     table
 }
 
+/// The rate before and behind each step.
+fn calm_rate(overload: &Overload) -> f64 {
+    match overload.calm_rate {
+        rate if rate > 0.0 => rate,
+        _ => overload.base_rate,
+    }
+}
+
 /// Planned against done, at and beyond the knee.
 pub(crate) fn overload_chart(run: &Run, overload: &Overload) -> Chart {
-    let base = run
-        .phases
-        .get(overload.base_phase)
-        .map_or(overload.base_rate, |phase| {
-            phase.counts.ok as f64 / phase.length_s.max(1e-9)
-        });
-    let mut points = vec![(overload.base_rate, base)];
+    let calm_rate = calm_rate(overload);
+    let calm = match run.phases.get(overload.base_phase) {
+        Some(_) => run.goodput(overload.base_phase),
+        None => calm_rate,
+    };
+    let mut points = vec![(calm_rate, calm)];
     points.extend(overload.steps.iter().map(|step| (step.rate, step.goodput)));
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     let high = points.iter().map(|p| p.0).fold(0.0, f64::max);
@@ -200,20 +207,31 @@ pub(crate) fn overload_table(overload: &Overload) -> Table {
         "load",
         "planned a second",
         "done a second",
+        "of the most",
         "refused",
         "lost",
         "p99 of those done",
+        "from the send",
         "normal again after",
     ]);
     for step in &overload.steps {
         let share = |share: f64| percent((share * 1e9) as u64, 1_000_000_000);
+        let of_peak = match overload.peak_goodput {
+            peak if peak > 0.0 => share(step.goodput / peak),
+            _ => "–".to_owned(),
+        };
         table.row([
             format!("{}×", significant(step.factor)),
             short(step.rate),
             short(step.goodput),
+            of_peak,
             share(step.refused_share),
             share(step.lost_share),
             duration_us(step.accepted_p99_us),
+            match step.service_p99_us {
+                us if us > 0.0 => duration_us(us),
+                _ => "–".to_owned(),
+            },
             step.normal_after_s
                 .map_or("never while watched".to_owned(), |s| {
                     format!("{} s", significant(s))

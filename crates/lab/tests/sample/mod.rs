@@ -177,6 +177,7 @@ pub fn phase(
         },
         cpu_s: 0.21,
         send_lag_us_max: 80.0,
+        reconnects: 0,
     };
     Phase {
         name: name.to_owned(),
@@ -201,6 +202,7 @@ pub fn phase(
             busiest_share: 0.21,
             cpu_us_per_request: 6.8,
             connects: 64,
+            reconnects: 0,
             seconds: (0..length_s).map(waiting).collect(),
         },
         counts,
@@ -427,7 +429,8 @@ pub fn run(taste: Taste) -> Run {
             goodput,
             refused_share: refused,
             lost_share: 0.0,
-            accepted_p99_us: 14_000.0,
+            accepted_p99_us: 214_000.0,
+            service_p99_us: 14_000.0,
             normal_after_s: normal,
         });
     }
@@ -463,7 +466,7 @@ pub fn run(taste: Taste) -> Run {
         servers: vec![server(106)],
         search: Some(Search { slo: "p99<10ms,errors<0.1%".to_owned(), steps, knee_low: 26_000.0, knee_high: Some(27_000.0), generator_limit: None,
             sentence: "The objective p99<10ms,errors<0.1% holds up to 26 000 requests a second and fails at 27 000.".to_owned() }),
-        overload: Some(Overload { base_rate: 26_000.0, base_phase: 1, steps: overload }).map(|mut o| { o.base_phase = usize::MAX; o }),
+        overload: Some(Overload { base_rate: 26_000.0, calm_rate: 23_400.0, base_phase: 1, calm_p99_us: 6_000.0, calm_service_p99_us: 5_900.0, peak_goodput: 27_400.0, steps: overload }).map(|mut o| { o.base_phase = usize::MAX; o }),
         profiles: vec![profile("cpu", folded(&mut random, tilt)), profile("wall", folded(&mut random, 0))],
     }
 }

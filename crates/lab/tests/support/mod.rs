@@ -25,7 +25,7 @@ use dendra_lab::template::Style;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// What a fake server does with a request.
@@ -50,6 +50,7 @@ pub struct FakeServer {
     pub heads: Arc<Mutex<Vec<String>>>,
     took_ns: Arc<Mutex<Vec<u64>>>,
     is_over: Arc<AtomicBool>,
+    ends: Arc<(Mutex<u64>, Condvar)>,
 }
 
 impl FakeServer {
@@ -69,7 +70,9 @@ impl FakeServer {
         let heads = Arc::new(Mutex::new(Vec::new()));
         let took_ns = Arc::new(Mutex::new(Vec::new()));
         let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::new((Mutex::new(0), Condvar::new()));
         let shared = Arc::new(Shared {
+            ends: ends.clone(),
             script: Box::new(script),
             count: AtomicU64::new(0),
             heads: heads.clone(),
@@ -94,7 +97,19 @@ impl FakeServer {
             heads,
             took_ns,
             is_over,
+            ends,
         }
+    }
+
+    /// Waits until so many connections were closed by their clients.
+    pub fn wait_for_ends(&self, count: u64) {
+        let (ends, changed) = &*self.ends;
+        let ends = ends.lock().expect("nobody panics with it");
+        let patience = Duration::from_secs(20);
+        let (ends, _) = changed
+            .wait_timeout_while(ends, patience, |ends| *ends < count)
+            .expect("nobody panics with it");
+        assert!(*ends >= count, "{ends} of {count} connections ended");
     }
 
     /// How long each answer took from the read of its request to its write, sorted.
@@ -125,6 +140,7 @@ struct Shared {
     first: Mutex<Option<Instant>>,
     freeze: (Duration, Duration),
     is_over: Arc<AtomicBool>,
+    ends: Arc<(Mutex<u64>, Condvar)>,
 }
 
 impl Shared {
@@ -156,7 +172,12 @@ impl Shared {
         loop {
             let Some((head, len)) = request(&held) else {
                 match stream.read(&mut buffer) {
-                    Ok(0) | Err(_) => return,
+                    Ok(0) | Err(_) => {
+                        let (ends, changed) = &*self.ends;
+                        *ends.lock().expect("nobody panics with it") += 1;
+                        changed.notify_all();
+                        return;
+                    }
                     Ok(len) => held.extend_from_slice(&buffer[..len]),
                 }
                 continue;

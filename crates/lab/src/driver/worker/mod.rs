@@ -19,7 +19,7 @@ mod wait;
 use super::arrival::Reads;
 use super::connection::{Connection, Pending, Wrote};
 use super::patience::Patience;
-use super::{DriveError, Pace, Plan, Progress, Seen, StopFlag};
+use super::{DriveError, Pace, Plan, Progress, QueueOrder, Seen, StopFlag};
 use crate::limits::{BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, READ_BYTES};
 use crate::recorder::{Ended, Recorder, RequestEnd, SentAt, Used};
 use crate::source::Ask;
@@ -398,12 +398,22 @@ impl<'a> Worker<'a> {
             operation,
             due_ns,
         };
-        let is_first = self.queues[target].is_empty() && !self.patience.is_hopeless(due_ns, now_ns);
-        if is_first && self.has_free(target) {
+        let is_next = self.queues[target].is_empty() || self.plan.order == QueueOrder::NewestFirst;
+        let is_next = is_next && !self.patience.is_hopeless(due_ns, now_ns);
+        if is_next && self.has_free(target) {
             self.send_free(target, waiting, &ask);
-        } else if self.queues[target].len() >= BACKLOG_LEN_MAX {
-            self.unsent(target, waiting, now_ns);
-        } else {
+            return;
+        }
+        if self.queues[target].len() >= BACKLOG_LEN_MAX {
+            let last = match self.plan.order {
+                QueueOrder::OldestFirst => Some(waiting),
+                QueueOrder::NewestFirst => self.queues[target].pop_front(),
+            };
+            if let Some(last) = last {
+                self.unsent(target, last, now_ns);
+            }
+        }
+        if self.queues[target].len() < BACKLOG_LEN_MAX {
             self.queues[target].push_back(waiting);
         }
     }
@@ -438,19 +448,27 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Gives up those that wait for a connection and have no time left for an answer.
+    fn drop_hopeless(&mut self, target: usize, now_ns: u64) {
+        while let Some(&waiting) = self.queues[target].front() {
+            if !self.patience.is_hopeless(waiting.due_ns, now_ns) {
+                break;
+            }
+            self.queues[target].pop_front();
+            self.unsent(target, waiting, now_ns);
+        }
+    }
+
     /// Gives waiting requests to free connections.
     fn dispatch(&mut self, now_ns: u64) {
         for target in 0..self.queues.len() {
-            while let Some(&waiting) = self.queues[target].front() {
-                if self.patience.is_hopeless(waiting.due_ns, now_ns) {
-                    self.queues[target].pop_front();
-                    self.unsent(target, waiting, now_ns);
-                    continue;
-                }
-                if !self.has_free(target) {
-                    break;
-                }
-                self.queues[target].pop_front();
+            self.drop_hopeless(target, now_ns);
+            while !self.queues[target].is_empty() && self.has_free(target) {
+                let next = match self.plan.order {
+                    QueueOrder::OldestFirst => self.queues[target].pop_front(),
+                    QueueOrder::NewestFirst => self.queues[target].pop_back(),
+                };
+                let waiting = next.expect("the queue is not empty");
                 let ask = self.plan.source.ask(waiting.index, &mut self.key);
                 self.send_free(target, waiting, &ask);
             }
@@ -643,13 +661,7 @@ impl<'a> Worker<'a> {
             }
         }
         for target in 0..self.queues.len() {
-            while let Some(&waiting) = self.queues[target].front() {
-                if !self.patience.is_hopeless(waiting.due_ns, now_ns) {
-                    break;
-                }
-                self.queues[target].pop_front();
-                self.unsent(target, waiting, now_ns);
-            }
+            self.drop_hopeless(target, now_ns);
         }
     }
 

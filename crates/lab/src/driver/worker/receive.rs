@@ -66,7 +66,7 @@ impl Worker<'_> {
             let now_ns = self.now_ns();
             match self.connections[slot].opened(&self.epoll, now_ns) {
                 Ok(()) => {
-                    self.recorder.connected(now_ns);
+                    self.recorder.reconnected(now_ns);
                     self.list(slot);
                 }
                 Err(errno) => self.note(|| std::io::Error::from(errno).to_string()),
