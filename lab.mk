@@ -1,7 +1,7 @@
 # The lab: measurements that need a machine of their own, and the report in a browser. Never a part of `make test`.
 # Options go through LAB: make study-pool LAB="--seconds 1 --out runs"
 
-.PHONY: bench report-look lab-check lab-others lab-others-setup study-pool study-connections study-cluster
+.PHONY: bench report-look lab-check lab-others lab-others-setup study-pool study-connections study-cluster study-overload
 
 ## bench: measure PUT and GET of a fresh node in two minutes; pages in runs/
 bench:
@@ -37,3 +37,7 @@ study-connections:
 ## study-cluster: two members, three members: what a hop and a quorum cost; report in docs/lab
 study-cluster:
 	$(CARGO) xtask study-cluster $(LAB)
+
+## study-overload: twice and five times the knee of a share of a core, as root; report in docs/lab
+study-overload:
+	$(CARGO) xtask study-overload $(LAB)

@@ -44,6 +44,8 @@ usage: cargo xtask <task>
   study-pool          workers and queue of the store pool; report under docs/lab
   study-connections   1 to 1024 connections; report under docs/lab
   study-cluster       what a hop and a quorum cost; report under docs/lab
+  study-overload      beyond the knee of a share of a core, as root; report under docs/lab
+                      [--share 0.25|off] [--connections N,…] [--timeouts 100ms,…] [--parts NAME,…]
       [--seconds N] [--binary FILE] [--out FOLDER] [--date YYYY-MM-DD]
 ";
 
@@ -63,7 +65,7 @@ fn main() -> ExitCode {
         ["sim", ..] => ci::simulate(&root, &arguments[1..]),
         [
             name @ ("bench" | "lab-check" | "lab-others" | "study-pool" | "study-connections"
-            | "study-cluster"),
+            | "study-cluster" | "study-overload"),
             ..,
         ] => lab::run(&root, name, &arguments[1..]),
         ["report-look", ..] => look::run(&root, &arguments[1..]),

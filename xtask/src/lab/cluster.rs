@@ -93,8 +93,8 @@ impl Row {
 }
 
 /// A cluster that runs, or one node by itself.
-struct Members {
-    nodes: Vec<Server>,
+pub(super) struct Members {
+    pub(super) nodes: Vec<Server>,
 }
 
 /// Measures all parts.
@@ -349,7 +349,7 @@ fn alone(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), St
 
 impl Members {
     /// Starts members of these weights; one weight is a node by itself.
-    fn start(
+    pub(super) fn start(
         place: &Place,
         binary: &Path,
         name: &str,
@@ -384,7 +384,7 @@ impl Members {
     }
 
     /// Waits until all reach all, then writes the records.
-    fn load(&self, place: &Place, factor: usize) -> Result<(), String> {
+    pub(super) fn load(&self, place: &Place, factor: usize) -> Result<(), String> {
         for node in &self.nodes {
             wait_for_answers(&node.url, &format!("{factor}/{factor}"))?;
         }
@@ -462,7 +462,12 @@ fn folder(place: &Place) -> PathBuf {
 
 /// Questions that a node has sent, by its own count.
 fn asks_of(node: &Server) -> Result<f64, String> {
-    let address = node.admin.trim_start_matches("http://");
+    metric(&node.admin, "dendra_peer_asks_total")
+}
+
+/// The sum of all rows of a metric of the node with this admin port.
+pub(super) fn metric(admin: &str, name: &str) -> Result<f64, String> {
+    let address = admin.trim_start_matches("http://");
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -473,8 +478,8 @@ fn asks_of(node: &Server) -> Result<f64, String> {
         stream.read_to_string(&mut page)?;
         Ok(page)
     };
-    let page = ask().map_err(|e| format!("the metrics of {}: {e}", node.admin))?;
-    Ok(sum_of(&page, "dendra_peer_asks_total"))
+    let page = ask().map_err(|e| format!("the metrics of {admin}: {e}"))?;
+    Ok(sum_of(&page, name))
 }
 
 /// Sum of all rows of a metric.

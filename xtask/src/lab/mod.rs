@@ -10,6 +10,7 @@
 //! pool.rs          make study-pool          workers and queue of the store pool
 //! connections.rs   make study-connections   1 to 1024 connections
 //! cluster.rs       make study-cluster       what a hop and a quorum cost
+//! overload.rs      make study-overload      beyond the knee of a share of a core (share.rs)
 //! ```
 //!
 //! Invariants
@@ -29,10 +30,12 @@ mod first;
 mod foreign;
 mod node;
 mod others;
+mod overload;
 mod place;
 mod pool;
 mod report;
 mod run;
+mod share;
 
 use place::{Options, Place};
 use std::path::Path;
@@ -48,9 +51,14 @@ pub(crate) fn run(root: &Path, name: &str, arguments: &[String]) -> bool {
         "lab-others" => others::run,
         "study-pool" => pool::run,
         "study-cluster" => cluster::run,
+        "study-overload" => overload::run,
         _ => connections::run,
     };
-    let held = Options::parse(arguments)
+    let own: &[&str] = match name {
+        "study-overload" => &overload::OPTIONS,
+        _ => &[],
+    };
+    let held = Options::parse(arguments, own)
         .and_then(|options| Place::prepare(root, name, options))
         .and_then(|place| {
             let held = task(&place)?;

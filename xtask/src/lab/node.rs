@@ -80,6 +80,8 @@ impl Server {
         command: &mut Command,
         data: &Path,
     ) -> Result<Server, String> {
+        let mut held = place.in_share(command);
+        let command = held.as_mut().unwrap_or(command);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -120,11 +122,13 @@ impl Server {
         command: &mut Command,
         address: SocketAddr,
     ) -> Result<Server, String> {
+        let named = format!("{:?}", command.get_program());
+        let mut held = place.in_share(command);
+        let command = held.as_mut().unwrap_or(command);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let named = format!("{:?}", command.get_program());
         let mut server = Server {
             child: place.spawn(Side::Server, command)?,
             url: format!("http://{address}"),
@@ -189,6 +193,24 @@ impl Server {
     /// The same of all of them.
     pub(super) fn cpu_s(&self, since: &Clock) -> f64 {
         self.spent(since).values().sum()
+    }
+
+    /// The most that was resident since it started or since [`Server::forget_peak`], bytes.
+    pub(super) fn peak_bytes(&self) -> Result<u64, String> {
+        let path = format!("/proc/{}/status", self.id());
+        let text = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+        let kib = text.lines().find_map(|line| {
+            let rest = line.strip_prefix("VmHWM:")?;
+            rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+        });
+        kib.map(|kib| kib * 1024)
+            .ok_or_else(|| format!("{path} has no VmHWM"))
+    }
+
+    /// What was resident before now does not count for the peak any more.
+    pub(super) fn forget_peak(&self) -> Result<(), String> {
+        let path = format!("/proc/{}/clear_refs", self.id());
+        fs::write(&path, "5").map_err(|e| format!("{path}: {e}"))
     }
 
     /// How often its threads gave up a core because they had nothing to do.

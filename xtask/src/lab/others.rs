@@ -32,12 +32,12 @@ const RATE: u32 = 5000;
 const OBJECTIVE: &str = "p99<10ms,errors<0.1%";
 
 /// A store, with the flags that make requests for it.
-struct Store {
-    name: &'static str,
+pub(super) struct Store {
+    pub(super) name: &'static str,
     /// The one that is asked comes first.
-    servers: Vec<Server>,
+    pub(super) servers: Vec<Server>,
     /// Operation and flags, in the order to run them.
-    asks: Vec<(&'static str, &'static str)>,
+    pub(super) asks: Vec<(&'static str, &'static str)>,
 }
 
 const WEBDIS_PUT: &str =
@@ -187,7 +187,8 @@ fn nginx_store(place: &Place, program: &Path) -> Result<Store, String> {
     })
 }
 
-fn webdis_store(place: &Place, redis: &Path, webdis: &Path) -> Result<Store, String> {
+/// Redis with a sync for each write, and webdis in front of it.
+pub(super) fn webdis_store(place: &Place, redis: &Path, webdis: &Path) -> Result<Store, String> {
     let folder = place.folder.join("webdis");
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let store = free_port()?;

@@ -8,11 +8,14 @@
 //! Invariants
 //! 1. The folder is `target/lab/<task>` and begins empty.
 //! 2. A child has its cores before its first instruction: it inherits them.
+//! 3. While the servers' side is held to a share, every server that is started is a member of its group.
 //!
-//! Not here: what runs there (`node.rs`, `run.rs`).
+//! Not here: what runs there (`node.rs`, `run.rs`), how a share is held (`share.rs`).
 
+use super::share::Share;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,17 +32,21 @@ pub(super) struct Options {
     pub(super) seconds: Option<f64>,
     /// `--date YYYY-MM-DD`: name of the report.
     pub(super) date: Option<String>,
+    /// Options that only this task has, by their words.
+    pub(super) own: BTreeMap<String, String>,
 }
 
 impl Options {
-    /// Reads the words behind the task.
-    pub(super) fn parse(arguments: &[String]) -> Result<Options, String> {
+    /// Reads the words behind a task that has `own` options beside those of all tasks.
+    pub(super) fn parse(arguments: &[String], own: &[&str]) -> Result<Options, String> {
         let mut options = Options::default();
         let mut words = arguments.iter();
+        let known = [&["--binary", "--out", "--seconds", "--date"], own].concat();
+        let known = known.join(", ");
         while let Some(word) = words.next() {
-            let value = words.next().ok_or_else(|| {
-                format!("{word} has no value; options are --binary, --out, --seconds, --date")
-            })?;
+            let value = words
+                .next()
+                .ok_or_else(|| format!("{word} has no value; options are {known}"))?;
             match word.as_str() {
                 "--binary" => options.binary = Some(value.into()),
                 "--out" => options.out = Some(value.into()),
@@ -49,11 +56,10 @@ impl Options {
                     let wrong = || format!("--seconds {value}: a number from 0.2 to 600 is meant");
                     options.seconds = Some(seconds.ok_or_else(wrong)?);
                 }
-                _ => {
-                    return Err(format!(
-                        "{word} is not known; options are --binary, --out, --seconds, --date"
-                    ));
+                other if own.contains(&other) => {
+                    options.own.insert(word.clone(), value.clone());
                 }
+                _ => return Err(format!("{word} is not known; options are {known}")),
             }
         }
         Ok(options)
@@ -87,6 +93,7 @@ pub(super) struct Place {
     /// Runs that were void and made again.
     repeated: Cell<u32>,
     seeds: Cell<u32>,
+    share: RefCell<Option<Share>>,
 }
 
 impl Place {
@@ -111,6 +118,7 @@ impl Place {
             built_from: RefCell::new(None),
             repeated: Cell::new(0),
             seeds: Cell::new(0),
+            share: RefCell::new(None),
             all: sched_getaffinity(None).map_err(|e| format!("the cores of this process: {e}"))?,
         })
     }
@@ -172,6 +180,28 @@ impl Place {
             Side::Generator => set.set(*last),
         }
         set
+    }
+
+    /// Holds the servers that are started from now on to `share`, together; none: not any more.
+    pub(super) fn hold(&self, share: Option<Share>) {
+        *self.share.borrow_mut() = share;
+    }
+
+    /// The share is all there is while `work` is done.
+    pub(super) fn unheld<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+        let limit = |is_held: bool| match &*self.share.borrow() {
+            Some(share) => share.limit(is_held.then_some(share.cores)),
+            None => Ok(()),
+        };
+        limit(false)?;
+        let done = work();
+        limit(true)?;
+        done
+    }
+
+    /// What `command` says, as a member of the share's group when there is one.
+    pub(super) fn in_share(&self, command: &Command) -> Option<Command> {
+        Some(self.share.borrow().as_ref()?.wrap(command))
     }
 
     /// Starts a program on the cores of its side.
@@ -288,11 +318,20 @@ mod tests {
     #[test]
     fn options_are_pairs_and_nothing_is_ignored() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let options = Options::parse(&words("--seconds 2 --out docs/lab")).expect("both are known");
+        let parse = |text: &str| Options::parse(&words(text), &["--share"]);
+        let options = parse("--seconds 2 --out docs/lab --share off").expect("all are known");
         assert_eq!(options.seconds, Some(2.0));
         assert_eq!(options.out, Some("docs/lab".into()));
-        for bad in ["--seconds", "--seconds 0", "--second 1", "5 5"] {
-            assert!(Options::parse(&words(bad)).is_err(), "{bad}");
+        assert_eq!(options.own["--share"], "off");
+        for bad in [
+            "--seconds",
+            "--seconds 0",
+            "--second 1",
+            "5 5",
+            "--shares 1",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
         }
+        assert!(Options::parse(&words("--share off"), &[]).is_err());
     }
 }

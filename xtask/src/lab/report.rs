@@ -93,8 +93,12 @@ impl Report {
             report.line(format_args!("| {name} | {fact} |"));
         }
         let mut words = vec![format!("make {}", place.name)];
-        if let Some(seconds) = place.options.seconds {
-            words.push(format!("LAB=\"--seconds {seconds}\""));
+        let seconds = place.options.seconds.map(|s| format!("--seconds {s}"));
+        let own = place.options.own.iter();
+        let own = own.map(|(word, value)| format!("{word} {value}"));
+        let given: Vec<String> = seconds.into_iter().chain(own).collect();
+        if !given.is_empty() {
+            words.push(format!("LAB=\"{}\"", given.join(" ")));
         }
         report.line(format_args!("| command | `{}` |", words.join(" ")));
         report
