@@ -48,6 +48,9 @@ const OBJECTIVE: &str = "p99<50ms,errors<0.1%";
 /// Multiples of the knee.
 const FACTORS: &str = "2x,5x";
 
+/// Half GET, half PUT.
+const MIXED: &str = "--workload mixed --mix get=0.5,put=0.5";
+
 /// Clients of the parts that have one row of each factor.
 const CLIENTS_OF_ONE: u32 = 1024;
 
@@ -280,7 +283,7 @@ fn mixed(
         name: "half GET, half PUT",
         servers: vec![&node],
         asked: 1,
-        asks: "--workload mixed --mix get=0.5,put=0.5",
+        asks: MIXED,
         promised_bytes: Some(promised_bytes(place, MEMORY_MIB_DEFAULT)),
     };
     rows(
@@ -410,7 +413,7 @@ fn redis(
 fn frozen(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), String> {
     report.line(
         "\n## One of three members stopped\n\nHalf GET, half PUT, three copies, `--durability sync`; the members have the share together, the two that work are asked. The third one is \
-         stopped (SIGSTOP) before the knee is looked for.",
+         stopped (SIGSTOP), and the others have worked without it for a while before the knee is looked for.",
     );
     let options = ["--durability", "sync"];
     let members = Members::start(place, &place.binary, "frozen", &[1, 1, 1], 3, &options)?;
@@ -420,41 +423,12 @@ fn frozen(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), S
         name: "one of three members stopped",
         servers: members.nodes[..2].iter().collect(),
         asked: 2,
-        asks: "--workload mixed --mix get=0.5,put=0.5",
+        asks: MIXED,
         promised_bytes: Some(2.0 * promised_bytes(place, MEMORY_MIB_DEFAULT)),
     };
-    let result = rows(
-        place,
-        report,
-        Some(goals),
-        &subject,
-        &[CLIENTS_OF_ONE],
-        &[TIMEOUT_MS_OF_ONE],
-    );
-    members.nodes[2].thaw()?;
-    result
-}
-
-/// A node that was filled with a GiB as fast as it could.
-fn compaction(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), String> {
-    report.line(
-        "\n## While 1 GiB is compacted\n\nHalf GET, half PUT, `--durability sync`, in a node that has just been given 65,536 values of 16 KiB without a limit to its processor.",
-    );
-    let node = Server::node(place, &place.folder.join("full"), &["--durability", "sync"])?;
-    load(place, &node.url)?;
-    let flags = format!(
-        "--workload put --preload --rate 10 --duration 0.2s --warmup 0s --threads 1 {FILL}"
-    );
-    let bench = Bench::new(place, &node.url, &place.folder.join("load")).with(&flags);
-    place.unheld(|| bench.attempts(1).run()).map(drop)?;
-    let before = compacted(&node)?;
-    let subject = Subject {
-        name: "while 1 GiB is compacted",
-        servers: vec![&node],
-        asked: 1,
-        asks: "--workload mixed --mix get=0.5,put=0.5",
-        promised_bytes: Some(promised_bytes(place, MEMORY_MIB_DEFAULT)),
-    };
+    // A member that does not answer is lost after three seconds.
+    let worked = bench(place, &subject, 64).with("--closed --warmup 0s --duration 5s");
+    worked.attempts(1).run()?;
     rows(
         place,
         report,
@@ -462,9 +436,39 @@ fn compaction(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(
         &subject,
         &[CLIENTS_OF_ONE],
         &[TIMEOUT_MS_OF_ONE],
+    )
+}
+
+/// A node that was filled with a GiB as fast as it could, at the knee that it had before.
+fn compaction(place: &Place, report: &mut Report, goals: &mut Goals) -> Result<(), String> {
+    report.line(
+        "\n## While 1 GiB is compacted\n\nHalf GET, half PUT, `--durability sync`. The knee is that of the empty node. Then it is given 65,536 values of 16 KiB without a limit to its \
+         processor, and compacts them while it is asked.",
+    );
+    let node = Server::node(place, &place.folder.join("full"), &["--durability", "sync"])?;
+    load(place, &node.url)?;
+    let subject = Subject {
+        name: "while 1 GiB is compacted",
+        servers: vec![&node],
+        asked: 1,
+        asks: MIXED,
+        promised_bytes: Some(promised_bytes(place, MEMORY_MIB_DEFAULT)),
+    };
+    let known = knees(place, report, &subject, &[CLIENTS_OF_ONE])?;
+    let flags = format!("--workload put --preload --rate 10 --duration 0.2s --warmup 0s {FILL}");
+    let bench = Bench::new(place, &node.url, &place.folder.join("load")).with(&flags);
+    place.unheld(|| bench.attempts(1).run()).map(drop)?;
+    let before = compacted(&node)?;
+    table(
+        place,
+        report,
+        Some(goals),
+        &subject,
+        &known,
+        &[TIMEOUT_MS_OF_ONE],
     )?;
     report.line(format_args!(
-        "\nCompactions read {:.0} MiB meanwhile, the search for the knee included.",
+        "\nCompactions read {:.0} MiB meanwhile.",
         (compacted(&node)? - before) / MIB
     ));
     Ok(())
@@ -479,23 +483,46 @@ fn compacted(node: &Server) -> Result<f64, String> {
 fn rows(
     place: &Place,
     report: &mut Report,
-    mut goals: Option<&mut Goals>,
+    goals: Option<&mut Goals>,
     subject: &Subject<'_>,
     connections: &[u32],
     timeouts_ms: &[u32],
 ) -> Result<(), String> {
-    let mut start = 4000.0;
+    let known = knees(place, report, subject, connections)?;
+    table(place, report, goals, subject, &known, timeouts_ms)
+}
+
+/// Clients and the rate that they may ask for together.
+type Known = (u32, f64);
+
+fn knees(
+    place: &Place,
+    report: &mut Report,
+    subject: &Subject<'_>,
+    connections: &[u32],
+) -> Result<Vec<Known>, String> {
     let mut known = Vec::new();
     for &clients in connections {
-        let knee = knee(place, subject, clients, start)?;
+        let knee = knee(place, subject, clients)?;
         report.line(format_args!("* {clients} clients: {}", knee.words));
         if let Some(rate) = knee.rate {
-            start = (rate * 0.7).max(1.0);
             known.push((clients, rate));
         }
     }
+    Ok(known)
+}
+
+fn table(
+    place: &Place,
+    report: &mut Report,
+    mut goals: Option<&mut Goals>,
+    subject: &Subject<'_>,
+    known: &[Known],
+    timeouts_ms: &[u32],
+) -> Result<(), String> {
+    let mut reasons = Vec::new();
     report.table(&HEADS);
-    for (clients, knee) in known {
+    for &(clients, knee) in known {
         for &timeout_ms in timeouts_ms {
             for server in &subject.servers {
                 server.forget_peak()?;
@@ -503,6 +530,10 @@ fn rows(
             match beyond(place, subject, clients, timeout_ms, knee) {
                 Ok(run) => {
                     let memory = memory(subject, clients)?;
+                    if let Some(reason) = run["verdict"]["reason"].as_str() {
+                        let row = format!("{clients}, {}", patience(timeout_ms));
+                        reasons.push(format!("{row} is invalid: {reason}"));
+                    }
                     for step in Step::all(&run, knee) {
                         step.show(report, clients, timeout_ms, &memory, goals.is_some());
                         if let Some(goals) = goals.as_deref_mut() {
@@ -521,6 +552,12 @@ fn rows(
                 }
             }
         }
+    }
+    if !reasons.is_empty() {
+        report.line("");
+    }
+    for reason in reasons {
+        report.line(format_args!("* {reason}"));
     }
     Ok(())
 }
@@ -546,7 +583,11 @@ fn folder(place: &Place) -> PathBuf {
     place.folder.join("run")
 }
 
-fn knee(place: &Place, subject: &Subject<'_>, clients: u32, start: f64) -> Result<Knee, String> {
+fn knee(place: &Place, subject: &Subject<'_>, clients: u32) -> Result<Knee, String> {
+    // Below what so many clients get that ask one request behind the other, and above half of it: a short way.
+    let closed = bench(place, subject, clients).with("--closed --warmup 200ms --duration 1s");
+    let closed = closed.attempts(1).run()?;
+    let start = (closed.goodput * 0.7).max(1.0);
     let figures = bench(place, subject, clients)
         .with(&format!(
             "--rate {start:.0} --duration 1s --warmup 200ms --timeout {SEARCH_TIMEOUT} --find-max --slo {OBJECTIVE}"
