@@ -303,13 +303,39 @@ fn refused_requests_take_their_share_of_the_axis() {
         ..Taste::default()
     }));
     assert!(page.contains("class=\"band lost\""));
-    let clean = render_run(&run(Taste {
+    let mut clean = run(Taste {
         refused: 0.0,
         frozen: None,
         ..Taste::default()
-    }));
+    });
+    // Without its overload.
+    clean.phases.truncate(2);
+    let clean = render_run(&clean);
     assert!(!clean.contains("class=\"band lost\""));
     assert!(clean.contains("No request was refused"));
+}
+
+#[test]
+fn an_overload_is_shown_over_time_with_how_the_target_stood() {
+    let whole = run(Taste::default());
+    let page = render_run(&whole);
+    let beyond = page.split("id=\"overload\"").nth(1).expect("there is one");
+    for words in [
+        "Behind 2× the first second was as good",
+        "Behind 5× it took 2 s",
+        "never sent, no connection was free",
+        "99th percentile from the send",
+        "Connections opened again, a second",
+        "wait for the processor of the server",
+        "Requests that stand in line",
+    ] {
+        assert!(beyond.contains(words), "{words}");
+    }
+    let mut unasked = whole;
+    unasked.servers.clear();
+    let page = render_run(&unasked);
+    assert!(check_drawings(&page) > 0);
+    assert!(!page.contains("Requests that stand in line"));
 }
 
 fn repeats(median_us: f64, seed: u64) -> Vec<Run> {

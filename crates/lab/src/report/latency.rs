@@ -273,7 +273,7 @@ fn thinned(columns: Vec<(f64, Vec<u64>)>) -> (Vec<(f64, Vec<u64>)>, f64) {
 }
 
 /// The middle of the bucket in which `share` of the times are reached.
-fn bucket_at(column: &[u64], share: f64) -> Option<f64> {
+pub(crate) fn bucket_at(column: &[u64], share: f64) -> Option<f64> {
     let all: u64 = column.iter().sum();
     let wanted = ((all as f64 * share).ceil() as u64).max(1);
     let mut seen = 0;

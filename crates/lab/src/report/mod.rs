@@ -5,7 +5,8 @@
 //!      ├─ latency.rs   percentile curves, heat map ─┐
 //!      ├─ timeline.rs  panels on one time axis     ─┤ chart.rs ─ scale.rs    SVG
 //!      ├─ stages.rs    where the time goes         ─┤
-//!      ├─ courses.rs   search, overload            ─┘
+//!      ├─ courses.rs   search, overload            ─┤
+//!      ├─ beyond.rs    the overload over time      ─┘
 //!      └─ dendra_flame flame graphs
 //! page.rs puts them together
 //! runs ─ sides.rs ─ difference.rs, noise.rs ─┬─ compare.rs   page
@@ -21,6 +22,7 @@
 //! Not here: taking the numbers (`driver`), `run.json` (`run.rs`), the summary for terminals.
 //! See: docs/lab/README.md.
 
+mod beyond;
 mod chart;
 mod compare;
 mod courses;

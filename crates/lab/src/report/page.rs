@@ -15,7 +15,7 @@ use super::chart::Chart;
 use super::format::significant;
 use super::html::{figure, safe, section};
 use super::timeline::Panel;
-use super::{courses, latency, stages, timeline, words};
+use super::{beyond, courses, latency, stages, timeline, words};
 use crate::run::{Phase, PhaseKind, Run};
 use dendra_flame::{Look, Stacks};
 use std::fmt::Write;
@@ -235,6 +235,12 @@ fn overload_part(run: &Run) -> String {
         "A server that keeps its head goes on level beyond the knee; one that loses it falls.";
     let mut out = draw(&courses::overload_chart(run, overload), below);
     out.push_str(&courses::overload_table(overload).html());
+    for sentence in beyond::sentences(run, overload) {
+        write!(out, "<p class=\"below\">{}</p>", safe(&sentence)).expect("a string takes all text");
+    }
+    for panel in beyond::panels(run, overload) {
+        out.push_str(&figure(&panel.caption, &panel.chart.svg(), ""));
+    }
     out
 }
 

@@ -2,19 +2,19 @@
 //!
 //! ```text
 //! requests a second      plan ╌╌ against done
-//! not done as asked      refused, failed, timed out, broken
+//! not done as asked      refused, failed, timed out, never sent, broken
 //! waiting                in flight, without a connection
 //! server: levels, flushes and compactions, pressure          (when it was asked)
 //! ```
 //!
 //! Invariants
-//! 1. All panels of a run span the same seconds at the same places.
+//! 1. All panels of one window of a run span the same seconds at the same places.
 //! 2. Phases other than the measured one are tinted and named, never cut out.
 //!
-//! Not here: latencies over time (`latency.rs`).
+//! Not here: latencies over time (`latency.rs`), the overload alone (`beyond.rs`).
 
 use super::chart::{Axis, Band, Chart, Form, Line};
-use super::format::{bytes, short};
+use super::format::{bytes, duration_us, short};
 use super::scale::Scale;
 use crate::run::{PhaseKind, Run, Second, Server};
 use std::collections::BTreeMap;
@@ -30,13 +30,36 @@ pub(crate) struct Panel {
 
 /// How values of a panel are written.
 #[derive(Clone, Copy)]
-enum Unit {
+pub(crate) enum Unit {
     Count,
     Bytes,
+    /// Microseconds, by decades where they are far apart.
+    Time,
 }
 
-type Points = Vec<(f64, f64)>;
-type Series = (&'static str, &'static str, Form, Points);
+/// The seconds that panels show.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Window {
+    pub(crate) from_s: f64,
+    pub(crate) to_s: f64,
+}
+
+impl Window {
+    /// All of a run.
+    fn whole(run: &Run) -> Window {
+        Window {
+            from_s: 0.0,
+            to_s: span_s(run),
+        }
+    }
+
+    fn has(self, at_s: f64) -> bool {
+        (self.from_s..=self.to_s).contains(&at_s)
+    }
+}
+
+pub(crate) type Points = Vec<(f64, f64)>;
+pub(crate) type Series = (&'static str, &'static str, Form, Points);
 
 /// The seconds that a panel spans.
 pub(crate) fn span_s(run: &Run) -> f64 {
@@ -55,6 +78,7 @@ pub(crate) fn span_s(run: &Run) -> f64 {
 /// Names of phases behind a panel.
 pub(crate) fn phase_bands(run: &Run) -> Vec<Band> {
     let has_one = run.phases.len() == 1;
+    let calm = run.overload.as_ref().map(|overload| overload.base_phase);
     let phases = run.phases.iter().enumerate();
     phases
         .filter(|_| !has_one)
@@ -63,7 +87,7 @@ pub(crate) fn phase_bands(run: &Run) -> Vec<Band> {
             to: phase.start_s + phase.length_s,
             class: match phase.kind {
                 PhaseKind::Preload | PhaseKind::Warmup => "phase quiet",
-                PhaseKind::Overload => "phase hot",
+                PhaseKind::Overload if Some(at) != calm => "phase hot",
                 _ if at % 2 == 0 => "phase",
                 _ => "phase other",
             },
@@ -72,7 +96,7 @@ pub(crate) fn phase_bands(run: &Run) -> Vec<Band> {
         .collect()
 }
 
-fn per_second(run: &Run, of: impl Fn(&Second) -> u64) -> Points {
+pub(crate) fn per_second(run: &Run, of: impl Fn(&Second) -> u64) -> Points {
     let mut sums: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
     for phase in &run.phases {
         for (second, numbers) in phase
@@ -91,7 +115,7 @@ fn per_second(run: &Run, of: impl Fn(&Second) -> u64) -> Points {
 }
 
 /// Means of neighbours until few enough are left.
-fn thinned(points: Points) -> Points {
+pub(crate) fn thinned(points: Points) -> Points {
     let group = points.len().div_ceil(POINTS_MAX).max(1);
     let mean = |part: &[(f64, f64)]| {
         let n = part.len() as f64;
@@ -104,32 +128,53 @@ fn thinned(points: Points) -> Points {
 }
 
 fn panel(run: &Run, caption: &str, series: Vec<Series>, unit: Unit) -> Option<Panel> {
+    panel_in(run, Window::whole(run), caption, series, unit)
+}
+
+/// A panel of these seconds alone; none without a point in them.
+pub(crate) fn panel_in(
+    run: &Run,
+    window: Window,
+    caption: &str,
+    series: Vec<Series>,
+    unit: Unit,
+) -> Option<Panel> {
     let named = series
         .into_iter()
         .map(|(name, class, form, points)| (name.to_owned(), class, form, points));
-    panel_of(run, caption, named.collect(), unit)
+    panel_of(run, window, caption, named.collect(), unit)
 }
 
 fn panel_of(
     run: &Run,
+    window: Window,
     caption: &str,
-    series: Vec<(String, &'static str, Form, Points)>,
+    mut series: Vec<(String, &'static str, Form, Points)>,
     unit: Unit,
 ) -> Option<Panel> {
+    for (.., points) in &mut series {
+        points.retain(|(at_s, _)| window.has(*at_s));
+    }
     let values = series.iter().flat_map(|s| &s.3);
     let high = values.clone().map(|p| p.1).fold(0.0, f64::max);
+    let low = values.clone().map(|p| p.1).fold(f64::INFINITY, f64::min);
     values.clone().next()?;
-    let x = Axis::new(Scale::exact(0.0, span_s(run)), "", 12, short);
+    let x = Axis::new(Scale::exact(window.from_s, window.to_s), "", 12, short);
     let y = match unit {
         Unit::Count => Axis::new(Scale::from_zero(high * 1.02), "", 4, short),
         Unit::Bytes => Axis::for_bytes(high * 1.02),
+        Unit::Time => Axis::new(Scale::for_latency_us(low, high), "", 4, duration_us),
     };
     let say = match unit {
         Unit::Count => short,
         Unit::Bytes => bytes,
+        Unit::Time => duration_us,
     };
     let mut chart = Chart::new(caption, 120.0, x, y);
-    chart.bands = phase_bands(run);
+    chart.bands = phase_bands(run)
+        .into_iter()
+        .filter(|band| window.has(band.from) && window.has(band.to - 1e-3))
+        .collect();
     let mut texts: BTreeMap<u64, (f64, String)> = BTreeMap::new();
     for (name, class, form, points) in series {
         let word = name.split(',').next().unwrap_or_default();
@@ -169,8 +214,14 @@ fn panel_of(
 
 /// Throughput against the plan.
 pub(crate) fn throughput(run: &Run) -> Option<Panel> {
-    panel(
+    throughput_in(run, Window::whole(run))
+}
+
+/// The same of these seconds.
+pub(crate) fn throughput_in(run: &Run, window: Window) -> Option<Panel> {
+    panel_in(
         run,
+        window,
         "Requests a second",
         vec![
             (
@@ -193,19 +244,29 @@ pub(crate) fn throughput(run: &Run) -> Option<Panel> {
 
 /// Everything that was not done as asked; none when all was.
 pub(crate) fn errors(run: &Run) -> Option<Panel> {
-    let kinds: [(&str, &'static str, fn(&Second) -> u64); 4] = [
+    errors_in(run, Window::whole(run))
+}
+
+/// The same of these seconds.
+pub(crate) fn errors_in(run: &Run, window: Window) -> Option<Panel> {
+    let kinds: [(&str, &'static str, fn(&Second) -> u64); 5] = [
         ("refused (429, 503, 507)", "s3", |s| s.refused),
         ("failed, another status", "s6", |s| s.failed),
-        ("timed out", "s4", |s| s.timeouts),
+        ("timed out behind the send", "s4", |s| {
+            s.timeouts.saturating_sub(s.unsent)
+        }),
+        ("never sent, no connection was free", "s5", |s| s.unsent),
         ("connection broke", "s2", |s| s.broken),
     ];
+    let is_in = |point: &(f64, f64)| window.has(point.0) && point.1 > 0.0;
     let series: Vec<Series> = kinds
         .into_iter()
         .map(|(name, class, of)| (name, class, Form::Steps, per_second(run, of)))
-        .filter(|(_, _, _, points)| points.iter().any(|p| p.1 > 0.0))
+        .filter(|(_, _, _, points)| points.iter().any(is_in))
         .collect();
-    panel(
+    panel_in(
         run,
+        window,
         "Requests a second that were not done as asked",
         series,
         Unit::Count,
@@ -240,6 +301,7 @@ pub(crate) fn server(run: &Run, server: &Server) -> Vec<Panel> {
     let panels = [
         panel_of(
             run,
+            Window::whole(run),
             "Bytes of tables, by level",
             levels(server),
             Unit::Bytes,
@@ -309,7 +371,7 @@ pub(crate) fn server(run: &Run, server: &Server) -> Vec<Panel> {
     panels.into_iter().flatten().collect()
 }
 
-fn samples(server: &Server, name: &str) -> Points {
+pub(crate) fn samples(server: &Server, name: &str) -> Points {
     let Some(values) = server.series.get(name) else {
         return Vec::new();
     };

@@ -301,6 +301,7 @@ pub(crate) fn generator(run: &Run) -> Table {
         "waited for a processor",
         "busiest thread",
         "connections opened",
+        "of these, again",
     ]);
     for phase in &run.phases {
         let generator = &phase.generator;
@@ -320,6 +321,7 @@ pub(crate) fn generator(run: &Run) -> Table {
             duration_us(generator.starved_s * 1e6),
             format!("{:.0} %", generator.busiest_share * 100.0),
             count(generator.connects),
+            count(generator.reconnects),
         ]);
     }
     table

@@ -142,9 +142,9 @@ fn operation(op: &str, rate: f64, length_s: u64, taste: Taste) -> OpResult {
         op: op.to_owned(),
         counts,
         seconds,
-        response: latency(&response, heat),
+        response: latency(&response, heat.clone()),
         given_up: Latency::default(),
-        service: latency(&service, Vec::new()),
+        service: latency(&service, heat),
         refused: latency(&refused, Vec::new()),
         failed: Latency::default(),
     }
@@ -210,6 +210,36 @@ pub fn phase(
     }
 }
 
+/// More was planned: some of it is refused, some given up behind the send, most never sent.
+fn overloaded(phase: &mut Phase, factor: f64) {
+    let op = &mut phase.ops[0];
+    let rate = op.seconds[0].planned as f64;
+    let more = (rate * (factor - 1.0)) as u64;
+    for (at, row) in op.seconds.iter_mut().enumerate() {
+        let (refused, late) = (more / 10, more / 20 * (1 + at as u64 % 2));
+        row.planned += more;
+        row.sent += refused + late;
+        row.refused += refused;
+        row.timeouts += more - refused;
+        row.unsent += more - refused - late;
+        phase.generator.seconds[at].reconnects = late;
+    }
+    let of = |count: fn(&Second) -> u64| op.seconds.iter().map(count).sum::<u64>();
+    let counts = &mut op.counts;
+    let (refused, given_up) = (of(|s| s.refused), of(|s| s.timeouts));
+    counts.planned = of(|s| s.planned);
+    counts.sent = of(|s| s.sent);
+    counts.unsent = of(|s| s.unsent);
+    counts.timeouts = given_up - counts.unsent;
+    counts.refused = refused;
+    counts.ok = of(|s| s.ok);
+    counts.answered = counts.ok + refused;
+    counts.statuses = [(200, counts.ok), (503, refused)].into();
+    phase.counts = op.counts.clone();
+    phase.targets[0].counts = op.counts.clone();
+    phase.rate = rate * factor;
+}
+
 fn server(length_s: u64) -> Server {
     let mut server = Server {
         at_s: (0..=length_s).map(|s| s as f64).collect(),
@@ -241,6 +271,16 @@ fn server(length_s: u64) -> Server {
     series("dendra_engine_memtable_bytes", &|s| (s % 4.0) * 2.0 * mib);
     series("dendra_engine_cache_bytes", &|s| s.min(40.0) * mib);
     series("dendra_engine_pressure", &|s| (s % 16.0) / 40.0);
+    let is_over = |s: f64| (115.0..=118.0).contains(&s) || (125.0..=130.0).contains(&s);
+    series("dendra_queue_delay_seconds", &|s| match is_over(s) {
+        true => 0.024 + 0.003 * (s % 4.0),
+        false => 0.0004 + 0.0001 * (s % 3.0),
+    });
+    series("dendra_requests_standing", &|s| match is_over(s) {
+        true => 700.0 + 40.0 * (s % 5.0),
+        false => 0.0,
+    });
+    series("dendra_overloaded_loops", &|s| f64::from(is_over(s)));
     for (op, stage, mean_us) in [
         ("put", "parse", 2.1),
         ("put", "queue", 31.0),
@@ -417,15 +457,40 @@ pub fn run(taste: Taste) -> Run {
             quiet,
         ));
     }
+    let calm_phase = phases.len();
+    let mut start_s = 110.0;
+    let mut beyond = |name: &str, kind, length_s: u64, factor: f64| {
+        let quiet = Taste {
+            frozen: None,
+            seed: start_s as u64,
+            ..taste
+        };
+        let ops = [("get", 2_600.0 * factor.min(1.0))];
+        let mut phase = phase(name, kind, start_s, length_s, &ops, quiet);
+        if factor > 1.0 {
+            overloaded(&mut phase, factor);
+        }
+        phases.push(phase);
+        start_s += length_s as f64;
+    };
+    beyond("overload calm", PhaseKind::Overload, 4, 0.9);
     for (factor, goodput, refused, normal) in [
-        (2.0, 27_100.0, 0.46, Some(1.0)),
+        (2.0, 27_100.0, 0.46, Some(0.0)),
         (5.0, 25_900.0, 0.78, Some(2.0)),
     ] {
+        beyond(
+            &format!("overload {factor}x"),
+            PhaseKind::Overload,
+            4,
+            factor,
+        );
+        beyond(&format!("after {factor}x"), PhaseKind::Recovery, 6, 0.9);
+        let phase = calm_phase + 1 + 2 * overload.len();
         overload.push(OverloadStep {
             factor,
             rate: 26_000.0 * factor,
-            phase: 2,
-            recovery_phase: 1,
+            phase,
+            recovery_phase: phase + 1,
             goodput,
             refused_share: refused,
             lost_share: 0.0,
@@ -450,7 +515,7 @@ pub fn run(taste: Taste) -> Run {
             "--connections", "64", "--find-max", "--slo", "p99<10ms,errors<0.1%", "--overload", "2x,5x", "--profile", "cpu,wall",
             "--out", "runs/today"].map(str::to_owned).to_vec(),
         started_unix_ms: 1_795_302_300_000,
-        length_s: 107.0,
+        length_s: 135.0,
         machine: Machine { cpus: 2, cpu_model: "Some Processor at 2.9 GHz".to_owned(), memory_bytes: 8 << 30,
             kernel: "Linux 6.1.0".to_owned(), system: "Debian GNU/Linux 12".to_owned() },
         settings: Settings { mode: Mode::Open, schedule: "constant".to_owned(), rate: 2900.0, duration_s: 60.0, warmup_s: 10.0,
@@ -463,10 +528,10 @@ pub fn run(taste: Taste) -> Run {
         is_cut: false,
         notes: vec!["Generator and server share the two processors of this machine.".to_owned()],
         phases,
-        servers: vec![server(106)],
+        servers: vec![server(134)],
         search: Some(Search { slo: "p99<10ms,errors<0.1%".to_owned(), steps, knee_low: 26_000.0, knee_high: Some(27_000.0), generator_limit: None,
             sentence: "The objective p99<10ms,errors<0.1% holds up to 26 000 requests a second and fails at 27 000.".to_owned() }),
-        overload: Some(Overload { base_rate: 26_000.0, calm_rate: 23_400.0, base_phase: 1, calm_p99_us: 6_000.0, calm_service_p99_us: 5_900.0, peak_goodput: 27_400.0, steps: overload }).map(|mut o| { o.base_phase = usize::MAX; o }),
+        overload: Some(Overload { base_rate: 26_000.0, calm_rate: 23_400.0, base_phase: calm_phase, calm_p99_us: 6_000.0, calm_service_p99_us: 5_900.0, peak_goodput: 27_400.0, steps: overload }),
         profiles: vec![profile("cpu", folded(&mut random, tilt)), profile("wall", folded(&mut random, 0))],
     }
 }
