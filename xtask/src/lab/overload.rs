@@ -25,7 +25,7 @@ use super::place::{Place, find, version};
 use super::report::Report;
 use super::run::{Bench, record};
 use super::share::Share;
-use figures::{Goals, HEADS, Memory, Step, patience};
+use figures::{Goals, HEADS, MIB, Memory, Step, patience};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
 use std::fs;
@@ -62,8 +62,6 @@ const FILES_BESIDE: u64 = 1_100;
 
 /// Values of the compaction: 65,536 of 16 KiB are 1 GiB.
 const FILL: &str = "--keys 65536 --value-bytes 16KiB";
-
-const MIB: f64 = 1024.0 * 1024.0;
 
 /// A part of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

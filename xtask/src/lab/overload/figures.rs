@@ -10,9 +10,10 @@
 //!
 //! Not here: the runs (`overload.rs`).
 
-use super::MIB;
 use crate::lab::report::{Report, percent, time};
 use serde_json::Value;
+
+pub(super) const MIB: f64 = 1024.0 * 1024.0;
 
 /// Goals for Dendra, of every row.
 const GOODPUT_LEAST: f64 = 0.9;
