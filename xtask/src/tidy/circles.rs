@@ -148,7 +148,7 @@ const OPEN_LATER: [(&str, &[&str]); 7] = [
             "lab/first.rs",
             "lab/mod.rs",
             "lab/others.rs",
-            "lab/overload.rs",
+            "lab/overload/mod.rs",
             "lab/pool.rs",
         ],
     ),
