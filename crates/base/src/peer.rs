@@ -1,7 +1,7 @@
 //! What members of a cluster say to each other: the nouns of every question and every answer.
 //!
 //! ```text
-//! Ask      Clock        what time is it with you                            no key, no disk
+//! Ask      Clock        what time is it with you, and can you write         no key, no disk
 //!          Read         the newest cell of a key                            `known`: do not send what I have
 //!          Write        keep this cell unless you have a newer one          answered when durable
 //!          Prepare      promise to accept nothing below this ballot         durable before the answer
@@ -22,7 +22,7 @@
 //! Not here: bytes (crate `wire`), who asks whom and when (crate `node`).
 //! See: docs/protocol.md.
 
-use crate::{Cell, CellId, Version};
+use crate::{Cell, CellId, Stop, Version};
 use bytes::Bytes;
 
 pub use crate::condition::Condition;
@@ -199,6 +199,32 @@ pub enum Refused {
     Unfit,
 }
 
+/// What a member would say to a write that reached it now. It is told beside a clock, before any value travels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Readiness {
+    /// It would begin the write at once.
+    #[default]
+    Ready,
+    /// The write would wait there, or be refused as `Busy`.
+    Behind,
+    /// It would refuse a value as `DiskFull`, and take a deletion.
+    DiskFull,
+    /// It would refuse a deletion, too.
+    DiskAndMemoryFull,
+}
+
+impl Readiness {
+    /// Of a member whose engine takes no values for this reason.
+    pub fn of(stop: Option<Stop>) -> Readiness {
+        match stop {
+            None => Readiness::Ready,
+            Some(Stop::MemtablesFull | Stop::CompactionBehind) => Readiness::Behind,
+            Some(Stop::DiskFull) => Readiness::DiskFull,
+            Some(Stop::DiskAndMemoryFull) => Readiness::DiskAndMemoryFull,
+        }
+    }
+}
+
 /// The answer to a question. The shape follows the question, or it is `Refused`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -211,6 +237,8 @@ pub enum Answer {
         /// Its folder says that clock values up to this one may have been used: a later state of it
         /// says no less.
         kept: u64,
+        /// What it would say to a write now.
+        readiness: Readiness,
     },
     /// To `Read`.
     Cell(Option<Cell>),

@@ -32,7 +32,7 @@ use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
 use crate::topology::Topology;
 use crate::turns::Turns;
 use crate::walls::Walls;
-use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
+use dendra_base::peer::{Answer, Ask, Range, Readiness, Refused, Stamp};
 use dendra_base::{Cell, CellId, Guard, Key, Prng};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -116,6 +116,8 @@ pub(crate) struct Desk {
     pub(crate) walls: Arc<Walls>,
     pub(crate) hints: Arc<HintRoom>,
     pub(crate) value_bytes_max: usize,
+    /// What the own store would say to a write now.
+    pub(crate) readiness: Readiness,
     pub(crate) disputes: Disputes,
     pub(crate) prng: Prng,
     pub(crate) health: Health,
@@ -143,6 +145,7 @@ impl Desk {
             walls: config.walls,
             hints: config.hints,
             value_bytes_max: config.value_bytes_max,
+            readiness: Readiness::default(),
             disputes: Disputes::default(),
             health: Health::new(members),
             rounds: Rounds::default(),
@@ -313,12 +316,14 @@ impl Desk {
     }
 
     /// What this member's clocks show: nothing that was stored here is later than the first. The wall clock
-    /// is told beside it and does not move it: a wrong one stays with its member until that member writes.
+    /// is told beside it and does not move it: a wrong one stays with its member until that member writes. What the
+    /// store would say to a write is told with them.
     pub(crate) fn clock(&self, turn: &Turn<'_>) -> Answer {
         Answer::Clock {
             hlc: self.hlc.last(),
             wall_ms: turn.now.wall_ms,
             kept: self.hlc.kept(),
+            readiness: self.readiness,
         }
     }
 

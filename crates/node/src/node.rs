@@ -6,6 +6,7 @@
 //! Answered, Link ──────► desk: which question? ─► coordinator, hints
 //! Heard ───────────────► health
 //! Read, Wrote, Paged ──► desk: which order?    ─► coordinator, replica, hints
+//! Pressed ─────────────► desk: told with the next clocks
 //! Tick ────────────────► probe for all that waits, late questions, alarms, deadlines, the ceiling
 //! ```
 //!
@@ -166,6 +167,7 @@ impl Node {
                 self.desk.hlc.cover(hlc);
                 self.send_covered(turn);
             }
+            Event::Pressed { readiness } => self.desk.readiness = readiness,
             Event::Tick => self.tick(turn),
         }
         self.empty_inbox(turn);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!              Begin Gone Scan        Asked              Answered Link        Read Wrote Paged …      Tick
-//! world ─────► clients                peers ask          peers answer Heard   the store answers       time
+//! world ─────► clients                peers ask          peers answer Heard   the store answers       time, Pressed
 //!                                          step(now, event, &mut effects)
 //! world ◄───── Outcome ScanOutcome    Reply              Ask                  Read Write Page …       due_us()
 //! ```
@@ -22,7 +22,7 @@
 use crate::member::MemberIndex;
 use crate::outcome::Outcome;
 use bytes::Bytes;
-use dendra_base::peer::{Answer, Ask, Operation, Range, Stamp};
+use dendra_base::peer::{Answer, Ask, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, Guard, Key, Quorum, Version};
 
 /// Time as the world tells it.
@@ -173,6 +173,11 @@ pub enum Event {
     Covered {
         /// The ceiling.
         hlc: u64,
+    },
+    /// What the own store would say to a write from now on. A node that was not told believes that it is ready.
+    Pressed {
+        /// To a value and to a deletion.
+        readiness: Readiness,
     },
     /// The turn of the world's loop ends, or `due_us` has come: questions that waited to be sent
     /// together go out, what is late ends.

@@ -1,7 +1,7 @@
 //! What a node tells about the rounds of its operations, with a clock that the test moves.
 
 use bytes::Bytes;
-use dendra_base::peer::{Answer, Ask, Condition, Operation};
+use dendra_base::peer::{Answer, Ask, Condition, Operation, Readiness};
 use dendra_base::{Quorum, Version};
 use dendra_node::step::{Effect, Event, Now, StoreOutcome};
 use dendra_node::{
@@ -108,6 +108,7 @@ fn each_round_of_a_write_takes_from_its_questions_to_enough_answers() {
         hlc,
         wall_ms: WALL_MS,
         kept: 0,
+        readiness: Readiness::Ready,
     };
     world.step(1_400, Event::Answered { member, id, answer });
     assert_eq!(world.seen(Round::Clock), (1, 400));

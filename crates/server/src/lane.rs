@@ -34,6 +34,7 @@ use crate::shared::{LaneHandle, Phase, Shared};
 use crate::stages::{Draw, Watch};
 use crate::store_pool::{Job, PoolAnswer, Work};
 use crate::wal_thread;
+use dendra_base::peer::Readiness;
 use dendra_base::{CellRef, Key, Quorum};
 use dendra_engine::{Batch, Durability, Error, Guard, Pressure, Stop, Submitted, WriteOutcome};
 use dendra_node::step::{Event, Now, StoreTicket};
@@ -470,6 +471,17 @@ impl Lane {
     /// What the engine's pressure means for a newcomer of `class`.
     pub(crate) fn admit(&self, class: Class) -> Entry {
         dendra_node::admit(self.pressure.get(), class)
+    }
+
+    /// What this loop would say to a member's write that reached it now: as `peers/store.rs` would, when it came.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
+        let is_behind = self.order_line_bytes.get() >= most / limits::ORDERS_BEHIND_SHARE
+            || self.shared.orders.used() >= self.shared.orders.limit();
+        match Readiness::of(self.pressure.get().stop) {
+            Readiness::Ready if is_behind => Readiness::Behind,
+            readiness => readiness,
+        }
     }
 
     /// As `admit`, for a client's write. A full disk keeps no member from asking the others: its own copy is refused

@@ -155,6 +155,9 @@ pub const ORDERS_INFLIGHT_MAX: usize = 8_192;
 /// Values of such orders that wait for room in the log's queue, all loops together: half a second of a disk that
 /// syncs 64 MiB a second. The node's deadlines go on meanwhile.
 pub const ORDERS_WAITING_BYTES_MAX: usize = 32 << 20;
+/// A loop that holds more than one part in so many of what it may hold of them tells the other members that it is
+/// behind: what they have sent by then still fits.
+pub const ORDERS_BEHIND_SHARE: usize = 2;
 /// One read from a link, and its buffer while frames are short.
 pub const LINK_READ_BYTES: usize = 64 << 10;
 /// What is read of one link before the loop's other tasks have a turn: a quarter of a millisecond of checking and

@@ -14,9 +14,7 @@
 
 mod support;
 
-use bytes::Bytes;
-use dendra_base::peer::{Answer, Ask, Refused};
-use dendra_base::{CellRef, Key, Version};
+use dendra_base::peer::{Answer, Ask, Readiness, Refused};
 use dendra_server::settings::PeerTransport;
 use dendra_wire::limits::PEER_FRAME_BYTES_MAX;
 use dendra_wire::peer::hello::accept;
@@ -29,20 +27,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use support::Node;
-use support::guest::{GUEST, SECRET, Session, answer_to, ask, greet, hello, node, question, read};
-
-fn write(key: &'static [u8], value: &[u8]) -> Ask {
-    let version = Version {
-        hlc: 1 << 20,
-        origin: 0xb0b << 8,
-        rmw: 0,
-    };
-    let cell = CellRef::value(Key::user(key).as_stored(), version, value).to_owned();
-    Ask::Write {
-        key: Bytes::from_static(key),
-        cell,
-    }
-}
+use support::asker::{Session, answer_to, ask, greet, question, read, write};
+use support::guest::{GUEST, SECRET, hello, node};
 
 #[test]
 fn a_member_shakes_hands_and_asks_by_plain_requests() {
@@ -53,7 +39,7 @@ fn a_member_shakes_hands_and_asks_by_plain_requests() {
     assert_eq!(token.decoded(welcome.body), Ok(Message::Welcome));
     let clock = answer_to(&mut client, &token, &question(1, Ask::Clock));
     assert!(
-        matches!(clock, Answer::Clock { hlc, wall_ms, kept } if hlc > 0 && wall_ms > 0 && kept > 0)
+        matches!(clock, Answer::Clock { hlc, wall_ms, kept, .. } if hlc > 0 && wall_ms > 0 && kept > 0)
     );
     // Whichever connection, however framed, however large.
     let mut other = node.client();
@@ -292,6 +278,10 @@ struct Seen {
     done: Vec<Done>,
     /// How far its wall clock is ahead.
     ahead_ms: u64,
+    /// What it says beside its clock.
+    readiness: Readiness,
+    /// Values that were sent to it.
+    values: usize,
 }
 
 /// A deed, and to which connection: one that had carried something before?
@@ -468,6 +458,7 @@ impl Host {
                 Ok(Message::Probe { id }) => encode_alive(&mut frame, &mut seal, id),
                 Ok(Message::Ask(question)) => {
                     let mut seen = seen.lock().expect("no holder panics");
+                    seen.values += usize::from(matches!(question.ask, Ask::Write { .. }));
                     let deed = match seen.deeds.is_empty() {
                         true => Deed::Answer,
                         false => seen.deeds.remove(0),
@@ -486,6 +477,7 @@ impl Host {
                                     hlc: now_ms() << 16,
                                     wall_ms: now_ms() + seen.ahead_ms,
                                     kept: 0,
+                                    readiness: seen.readiness,
                                 },
                                 _ => Answer::Refused(Refused::Busy),
                             };
@@ -792,4 +784,24 @@ fn a_write_that_may_have_been_carried_before_is_not_said_to_have_found_no_room()
         }
         assert!(Instant::now() < deadline, "{}: {done:?}", put.text());
     }
+}
+
+#[test]
+fn no_value_travels_to_a_member_that_says_that_its_disk_is_full() {
+    let host = Host::start();
+    let node = node(&host.url, PeerTransport::Http);
+    let say = |readiness| host.seen.0.lock().expect("no holder panics").readiness = readiness;
+    let values = || host.seen.0.lock().expect("no holder panics").values;
+    ask_both(&node);
+    let target = "/v0/entity?id=k&ack=2&from=2";
+    say(Readiness::DiskFull);
+    let put = node.client().ask("PUT", target, "", b"v");
+    assert_eq!((put.status, values()), (507, 0), "{}", put.text());
+    let receipt = put.header("Dendra-Receipt");
+    assert_eq!(receipt, Some("outcome=not-applied"));
+    assert_eq!(node.client().ask("GET", target, "", b"").status, 404);
+    // It is behind, and nobody else is there: it is asked, and has other reasons to refuse.
+    say(Readiness::Behind);
+    let put = node.client().ask("PUT", target, "", b"v");
+    assert_eq!((put.status, values()), (504, 1), "{}", put.text());
 }

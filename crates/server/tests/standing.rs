@@ -15,7 +15,8 @@ use dendra_server::settings::{ClusterSettings, Secret};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
-use support::guest::{GUEST, NODE, SECRET, answer_to, greet, hello, question, read, topology};
+use support::asker::{answer_to, greet, question, read};
+use support::guest::{GUEST, NODE, SECRET, hello, topology};
 use support::{Answer, Client, Node, PATIENCE};
 
 const CLIENTS: usize = 200;

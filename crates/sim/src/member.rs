@@ -14,6 +14,7 @@
 
 use crate::decider::Decider;
 use crate::store::{Disk, Store, Write};
+use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key};
 use dendra_node::acquaintance::Acquaintance;
 use dendra_node::identity::Peer;
@@ -99,6 +100,8 @@ pub(crate) struct MemberLoop {
     /// When the next turn is due; older turns in the schedule are void.
     pub(crate) turn_us: Option<u64>,
     pub(crate) open: BTreeMap<u64, Open>,
+    /// What the decider was told of the store last.
+    pub(crate) readiness: Readiness,
 }
 
 /// One member of the cluster.

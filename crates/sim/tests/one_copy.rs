@@ -173,7 +173,8 @@ impl Decider for OneCopy {
             | Event::Answered { .. }
             | Event::Link { .. }
             | Event::Heard { .. }
-            | Event::Paged { .. } => {}
+            | Event::Paged { .. }
+            | Event::Pressed { .. } => {}
         }
     }
 

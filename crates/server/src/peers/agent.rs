@@ -28,7 +28,7 @@ use crate::lane::{Lane, RoomPermit};
 use crate::limits;
 use crate::metrics::LaneMetrics;
 use crate::seat::{LocalBell, Seat};
-use dendra_base::peer::{Answer, Ask, Refused, Stamp};
+use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
 use dendra_node::step::{Asker, ClientTicket, Effect, Event, Now};
 use dendra_node::{MemberIndex, Node, NodeConfig};
 use dendra_wire::peer::{self, Question, Seal};
@@ -141,6 +141,8 @@ pub(crate) struct Agent {
     clients: RefCell<Slab<Client>>,
     dirty: RefCell<Vec<Rc<Conduit>>>,
     probes_so_far: Cell<u64>,
+    /// What the node was told of the store last.
+    readiness: Cell<Readiness>,
     /// Did the own clock agree with no majority in the last sweep? Of the first loop only.
     is_doubted: Cell<bool>,
     /// By member: see `take_confirmed`.
@@ -185,6 +187,7 @@ impl Agent {
             clients: RefCell::default(),
             dirty: RefCell::default(),
             probes_so_far: Cell::new(0),
+            readiness: Cell::default(),
             is_doubted: Cell::new(false),
             confirmed: vec![Cell::new(0); members],
             unproven: Unproven::new(cluster.loops(), &cluster.unproven),
@@ -389,6 +392,11 @@ impl Agent {
     fn turn(&self, lane: &Lane) {
         lane.refresh();
         let now = lane.now();
+        let readiness = lane.readiness();
+        if self.readiness.replace(readiness) != readiness {
+            let pressed = Event::Pressed { readiness };
+            self.events.borrow_mut().push_front(pressed);
+        }
         let mut effects = Vec::new();
         let mut has_ticked = false;
         loop {

@@ -13,6 +13,7 @@
     reason = "each test binary uses its own part of this module"
 )]
 
+pub(crate) mod asker;
 pub(crate) mod guest;
 pub(crate) mod other;
 pub(crate) mod valve;

@@ -12,6 +12,7 @@
 
 use super::{Crash, Fate, PageRange, Paged, Write, Written};
 use crate::plan::{Shape, pick};
+use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng};
 use dendra_engine::vfs::faulty::{Call, Failure, Repeat};
 use dendra_engine::vfs::{FaultyVfs, MemVfs, Vfs, Wait};
@@ -51,6 +52,11 @@ fn draw_options(shape: &Shape) -> Options {
 }
 
 impl EngineStore {
+    /// What the engine would say to a write now, in the node's words.
+    pub(super) fn readiness(&self) -> Readiness {
+        Readiness::of(self.engine.pressure().stop)
+    }
+
     pub(super) fn open(
         vfs: MemVfs,
         shape: &Shape,

@@ -24,6 +24,7 @@ pub use map::MapStore;
 pub use terms::{Crash, Fate, PageRange, Paged, Write, Written};
 
 use crate::plan::{Shape, StoreKind};
+use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Version};
 use dendra_engine::Identity;
 use dendra_engine::vfs::MemVfs;
@@ -163,6 +164,14 @@ impl Store {
     pub fn set_room(&mut self, bytes: Option<u64>) {
         if let Store::Engine(store) = self {
             store.set_room(bytes);
+        }
+    }
+
+    /// What it would say to a write now.
+    pub fn readiness(&self) -> Readiness {
+        match self {
+            Store::Engine(store) => store.readiness(),
+            Store::Map(_) => Readiness::Ready,
         }
     }
 

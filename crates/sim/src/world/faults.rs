@@ -19,6 +19,7 @@ use crate::plan::FaultKind;
 use crate::planted::ShellBug;
 use crate::store::{Crash, Disk, Store};
 use dendra_base::Prng;
+use dendra_base::peer::Readiness;
 use dendra_engine::Identity;
 use dendra_node::{Hlc, MemberIndex};
 use std::collections::BTreeMap;
@@ -278,6 +279,7 @@ impl World<'_> {
                 decider,
                 turn_us: None,
                 open: BTreeMap::new(),
+                readiness: Readiness::Ready,
             })
             .collect();
         let incarnation = it.incarnation;

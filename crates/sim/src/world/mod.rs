@@ -33,13 +33,13 @@ use crate::member::{Member, MemberLoop, Pending};
 use crate::plan::Plan;
 use crate::planted::ShellBug;
 use crate::schedule::Schedule;
-use crate::store::{Crash, Fate, PageRange, Write};
+use crate::store::{Crash, Fate, PageRange, Store, Write};
 use crate::trace::{Trace, Tracing};
 use clients::Client;
 use dendra_base::peer::Answer;
 use dendra_base::{CellRef, Key, Prng, Space, Version};
 use dendra_node::ring::Ring;
-use dendra_node::step::{Effect, Event, StoreFailure, StoreOutcome};
+use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
 use dendra_node::topology::Topology;
 use ending::Phase;
 use meeting::Image;
@@ -302,6 +302,7 @@ impl World<'_> {
             open.deadline_us = *deadline_us;
         }
         let mut effects = std::mem::take(&mut self.effects);
+        self.tell_readiness(member, lane, now, &mut effects);
         self.members[member].lanes[lane]
             .decider
             .step(now, event, &mut effects);
@@ -319,6 +320,22 @@ impl World<'_> {
         if self.members[member].incarnation == incarnation {
             self.see_to_turn(member, lane, is_tick);
         }
+    }
+
+    /// Tells a loop what its store would say to a write, when that is news.
+    fn tell_readiness(&mut self, member: usize, lane: usize, now: Now, effects: &mut Vec<Effect>) {
+        let it = &mut self.members[member];
+        let readiness = it.store.as_ref().map(Store::readiness).unwrap_or_default();
+        let lane_of = &mut it.lanes[lane];
+        if lane_of.readiness == readiness {
+            return;
+        }
+        lane_of.readiness = readiness;
+        let event = Event::Pressed { readiness };
+        self.trace.line(self.schedule.now_us(), || {
+            format!("m{member}.{lane} {event:?}")
+        });
+        lane_of.decider.step(now, event, effects);
     }
 
     fn see_to_turn(&mut self, member: usize, lane: usize, was_tick: bool) {

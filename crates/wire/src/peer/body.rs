@@ -21,7 +21,9 @@
 use super::shape::{Malformed, kind};
 use bytes::Bytes;
 use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
-use dendra_base::peer::{ANCESTORS_MAX, Answer, Ask, Ballot, Line, Proposal, Range, Refused};
+use dendra_base::peer::{
+    ANCESTORS_MAX, Answer, Ask, Ballot, Line, Proposal, Range, Readiness, Refused,
+};
 use dendra_base::{Cell, CellId, CellRef, Version};
 
 type Result<T> = std::result::Result<T, Malformed>;
@@ -340,10 +342,21 @@ pub(super) fn take_ask(kind: u8, cursor: &mut Cursor<'_>) -> Result<Ask> {
 
 pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
     match answer {
-        Answer::Clock { hlc, wall_ms, kept } => {
+        Answer::Clock {
+            hlc,
+            wall_ms,
+            kept,
+            readiness,
+        } => {
             out.extend_from_slice(&hlc.to_le_bytes());
             out.extend_from_slice(&wall_ms.to_le_bytes());
             out.extend_from_slice(&kept.to_le_bytes());
+            out.push(match readiness {
+                Readiness::Ready => 0,
+                Readiness::Behind => 1,
+                Readiness::DiskFull => 2,
+                Readiness::DiskAndMemoryFull => 3,
+            });
         }
         Answer::Cell(cell) => put_option(out, cell.as_ref(), put_cell),
         Answer::Same | Answer::Accepted => {}
@@ -389,6 +402,13 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
             hlc: cursor.u64("hlc")?,
             wall_ms: cursor.u64("wall")?,
             kept: cursor.u64("kept")?,
+            readiness: match cursor.u8("readiness")? {
+                0 => Readiness::Ready,
+                1 => Readiness::Behind,
+                2 => Readiness::DiskFull,
+                3 => Readiness::DiskAndMemoryFull,
+                _ => return Err(Malformed::Body("readiness")),
+            },
         },
         kind::CELL => Answer::Cell(cursor.option(Cursor::cell)?),
         kind::SAME => Answer::Same,

@@ -1,7 +1,7 @@
 //! Hellos: who speaks, for which cluster, and whether the two may talk.
 //!
 //! ```text
-//! Dendra-Peer: versions=2-2; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
+//! Dendra-Peer: versions=3-3; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
 //!              node=<32 hex>; origin=<n>; boot=<n>; life=<16 hex>; clock=<n>; url=<pct>; lane=<n>; loops=<n>; secret=yes;
 //!              nonce=<32 hex>
 //! judge(own, theirs) ─► the version to speak, or a refusal that names both sides
@@ -24,9 +24,9 @@ use crate::refusal::Refusal;
 use std::fmt;
 
 /// The oldest version of the frames that this program speaks.
-pub const VERSION_MIN: u16 = 2;
+pub const VERSION_MIN: u16 = 3;
 /// The newest version of the frames that this program speaks.
-pub const VERSION_MAX: u16 = 2;
+pub const VERSION_MAX: u16 = 3;
 
 /// What a member says about itself when a link begins.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use super::*;
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX};
 use bytes::Bytes;
 use dendra_base::peer::{
-    ANCESTORS_MAX, Answer, Ask, Ballot, Line, Proposal, Range, Refused, Stamp,
+    ANCESTORS_MAX, Answer, Ask, Ballot, Line, Proposal, Range, Readiness, Refused, Stamp,
 };
 use dendra_base::{Cell, CellId, CellRef, Version};
 use proptest::prelude::*;
@@ -98,15 +98,27 @@ fn any_ask() -> impl Strategy<Value = Ask> {
     ]
 }
 
+fn any_readiness() -> impl Strategy<Value = Readiness> {
+    prop::sample::select(vec![
+        Readiness::Ready,
+        Readiness::Behind,
+        Readiness::DiskFull,
+        Readiness::DiskAndMemoryFull,
+    ])
+}
+
 fn any_answer() -> impl Strategy<Value = Answer> {
     let records = prop::collection::vec((any_bytes(1..40), any_cell()), 0..6);
     let cell = || prop::option::of(any_cell());
     prop_oneof![
-        any::<(u64, u64, u64)>().prop_map(|(hlc, wall_ms, kept)| Answer::Clock {
-            hlc,
-            wall_ms,
-            kept
-        }),
+        (any::<(u64, u64, u64)>(), any_readiness()).prop_map(
+            |((hlc, wall_ms, kept), readiness)| Answer::Clock {
+                hlc,
+                wall_ms,
+                kept,
+                readiness,
+            }
+        ),
         cell().prop_map(Answer::Cell),
         Just(Answer::Same),
         any_version().prop_map(Answer::Written),
