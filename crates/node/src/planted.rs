@@ -77,6 +77,10 @@ pub enum Bug {
     JudgeLateComers,
     /// A proposal that is finished for its author gets a version of its own.
     FinishUnderNewVersion,
+    /// A value is sent to an owner that said beside its clock that its disk is full.
+    FullIsAsked,
+    /// An owner that is behind is not asked although the others cannot confirm the write.
+    SparedForGood,
     /// A record that was written to fewer copies is shown at the default level when those have it.
     ReadOfFewerCopies,
     /// A replica refuses what is more than a minute ahead of its own wall clock.
@@ -91,7 +95,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 36] = [
+    pub const ALL: [Bug; 38] = [
         Bug::SkipWriteBack,
         Bug::AckBeforeDurable,
         Bug::HintCountsAsAck,
@@ -123,6 +127,8 @@ impl Bug {
         Bug::LoseToOpenRival,
         Bug::JudgeLateComers,
         Bug::FinishUnderNewVersion,
+        Bug::FullIsAsked,
+        Bug::SparedForGood,
         Bug::ReadOfFewerCopies,
         Bug::RefuseVersionsAhead,
         Bug::JudgeByHybridClock,

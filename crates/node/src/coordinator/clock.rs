@@ -13,7 +13,8 @@
 //! 3. Every hybrid clock that answers is followed. It counts only if the wall clock beside it is within a minute of
 //!    the own one of this turn: a member whose wall clock is wrong finds no majority, and writes nothing.
 //! 4. A version leaves this member only once its ceiling is durable.
-//! 5. An operation that waits for clocks has asked enough owners for a majority, or is in `unclocked`.
+//! 5. What owners would say to the write is noted of every clock that answers (`write.rs`).
+//! 6. An operation that waits for clocks has asked enough owners for a majority, or is in `unclocked`.
 //!
 //! Not here: the clock (`hlc.rs`), which wall clocks agree (`walls.rs`).
 //! See: docs/protocol.md.
@@ -29,7 +30,7 @@ use crate::places::Places;
 use crate::planted::{Bug, is_planted};
 use crate::walls::Walls;
 use dendra_base::Version;
-use dendra_base::peer::{Answer, Ask, Refused};
+use dendra_base::peer::{Answer, Ask, Readiness, Refused};
 
 /// A clock question to some peers, for many operations at once.
 #[derive(Debug)]
@@ -132,6 +133,8 @@ impl Op {
 
     pub(crate) fn begin_clock(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         self.begin_round(Stage::Clock);
+        self.pressed_full = Places::NONE;
+        self.pressed_behind = Places::NONE;
         // Unsafe, and no build of ours but one that is measured beside the others: see Cargo.toml.
         if cfg!(feature = "one-phase") || is_planted(Bug::SkipClockRound) {
             return self.set_version(desk, turn);
@@ -213,7 +216,14 @@ impl Op {
             return Fate::Goes;
         }
         self.pending.remove(place);
-        if let Answer::Clock { hlc, wall_ms, .. } = answer {
+        if let Answer::Clock {
+            hlc,
+            wall_ms,
+            readiness,
+            ..
+        } = answer
+        {
+            self.note_readiness(place, *readiness);
             let is_own = self.own_place(desk) == Some(place);
             if is_own || is_near(desk, turn, *hlc, *wall_ms) {
                 self.good.insert(place);
@@ -234,6 +244,19 @@ impl Op {
             desk.unclocked.push(self.id);
         }
         Fate::Goes
+    }
+
+    /// What the owner at `place` would say to this write. A full disk takes deletions while memory lasts.
+    fn note_readiness(&mut self, place: u8, readiness: Readiness) {
+        match (readiness, self.intent) {
+            (Readiness::Behind, _) => {
+                self.pressed_behind.insert(place);
+            }
+            (Readiness::DiskFull, Intent::Put) | (Readiness::DiskAndMemoryFull, _) => {
+                self.pressed_full.insert(place);
+            }
+            (Readiness::Ready | Readiness::DiskFull, _) => {}
+        }
     }
 
     /// Clocks that must be seen.

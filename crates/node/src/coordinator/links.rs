@@ -41,10 +41,35 @@ impl Op {
         desk.health.links(self.owners(desk), needed, now_us)
     }
 
+    /// As `check_links`, of the owners that are not at `full`: those would refuse.
+    pub(super) fn check_links_without(
+        &mut self,
+        desk: &Desk,
+        turn: &mut Turn<'_>,
+        full: Places,
+    ) -> Option<Fate> {
+        if full.is_empty() {
+            return self.check_links(desk, turn);
+        }
+        let places = self.everybody().without(full);
+        let members: Vec<MemberIndex> = places
+            .iter()
+            .map(|place| self.owners(desk)[usize::from(place)])
+            .collect();
+        let needed = self.owners_needed();
+        let links = desk.health.links(&members, needed, turn.now.mono_us);
+        self.go_by_links(turn, links)
+    }
+
     /// What becomes of an operation for which there are too few links; `None` when there are enough. Requires: nothing
     /// that changes the key has left.
     pub(super) fn check_links(&mut self, desk: &Desk, turn: &mut Turn<'_>) -> Option<Fate> {
-        match self.links(desk, turn) {
+        let links = self.links(desk, turn);
+        self.go_by_links(turn, links)
+    }
+
+    fn go_by_links(&mut self, turn: &mut Turn<'_>, links: Links) -> Option<Fate> {
+        match links {
             Links::Enough => None,
             Links::Awaited { until_us, .. } => Some(self.await_links(until_us)),
             Links::Lacking { up, missing } => {

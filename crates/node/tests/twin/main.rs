@@ -69,7 +69,9 @@ fn in_fair_weather_everything_succeeds() {
 }
 
 /// Bugs that this world shows too rarely, or not at all: those that conversations show.
-const ELSEWHERE: [Bug; 14] = [
+const ELSEWHERE: [Bug; 16] = [
+    Bug::FullIsAsked,                // stores have room here: scripts/pressed.txt
+    Bug::SparedForGood,              // the same
     Bug::FolderClockIgnored,         // members do not meet here: crates/sim
     Bug::ForgetAncestors, // an outcome is unknown, no promise is broken: scripts/late-loser.txt
     Bug::JudgeLateComers, // one conditional write of a key and member at a time: scripts/turns.txt

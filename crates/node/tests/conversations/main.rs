@@ -8,7 +8,7 @@
 //!
 //! Messages wait until they are delivered; stores work at once unless they are held. Versions are
 //! called v1, v2 … in the order in which they appear (v1.1 follows v1), ballots b1, b2 …. `purge` makes as if
-//! a key had never been, everywhere; `room` tells what hints hold.
+//! a key had never been, everywhere; `room` tells what hints hold; `press` tells a member what its store would say.
 //!
 //! Invariants
 //! 1. A script that is not what happens fails, with both sides.
@@ -16,15 +16,17 @@
 //! Not here: searching (`twin`), frames, files.
 //! See: docs/protocol.md.
 
+mod words;
+
 use bytes::Bytes;
-use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Stamp};
+use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, Guard, Key, Kind, Quorum, Space, Version};
 use dendra_node::hlc::CLOCK_MIN;
 use dendra_node::planted::{Bug, plant};
 use dendra_node::step::{
     AskId, Asker, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
 };
-use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Outcome, Ring, Topology, Walls};
+use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Ring, Topology, Walls};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -428,6 +430,16 @@ impl Stage {
             }
             ["fill", at] => self.sites[site(at)].is_full = true,
             ["empty", at] => self.sites[site(at)].is_full = false,
+            ["press", at, word] => {
+                let readiness = match *word {
+                    "ready" => Readiness::Ready,
+                    "behind" => Readiness::Behind,
+                    "full" => Readiness::DiskFull,
+                    "full-of-all" => Readiness::DiskAndMemoryFull,
+                    other => panic!("what is {other:?}?"),
+                };
+                self.step(site(at), Event::Pressed { readiness });
+            }
             ["hold", at] => self.sites[site(at)].is_held = true,
             ["release", at] => {
                 self.sites[site(at)].is_held = false;
@@ -565,187 +577,6 @@ impl Stage {
         self.sent = left;
         taken
     }
-
-    // Words.
-
-    fn line(&mut self, line: &str) {
-        writeln!(self.log, "{line}").expect("a string takes everything");
-    }
-
-    fn version(&mut self, version: Version) -> String {
-        // What is built on nothing has its author's clock in the upper bits of `rmw`, too.
-        let line = match version.hlc < CLOCK_MIN {
-            true => version.rmw >> 24 << 24,
-            false => 0,
-        };
-        let follows = match version.rmw - line {
-            0 => String::new(),
-            steps => format!(".{steps}"),
-        };
-        let first = Version {
-            rmw: line,
-            ..version
-        };
-        let known = self.versions.iter().position(|known| *known == first);
-        let number = known.unwrap_or_else(|| {
-            self.versions.push(first);
-            self.versions.len() - 1
-        });
-        format!("v{}{follows}", number + 1)
-    }
-
-    fn ballot(&mut self, ballot: Ballot) -> String {
-        let known = self.ballots.iter().position(|known| *known == ballot);
-        let number = known.unwrap_or_else(|| {
-            self.ballots.push(ballot);
-            self.ballots.len() - 1
-        });
-        format!("b{}", number + 1)
-    }
-
-    fn cell(&mut self, cell: &Cell) -> String {
-        let version = self.version(cell.version);
-        match cell.kind {
-            Kind::Tombstone => format!("{version} deleted"),
-            Kind::Value => format!("{version} {:?}", text(&cell.value)),
-        }
-    }
-
-    fn record(&mut self, key: &Key, cell: &Cell) -> String {
-        match Space::from_byte(key.as_stored()[0]) {
-            Some(Space::User) => format!("{} = {}", text(key.raw()), self.cell(cell)),
-            Some(Space::Hint) => {
-                let to = (0..self.sites.len()).find(|at| {
-                    let mut hasher =
-                        siphasher::sip::SipHasher13::new_with_key(&self.topology.hash_key());
-                    let member = MemberIndex(u8::try_from(*at).expect("few members"));
-                    std::hash::Hasher::write(
-                        &mut hasher,
-                        self.topology.member(member).url.as_bytes(),
-                    );
-                    key.raw()
-                        .starts_with(&std::hash::Hasher::finish(&hasher).to_be_bytes())
-                });
-                let to = to.map_or('?', name);
-                match cell.kind {
-                    Kind::Tombstone => {
-                        format!("no hint for {to} any more: {}", text(&key.raw()[8..]))
-                    }
-                    Kind::Value => {
-                        let hinted = dendra_base::CellRef::decode(&cell.value)
-                            .expect("a cell")
-                            .to_owned();
-                        format!(
-                            "hint for {to}: {} = {}",
-                            text(&key.raw()[8..]),
-                            self.cell(&hinted)
-                        )
-                    }
-                }
-            }
-            _ => format!("protocol of {}, {}", text(key.raw()), cell.version.hlc),
-        }
-    }
-
-    fn ask(&mut self, ask: &Ask) -> String {
-        match ask {
-            Ask::Clock => "clock?".to_owned(),
-            Ask::Read { key, known: None } => format!("read {}?", text(key)),
-            Ask::Read {
-                key,
-                known: Some(known),
-            } => {
-                let known = self.version(known.version);
-                format!("read {}, I have {known}?", text(key))
-            }
-            Ask::Write { key, cell } => format!("write {} = {}", text(key), self.cell(cell)),
-            Ask::Prepare { key, ballot } => {
-                format!("prepare {} {}", text(key), self.ballot(*ballot))
-            }
-            Ask::Accept { key, proposal } => {
-                let (ballot, author) = (self.ballot(proposal.ballot), self.ballot(proposal.author));
-                let cell = self.cell(&proposal.cell);
-                let of = if ballot == author {
-                    String::new()
-                } else {
-                    format!(" of {author}")
-                };
-                format!("accept {} {ballot}{of}: {cell}", text(key))
-            }
-            Ask::Page { range, .. } => format!("page from {}?", text(&range.start)),
-        }
-    }
-
-    fn answer(&mut self, answer: &Answer) -> String {
-        match answer {
-            Answer::Clock { .. } => "clock".to_owned(),
-            Answer::Cell(None) => "nothing".to_owned(),
-            Answer::Cell(Some(cell)) => self.cell(cell),
-            Answer::Same => "the same".to_owned(),
-            Answer::Written(version) => format!("written {}", self.version(*version)),
-            Answer::Promised { stored, accepted } => {
-                let stored = stored
-                    .as_ref()
-                    .map_or("nothing".to_owned(), |cell| self.cell(cell));
-                let accepted = accepted.as_ref().map(|accepted| {
-                    let (ballot, author) =
-                        (self.ballot(accepted.ballot), self.ballot(accepted.author));
-                    let version = self.version(accepted.cell.version);
-                    format!(", accepted {version} of {author} under {ballot}")
-                });
-                format!("promised, has {stored}{}", accepted.unwrap_or_default())
-            }
-            Answer::Accepted => "accepted".to_owned(),
-            Answer::Outbid { promised, .. } => format!("outbid by {}", self.ballot(*promised)),
-            Answer::Page { records, rest } => format!(
-                "{} records{}",
-                records.len(),
-                if rest.is_some() { ", more" } else { "" }
-            ),
-            Answer::Refused(refused) => format!("refused: {refused:?}"),
-        }
-    }
-
-    fn outcome(&mut self, outcome: &Outcome) -> String {
-        match outcome {
-            Outcome::Found { version, .. } => format!("found {}", self.version(*version)),
-            Outcome::Stored { version } => format!("stored {}", self.version(*version)),
-            Outcome::Deleted { version } => format!("deleted {}", self.version(*version)),
-            Outcome::ConditionFailed {
-                current: Some(version),
-            } => {
-                format!("condition failed, it is {}", self.version(*version))
-            }
-            Outcome::ConditionFailed { current: None } => {
-                "condition failed, there is nothing".to_owned()
-            }
-            Outcome::NotEnough {
-                got,
-                needed,
-                from,
-                known,
-                refused,
-            } => {
-                let known = known.as_str();
-                let refused =
-                    refused.map(|(by, why)| format!(", {} refused: {why:?}", name(by.at())));
-                let refused = refused.unwrap_or_default();
-                format!("not enough, {got} of {from} and {needed} are needed, {known}{refused}")
-            }
-            Outcome::Unreachable {
-                up,
-                needed,
-                from,
-                missing,
-            } => {
-                let missing = name(missing.at());
-                format!(
-                    "{up} of {from} can be reached and {needed} are needed: no link to {missing}"
-                )
-            }
-            other => format!("{other:?}"),
-        }
-    }
 }
 
 /// Plays a script: its commands, each followed by what happened.
@@ -825,6 +656,8 @@ fn planted_bugs_that_the_twin_cannot_show_change_a_conversation() {
         Bug::SameVersionIsSameCell,
         Bug::ForgetAncestors,
         Bug::JudgeLateComers,
+        Bug::FullIsAsked,
+        Bug::SparedForGood,
     ];
     for bug in bugs {
         plant(Some(bug));
