@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. A question or an answer that was read encodes to a frame that reads as the same.
+//! 1. A question, an answer or a withdrawal that was read encodes to a frame that reads as the same.
 //!
 //! Not here: the HTTP around the handshake (`http_head.rs`, `http_answer.rs`).
 //! See: docs/peer.md.
@@ -13,7 +13,7 @@
 #![no_main]
 
 use dendra_wire::peer::{
-    Hello, Message, Seal, decode, encode_answer, encode_ask, frame_len,
+    Hello, Message, Seal, decode, encode_answer, encode_ask, encode_withdraw, frame_len,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -27,6 +27,7 @@ fn look(frame: Vec<u8>) {
         Message::Answer { id, answer } => {
             encode_answer(&mut again, &mut Seal::plain(), *id, answer);
         }
+        Message::Withdraw { ids } => encode_withdraw(&mut again, &mut Seal::plain(), ids),
         _ => return,
     }
     assert_eq!(decode(&again.into(), &mut Seal::plain()), Ok(message));

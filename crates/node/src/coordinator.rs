@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. One outcome, at the latest at the first `Tick` at or after the deadline; none once the client is gone.
+//! 1. One outcome, at the latest at the first `Tick` at or after the deadline.
 //! 2. One version for ever: what was sent under a version is never sent again under another one.
 //! 3. An answer counts in the round that asked for it, once per place.
 //! 4. `Known::NotApplied` is said only while no question that can change the key has left.
@@ -312,6 +312,16 @@ impl Op {
                 self.fail(desk, turn, known);
             }
         }
+        Fate::Over
+    }
+
+    /// The client hung up: it ends unless it has sent something of its own that changes the key.
+    pub(crate) fn abandon(&mut self, turn: &mut Turn<'_>) -> Fate {
+        let is_applied = self.known_if_failed() == Known::Unknown;
+        if is_applied && !is_planted(Bug::AbandonedWriteEnds) {
+            return Fate::Goes;
+        }
+        self.tell(turn, Outcome::Abandoned, None);
         Fate::Over
     }
 

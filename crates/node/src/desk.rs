@@ -106,6 +106,37 @@ pub(crate) enum Order {
     HintPage { walk: u32 },
 }
 
+impl Order {
+    /// Who asked for it, where somebody did.
+    fn requester(&self) -> Option<Requester> {
+        match self {
+            Order::Read { requester, .. }
+            | Order::Write { requester }
+            | Order::Page { requester, .. } => Some(*requester),
+            Order::Protocol(job) => Some(job.requester()),
+            Order::Only { .. }
+            | Order::HintKept(_)
+            | Order::HintGone { .. }
+            | Order::HintPage { .. } => None,
+        }
+    }
+
+    /// Nobody waits for its answer any more.
+    fn forget_requester(&mut self) {
+        let nobody = Requester::Own(Purpose::Nobody);
+        match self {
+            Order::Read { requester, .. }
+            | Order::Write { requester }
+            | Order::Page { requester, .. } => *requester = nobody,
+            Order::Protocol(job) => job.forget_requester(),
+            Order::Only { .. }
+            | Order::HintKept(_)
+            | Order::HintGone { .. }
+            | Order::HintPage { .. } => {}
+        }
+    }
+}
+
 /// See the module.
 pub(crate) struct Desk {
     pub(crate) topology: Arc<Topology>,
@@ -239,6 +270,73 @@ impl Desk {
             self.health.late(ask.member, ask.sent_us, turn.now.mono_us);
             self.inbox
                 .push_back((ask.purpose, Answer::Refused(Refused::Late)));
+        }
+    }
+
+    /// Gives up what operations and scans that ended early have asked, and tells those who were asked.
+    pub(crate) fn withdraw(&mut self, turn: &mut Turn<'_>, ops: &[OpId], scans: &[u64]) {
+        let sorted = |ids: &[u64]| {
+            let mut ids = ids.to_vec();
+            ids.sort_unstable();
+            ids
+        };
+        let (ops, scans) = (sorted(ops), sorted(scans));
+        let is_over = |purpose: &Purpose| match purpose {
+            Purpose::Op { op, .. } => ops.binary_search(op).is_ok(),
+            Purpose::Page { scan, .. } => scans.binary_search(scan).is_ok(),
+            Purpose::Probe { .. } | Purpose::Hint { .. } | Purpose::Nobody => false,
+        };
+        let asks = self.asks.iter().filter(|(_, ask)| is_over(&ask.purpose));
+        let mut asks: Vec<(MemberIndex, AskId)> = asks.map(|(id, ask)| (ask.member, id)).collect();
+        let orders = self.orders.iter().filter(|(_, order)| {
+            matches!(order.requester(), Some(Requester::Own(purpose)) if is_over(&purpose))
+        });
+        let tickets: Vec<StoreTicket> = orders.map(|(ticket, _)| ticket).collect();
+        asks.sort_unstable();
+        for of_member in asks.chunk_by(|(a, _), (b, _)| a == b) {
+            let member = of_member[0].0;
+            let ids: Vec<AskId> = of_member.iter().map(|(_, id)| *id).collect();
+            for id in &ids {
+                if let Some(ask) = self.asks.remove(*id) {
+                    self.open_asks[member.at()] -= 1;
+                    self.health.withdrawn(member, ask.sent_us, turn.now.mono_us);
+                }
+            }
+            turn.effects.push(Effect::Withdraw { member, ids });
+        }
+        self.cancel(turn, tickets);
+    }
+
+    /// A peer waits no more for these answers: what was not begun for them need not be, and they are not sent.
+    pub(crate) fn withdrawn(
+        &mut self,
+        turn: &mut Turn<'_>,
+        member: MemberIndex,
+        link: u64,
+        mut ids: Vec<AskId>,
+    ) {
+        ids.sort_unstable();
+        let is_its = |asker: &Asker| {
+            (asker.member, asker.link) == (member, link) && ids.binary_search(&asker.id).is_ok()
+        };
+        let orders = self.orders.iter().filter(|(_, order)| {
+            matches!(order.requester(), Some(Requester::Peer(asker)) if is_its(&asker))
+        });
+        let tickets: Vec<StoreTicket> = orders.map(|(ticket, _)| ticket).collect();
+        if is_planted(Bug::WithdrawnIsDone) {
+            return;
+        }
+        for ticket in &tickets {
+            if let Some(order) = self.orders.find_mut(*ticket) {
+                order.forget_requester();
+            }
+        }
+        self.cancel(turn, tickets);
+    }
+
+    fn cancel(&self, turn: &mut Turn<'_>, tickets: Vec<StoreTicket>) {
+        if !tickets.is_empty() {
+            turn.effects.push(Effect::Cancel { tickets });
         }
     }
 

@@ -3,11 +3,12 @@
 //! ```text
 //! Begin, Scan, Gone ───► coordinator: one `Op` per client's operation, one `Scan` per page
 //! Asked ───────────────► replica
+//! Withdrawn ───────────► desk: which orders?   ─► Cancel
 //! Answered, Link ──────► desk: which question? ─► coordinator, hints
 //! Heard ───────────────► health
 //! Read, Wrote, Paged ──► desk: which order?    ─► coordinator, replica, hints
 //! Pressed ─────────────► desk: told with the next clocks
-//! Tick ────────────────► probe for all that waits, late questions, alarms, deadlines, the ceiling
+//! Tick ────────────────► those who hung up, probe for all that waits, late questions, alarms, deadlines, the ceiling
 //! ```
 //!
 //! Invariants
@@ -84,6 +85,8 @@ pub struct Node {
     is_watch: bool,
     operations_max: usize,
     late: Vec<u64>,
+    /// Clients that hung up since the last tick.
+    gone: Vec<ClientTicket>,
     /// When to look whether a ceiling is durable; `NEVER` when nobody waits for one.
     cover_us: u64,
     /// When to ask the others for their wall clocks; `NEVER` while there is no link, and on loops that are not to.
@@ -113,6 +116,7 @@ impl Node {
             operations_max,
             is_watch,
             late: Vec::new(),
+            gone: Vec::new(),
             cover_us: NEVER,
             exchange_us: NEVER,
         }
@@ -136,9 +140,12 @@ impl Node {
                 bytes,
                 deadline_us,
             } => self.scan(turn, Scan::new(client, range, bytes, deadline_us)),
-            Event::Gone { client } => self.gone(client),
+            Event::Gone { client } => self.gone.push(client),
             Event::Asked { asker, stamp, ask } => {
                 replica::asked(&mut self.desk, turn, asker, stamp, ask);
+            }
+            Event::Withdrawn { member, link, ids } => {
+                self.desk.withdrawn(turn, member, link, ids);
             }
             Event::Answered { member, id, answer } => self.answered(turn, member, id, answer),
             Event::Link { member, is_up } => {
@@ -309,18 +316,37 @@ impl Node {
         }
     }
 
-    /// Nobody waits any more: a read ends, a write goes on to its end.
-    fn gone(&mut self, client: ClientTicket) {
-        let is_its = |op: &Op| op.client == Some(client);
-        let found = self.ops.iter().find(|(_, op)| is_its(op)).map(|(id, _)| id);
-        if let Some(op) = found.and_then(|id| self.ops.find_mut(id)) {
-            op.client = None;
+    /// Ends the operations and scans of clients that hung up, as far as they may end, and withdraws what they asked. All of
+    /// a turn at once: the cost is one look at what is open, however many hung up together.
+    fn abandon(&mut self, turn: &mut Turn<'_>) {
+        if self.gone.is_empty() {
+            return;
         }
-        let is_its = |scan: &Scan| scan.client == Some(client);
-        let found = self.scans.iter().find(|(_, scan)| is_its(scan));
-        if let Some(id) = found.map(|(id, _)| id) {
-            self.scans.remove(id);
+        let mut gone = std::mem::take(&mut self.gone);
+        gone.sort_unstable();
+        let is_gone = |client: Option<ClientTicket>| {
+            client.is_some_and(|client| gone.binary_search(&client).is_ok())
+        };
+        let ops = self.ops.iter();
+        let mut ops: Vec<OpId> = ops
+            .filter_map(|(id, op)| is_gone(op.client).then_some(id))
+            .collect();
+        ops.retain(|id| {
+            self.with_op(turn.now.mono_us, *id, |op, _| op.abandon(turn));
+            self.ops.find(*id).is_none()
+        });
+        let scans = self.scans.iter();
+        let scans: Vec<u64> = scans
+            .filter_map(|(id, scan)| is_gone(scan.client).then_some(id))
+            .collect();
+        for id in &scans {
+            self.with_scan(*id, |scan, _| scan.abandon(turn));
         }
+        if !ops.is_empty() || !scans.is_empty() {
+            self.desk.withdraw(turn, &ops, &scans);
+        }
+        gone.clear();
+        self.gone = gone;
     }
 
     fn answered(&mut self, turn: &mut Turn<'_>, member: MemberIndex, id: AskId, answer: Answer) {
@@ -519,6 +545,7 @@ impl Node {
     }
 
     fn tick(&mut self, turn: &mut Turn<'_>) {
+        self.abandon(turn);
         let mut late = std::mem::take(&mut self.late);
         self.probes.open.late(turn.now.mono_us, &mut late);
         for id in late.drain(..) {

@@ -8,6 +8,7 @@
 //! ConditionFailed    412       not applied    the same: a majority said so
 //! Overloaded         503, 507  not applied    outcome=not-applied
 //! DeadlinePassed     503       not applied    outcome=not-applied
+//! Abandoned          503       not applied    outcome=not-applied: nobody reads it
 //! Unreachable        504      not applied    outcome=not-applied
 //! NotEnough          504       either         acks=1/3; outcome=unknown
 //! Overtaken          504       unknown        acks=2/3; outcome=unknown
@@ -66,6 +67,8 @@ pub enum Outcome {
     },
     /// The deadline passed before the work was started; nothing changed.
     DeadlinePassed,
+    /// The client went away before anything that changes the record was sent; nothing changed.
+    Abandoned,
     /// Fewer replicas could be asked than have to answer; nothing that changes the record was sent.
     Unreachable {
         /// Replicas to which there is a link, the own one included.
@@ -112,6 +115,7 @@ impl Outcome {
             Outcome::ConditionFailed { .. }
             | Outcome::Overloaded { .. }
             | Outcome::Unreachable { .. }
+            | Outcome::Abandoned
             | Outcome::DeadlinePassed => Some(Known::NotApplied),
             Outcome::NotEnough { known, .. } => Some(*known),
             Outcome::Overtaken { .. } => Some(Known::Unknown),

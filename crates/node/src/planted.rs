@@ -81,6 +81,10 @@ pub enum Bug {
     FullIsAsked,
     /// An owner that is behind is not asked although the others cannot confirm the write.
     SparedForGood,
+    /// A write that was sent is told as not applied because its client hung up.
+    AbandonedWriteEnds,
+    /// A member does not look for what its peers withdrew.
+    WithdrawnIsDone,
     /// A record that was written to fewer copies is shown at the default level when those have it.
     ReadOfFewerCopies,
     /// A replica refuses what is more than a minute ahead of its own wall clock.
@@ -95,7 +99,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 38] = [
+    pub const ALL: [Bug; 40] = [
         Bug::SkipWriteBack,
         Bug::AckBeforeDurable,
         Bug::HintCountsAsAck,
@@ -129,6 +133,8 @@ impl Bug {
         Bug::FinishUnderNewVersion,
         Bug::FullIsAsked,
         Bug::SparedForGood,
+        Bug::AbandonedWriteEnds,
+        Bug::WithdrawnIsDone,
         Bug::ReadOfFewerCopies,
         Bug::RefuseVersionsAhead,
         Bug::JudgeByHybridClock,

@@ -1,10 +1,10 @@
 //! What a node is told and what it wants done: the whole interface between decisions and a world.
 //!
 //! ```text
-//!              Begin Gone Scan        Asked              Answered Link        Read Wrote Paged …      Tick
+//!              Begin Gone Scan        Asked Withdrawn    Answered Link        Read Wrote Paged …      Tick
 //! world ─────► clients                peers ask          peers answer Heard   the store answers       time, Pressed
 //!                                          step(now, event, &mut effects)
-//! world ◄───── Outcome ScanOutcome    Reply              Ask                  Read Write Page …       due_us()
+//! world ◄───── Outcome ScanOutcome    Reply              Ask Withdraw         Read Write Page Cancel  due_us()
 //! ```
 //!
 //! Invariants
@@ -14,7 +14,9 @@
 //!    is gone. The order among different tickets is free.
 //! 3. `Wrote { Ok }` and the cells of `Read` are durable: the world shows nothing before its sync.
 //! 4. Messages may be lost, repeated, late and out of order; a lost link may or may not be told.
-//! 5. An operation whose client is `Gone` goes on to its end, so that it is applied at most once.
+//! 5. An operation whose client is `Gone` ends as `Abandoned` if it has sent nothing of its own that changes the key. A
+//!    write that has goes on to its end and its outcome: its fate is no less known than with a client.
+//! 6. `Withdraw`, `Withdrawn` and `Cancel` only save work: each may be lost, late, or of something that is done.
 //!
 //! Not here: the machines (`node.rs` routes, `coordinator/`, `replica/`), bytes (crate `wire`).
 //! See: docs/protocol.md, ARCHITECTURE.md.
@@ -113,7 +115,7 @@ pub enum Event {
         /// On the monotonic clock.
         deadline_us: u64,
     },
-    /// The client hung up: nobody waits for the outcome.
+    /// The client hung up: its answer is of no use to anybody. With the next `Tick` the node ends what may end.
     Gone {
         /// Whose.
         client: ClientTicket,
@@ -126,6 +128,15 @@ pub enum Event {
         stamp: Stamp,
         /// The question.
         ask: Ask,
+    },
+    /// A peer waits no more for the answers to some of its questions.
+    Withdrawn {
+        /// Who.
+        member: MemberIndex,
+        /// The link over which it asked them; opaque.
+        link: u64,
+        /// The questions' numbers on that link.
+        ids: Vec<AskId>,
     },
     /// A peer answers.
     Answered {
@@ -226,6 +237,19 @@ pub enum Effect {
         stamp: Stamp,
         /// The question.
         ask: Ask,
+    },
+    /// Tell a peer that nobody waits for the answers to these questions any more.
+    Withdraw {
+        /// Whom.
+        member: MemberIndex,
+        /// Marks of questions that it was asked.
+        ids: Vec<AskId>,
+    },
+    /// The answers to these orders are of no use any more: those that were not begun need not be. Each gets its event
+    /// all the same.
+    Cancel {
+        /// Of the orders.
+        tickets: Vec<StoreTicket>,
     },
     /// Read the newest cell of a stored key.
     Read {

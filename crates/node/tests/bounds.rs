@@ -211,7 +211,12 @@ fn scans_beyond_the_bound_stop_where_they_begin() {
     let ended = one.step(Event::Tick);
     let scanned = |effect: &&Effect| matches!(effect, Effect::Scanned { .. });
     let count = ended.iter().filter(scanned).count();
-    assert_eq!(count, SCANS_MAX - 1, "all but the one that left");
+    assert_eq!(count, SCANS_MAX, "the one that left, too");
+    let abandoned = |effect: &&Effect| {
+        let failure = Some(Outcome::Abandoned);
+        matches!(effect, Effect::Scanned { client: 0, failure: of, .. } if *of == failure)
+    };
+    assert_eq!(ended.iter().filter(abandoned).count(), 1);
 }
 
 #[test]

@@ -3,19 +3,21 @@
 //! ```text
 //! line of the loop, line for the log, delay ─► called ─► gone? ─► the connection ends
 //! store queue ─ each 100 ms ─► gone? ─► the job is taken out, its room is free, the connection ends
+//! node of the loop ─ each 100 ms ─► gone? ─► the node is told and ends what may end; its answer comes
 //! ```
 //!
 //! Invariants
 //! 1. A look costs no call to the system: the loop's poll of the sockets has the news already.
 //! 2. A request that did not wait is not looked at: a client may close its sending side behind it.
 //!
-//! Not here: work that has begun, which goes on to its end.
-//! See: docs/overload.md, "Classes and their shares".
+//! Not here: work that has begun, which goes on to its end; what a node may end (crate `node`).
+//! See: docs/overload.md, "Classes and their shares" and "Clients that hang up".
 
 use crate::connection::{Connection, End};
 use crate::limits;
 use crate::seat::Due;
 use crate::store_pool::PoolAnswer;
+use dendra_node::step::{ClientTicket, Event};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use tokio::io::Interest;
@@ -64,6 +66,47 @@ impl Connection {
                     self.lane.metrics().abandoned.add(1);
                 }
                 return Err(End::HungUp);
+            }
+        }
+    }
+    /// Waits for what the loop's node comes to, `last_us` at the latest. Each `CLIENT_LOOK` it looks
+    /// whether the client is still there. If not, it tells the node, and waits for its outcomes all
+    /// the same. `page` is a page of a scan, where the connection waits for one instead of
+    /// operations.
+    pub(crate) async fn wait_for_node(
+        &mut self,
+        page: Option<ClientTicket>,
+        last_us: u64,
+    ) -> Result<(), Due> {
+        let mut is_watched = true;
+        loop {
+            let look_us = self.deadline_us(limits::CLIENT_LOOK);
+            self.seat.arm(match is_watched {
+                true => last_us.min(look_us),
+                false => last_us,
+            });
+            let waited = self.seat.all_finished().await;
+            self.lane.refresh();
+            if waited != Err(Due::Deadline) || self.lane.now_us() >= last_us {
+                return waited;
+            }
+            if is_watched && self.is_client_gone() {
+                is_watched = false;
+                self.abandon(page);
+            }
+        }
+    }
+
+    fn abandon(&self, page: Option<ClientTicket>) {
+        let Some(agent) = self.lane.agent() else {
+            return;
+        };
+        // The places of the results are those in the list.
+        let operations = self.operations.iter().map(|waiting| waiting.client);
+        for (place, client) in operations.chain(page).enumerate() {
+            if !self.seat.has_finished(place) {
+                self.lane.metrics().hung_up.add(1);
+                agent.post(Event::Gone { client });
             }
         }
     }

@@ -263,7 +263,7 @@ fn sockets(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "Client connections by event loop.",
         rows,
     )?;
-    let counters: [(&str, &str, Of); 9] = [
+    let counters: [(&str, &str, Of); 11] = [
         ("accepted", "Connections accepted.", |m| &m.accepted),
         ("timed_out", "Connections ended by a deadline.", |m| {
             &m.timed_out
@@ -284,6 +284,16 @@ fn sockets(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             "abandoned_requests",
             "Requests whose client had gone when their turn came, and that were not begun.",
             |m| &m.abandoned,
+        ),
+        (
+            "hung_up_operations",
+            "Operations of the cluster whose client hung up while they waited.",
+            |m| &m.hung_up,
+        ),
+        (
+            "cancelled_orders",
+            "Reads in the store queue and writes in line for the log that were not begun, because nobody waited for them.",
+            |m| &m.cancelled,
         ),
     ];
     for (name, help, of) in counters {

@@ -26,7 +26,7 @@ use crate::delay::{self, Delay};
 use crate::limits;
 use crate::mailbox::LaneEvent;
 use crate::metrics::{LaneMetrics, Op, Refused};
-use crate::peers::{self, Agent};
+use crate::peers::{self, Agent, Cancelled};
 use crate::profile;
 use crate::room::Rooms;
 use crate::seat::{Due, LocalBell, Seat};
@@ -642,6 +642,42 @@ impl Lane {
         }
     }
 
+    /// Takes orders of the node back that are not begun: reads in the store queue, writes in line. What came of them.
+    pub(crate) fn cancel_orders(&self, mut tickets: Vec<StoreTicket>) -> Vec<Event> {
+        tickets.sort_unstable();
+        let is_wanted = |target: &Target| matches!(target, Target::Node(ticket) if tickets.binary_search(ticket).is_ok());
+        let slots: Vec<u32> = self
+            .tickets
+            .borrow()
+            .iter()
+            .filter(|(_, ticket)| is_wanted(&ticket.target))
+            .map(|(slot, _)| slot as u32)
+            .collect();
+        let mut taken: Vec<(u32, Cancelled)> = Vec::new();
+        self.order_line.borrow_mut().retain(|order| {
+            let is_left = slots.binary_search(&order.slot).is_err();
+            if !is_left {
+                let waiting = self.order_line_bytes.get() - order.bytes();
+                self.order_line_bytes.set(waiting);
+                taken.push((order.slot, Cancelled::Write));
+            }
+            is_left
+        });
+        for job in self.shared.pool.take_back(self.index, &slots) {
+            let kind = match job.work {
+                Work::Get(_) => Cancelled::Read,
+                Work::Page(_) | Work::Chunk(_) => Cancelled::Page,
+            };
+            taken.push((job.slot, kind));
+        }
+        self.metrics().cancelled.add(taken.len() as u64);
+        let event = |(slot, kind)| match self.take_ticket(slot).target {
+            Target::Node(ticket) => Some(peers::cancelled(ticket, kind)),
+            Target::Seat { .. } | Target::Cover(_) => None,
+        };
+        taken.into_iter().filter_map(event).collect()
+    }
+
     fn push(&self, slot: u32, stored_key: &[u8], cell: &CellRef<'_>, guard: Guard) {
         let token = wal_thread::token(self.index, slot);
         let mut batch = self.batch.borrow_mut();
@@ -848,7 +884,7 @@ impl Lane {
 
     /// Takes what waits in the store pool under `slot` out of it: `false` when a worker has begun it.
     pub(crate) fn withdraw(&self, slot: u32) -> bool {
-        let is_out = self.shared.pool.withdraw(self.index, slot);
+        let is_out = !self.shared.pool.take_back(self.index, &[slot]).is_empty();
         if is_out {
             self.take_ticket(slot);
         }

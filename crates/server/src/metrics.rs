@@ -316,6 +316,10 @@ pub(crate) struct LaneMetrics {
     pub(crate) standing: Tally,
     /// Connections whose client was gone when its request was called.
     pub(crate) abandoned: Tally,
+    /// Operations whose client hung up while they waited, and that ended early or went on without it.
+    pub(crate) hung_up: Tally,
+    /// Orders of members that were cancelled before they were begun.
+    pub(crate) cancelled: Tally,
     /// Bytes that clients stand in line for, as of the last sweep.
     pub(crate) bytes_waiting: Tally,
     /// Reads that went to the store pool.

@@ -64,6 +64,11 @@ impl<T> Awaited<T> {
         self.missing.get() == 0
     }
 
+    /// Did it come, and was not taken?
+    fn has(&self, place: usize) -> bool {
+        self.results.borrow()[place].is_some()
+    }
+
     /// What came for a place.
     fn take(&self, place: usize) -> Option<T> {
         self.results.borrow_mut()[place].take()
@@ -235,6 +240,11 @@ impl Seat {
         if self.finished.put(place, finished) {
             self.wake();
         }
+    }
+
+    /// Did the node's answer at `place` come?
+    pub(crate) fn has_finished(&self, place: usize) -> bool {
+        self.finished.has(place)
     }
 
     /// The node's answer at `place`, if it came.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Found 200   Unchanged 304   Missing 404   Stored 201   Deleted 202   ConditionFailed 412
-//! Overloaded 503, disk full 507   DeadlinePassed 503   Unreachable, NotEnough, Overtaken 504
+//! Overloaded 503, disk full 507   DeadlinePassed, Abandoned 503   Unreachable, NotEnough, Overtaken 504
 //! Refused (own queues) 503   damaged, failed 500
 //! ```
 //!
@@ -110,6 +110,7 @@ pub(crate) fn write(out: &mut Vec<u8>, terms: &Terms, outcome: &Outcome, value: 
         }
         Outcome::Overloaded { refusal } => write_refusal(out, style, &refused(refusal.into())),
         Outcome::DeadlinePassed => write_refusal(out, style, &refused(Refused::Deadline)),
+        Outcome::Abandoned => write_refusal(out, style, &abandoned()),
         Outcome::Unreachable {
             up, needed, from, ..
         } => write_refusal(out, style, &Refusal::unreachable(up, needed, from, None)),
@@ -155,6 +156,14 @@ pub(crate) fn refused(what: Refused) -> Refusal {
         Refused::Delay => "more requests arrive than the processor serves",
     };
     Refusal::overloaded(message, retry_after_s())
+}
+
+/// For a client that ended its sending side alone, and reads on.
+fn abandoned() -> Refusal {
+    Refusal::overloaded(
+        "the client had closed its side of the connection",
+        retry_after_s(),
+    )
 }
 
 /// When a client that was refused should come again: each of a row at another second, so that all of them do not.
@@ -244,6 +253,7 @@ mod tests {
             (refusal(dendra_node::Refusal::Requests), 503),
             (refusal(dendra_node::Refusal::DiskFull), 507),
             (Outcome::DeadlinePassed, 503),
+            (Outcome::Abandoned, 503),
             (
                 Outcome::NotEnough {
                     got: 0,

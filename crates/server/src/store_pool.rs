@@ -185,6 +185,23 @@ impl StorePool {
         Ok(())
     }
 
+    /// Takes the jobs of loop `lane` at `slots` back that no worker has begun. Requires: `slots` ascend.
+    pub(crate) fn take_back(&self, lane: usize, slots: &[u32]) -> Vec<Job> {
+        let is_wanted = |job: &Job| job.lane == lane && slots.binary_search(&job.slot).is_ok();
+        let mut taken = Vec::new();
+        let mut queue = self.queue.hold();
+        let Queue { points, scans, .. } = &mut *queue;
+        for jobs in [points, scans] {
+            if jobs.iter().any(is_wanted) {
+                let (wanted, left) = std::mem::take(jobs).into_iter().partition(is_wanted);
+                let wanted: VecDeque<Job> = wanted;
+                taken.extend(wanted);
+                *jobs = left;
+            }
+        }
+        taken
+    }
+
     /// Jobs waiting: point reads and scans.
     pub(crate) fn queued(&self) -> (usize, usize) {
         let queue = self.queue.hold();
@@ -194,18 +211,6 @@ impl StorePool {
     /// How often scans rested because a loop was near its target.
     pub(crate) fn scan_rests(&self) -> u64 {
         self.queue.hold().scan_rests
-    }
-
-    /// Takes out the job of `slot` on loop `lane`: `false` when a worker has begun it.
-    pub(crate) fn withdraw(&self, lane: usize, slot: u32) -> bool {
-        let mut queue = self.queue.hold();
-        let Queue { points, scans, .. } = &mut *queue;
-        [points, scans].into_iter().any(|jobs| {
-            let at = jobs
-                .iter()
-                .position(|job| (job.lane, job.slot) == (lane, slot));
-            at.and_then(|at| jobs.remove(at)).is_some()
-        })
     }
 
     /// Lets the workers finish what is queued and end.
@@ -372,6 +377,30 @@ mod tests {
     }
 
     #[test]
+    fn jobs_that_wait_are_taken_back_and_no_others() {
+        let pool = StorePool::new(16, 0);
+        for slot in 0..4 {
+            assert!(pool.offer(point(slot)).is_ok());
+        }
+        assert!(
+            pool.offer(Job {
+                lane: 1,
+                ..point(2)
+            })
+            .is_ok()
+        );
+        assert!(pool.offer(chunk(7)).is_ok());
+        let taken = pool.take_back(0, &[0, 2, 7, 9]);
+        let slots: Vec<u32> = taken.iter().map(|job| job.slot).collect();
+        assert_eq!(slots, [0, 2, 7]);
+        pool.close();
+        let overload = Overload::default();
+        let next = || pool.next(&overload).map(|job| (job.lane, job.slot));
+        let left: Vec<(usize, u32)> = std::iter::from_fn(next).collect();
+        assert_eq!(left, [(0, 1), (0, 3), (1, 2)]);
+    }
+
+    #[test]
     fn scans_leave_half_of_the_queue_to_point_reads() {
         let pool = StorePool::new(4, 0);
         assert!(pool.offer(chunk(0)).is_ok());
@@ -443,8 +472,8 @@ mod tests {
         for job in [point(1), chunk(2), point(3)] {
             assert!(pool.offer(job).is_ok());
         }
-        assert!(pool.withdraw(0, 2) && pool.withdraw(0, 1));
-        assert!(!pool.withdraw(0, 1) && !pool.withdraw(1, 3));
+        assert_eq!(pool.take_back(0, &[1, 2]).len(), 2);
+        assert!(pool.take_back(0, &[1]).is_empty() && pool.take_back(1, &[3]).is_empty());
         assert_eq!(pool.queued(), (1, 0));
     }
 }

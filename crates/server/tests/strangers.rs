@@ -12,74 +12,17 @@
 
 mod support;
 
-use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Stamp};
 use dendra_server::limits::LINKS_UNPROVEN_MAX;
 use dendra_server::settings::PeerTransport;
 use dendra_wire::peer::{
-    Hello, Message, PROOF_FRAME_BYTES, Proof, Question, Role, Seal, SessionKeys, decode,
-    encode_ask, encode_hail, encode_probe, encode_proof, frame_len,
+    Hello, Message, PROOF_FRAME_BYTES, Proof, Question, Seal, decode, encode_ask, encode_hail,
+    encode_probe, encode_proof,
 };
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Instant;
-use support::guest::{GUEST, SECRET, hello, node, node_with, topology};
-use support::{Node, PATIENCE};
-
-/// A link whose asker has heard the answer to its hello and has said nothing more.
-struct Opened {
-    stream: TcpStream,
-    proof: Proof,
-    sealing: Seal,
-    checking: Seal,
-}
-
-impl Opened {
-    fn new(node: &Node, nonce: u8) -> Opened {
-        Opened::of(node, &hello(GUEST, nonce))
-    }
-
-    fn of(node: &Node, own: &Hello) -> Opened {
-        let mut client = node.client();
-        let (own, has_secret) = (own.to_string(), own.has_secret);
-        let lines =
-            format!("Connection: Upgrade\r\nUpgrade: dendra-peer/1\r\nDendra-Peer: {own}\r\n");
-        let answer = client.ask("GET", "/v0/peer", &lines, b"");
-        assert_eq!(answer.status, 101, "{}", answer.text());
-        let theirs = answer.header("Dendra-Peer").expect("a hello");
-        assert_eq!(answer.header("Dendra-Peer-Proof"), None, "to a stranger");
-        let secret = has_secret.then_some(SECRET);
-        let keys = SessionKeys::new(secret, &own, theirs);
-        Opened {
-            proof: Proof::new(secret.unwrap_or_default(), Role::Asker, &own, theirs),
-            sealing: keys.of_link(Role::Asker),
-            checking: keys.of_link(Role::Acceptor),
-            stream: client.into_stream(),
-        }
-    }
-
-    /// The next frame that the node sends; `None` when it ended the link without a word.
-    fn frame(&mut self) -> Option<Bytes> {
-        let mut frame = vec![0; 4];
-        self.stream.read_exact(&mut frame).ok()?;
-        let length = frame_len(&frame).expect("a length of a frame")?;
-        frame.resize(length, 0);
-        self.stream.read_exact(&mut frame[4..]).ok()?;
-        Some(frame.into())
-    }
-
-    /// What it says with the key of the handshake.
-    fn message(&mut self) -> Option<Message> {
-        let frame = self.frame()?;
-        Some(decode(&frame, &mut self.checking).expect("a frame of a member"))
-    }
-
-    fn say(&mut self, encode: impl FnOnce(&mut Vec<u8>, &mut Seal, &Proof)) {
-        let mut frames = Vec::new();
-        encode(&mut frames, &mut self.sealing, &self.proof);
-        self.stream.write_all(&frames).expect("the node reads");
-    }
-}
+use support::PATIENCE;
+use support::guest::{GUEST, hello, node, node_with, topology};
+use support::link::Opened;
 
 #[test]
 fn a_first_frame_that_says_it_is_longer_than_a_proof_is_not_waited_for() {

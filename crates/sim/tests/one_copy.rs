@@ -174,7 +174,8 @@ impl Decider for OneCopy {
             | Event::Link { .. }
             | Event::Heard { .. }
             | Event::Paged { .. }
-            | Event::Pressed { .. } => {}
+            | Event::Pressed { .. }
+            | Event::Withdrawn { .. } => {}
         }
     }
 

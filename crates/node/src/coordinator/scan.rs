@@ -104,6 +104,12 @@ impl Scan {
         self.tell(turn, Vec::new(), rest, Some(failure))
     }
 
+    /// The client hung up.
+    pub(crate) fn abandon(&mut self, turn: &mut Turn<'_>) -> Scanning {
+        let rest = Some(self.range.clone());
+        self.tell(turn, Vec::new(), rest, Some(Outcome::Abandoned))
+    }
+
     /// Asks all members for their next page.
     pub(crate) fn ask(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         self.round = self.round.wrapping_add(1);

@@ -69,6 +69,18 @@ pub(crate) struct Job {
     stored: Option<Cell>,
 }
 
+impl Job {
+    /// Who asked.
+    pub(crate) fn requester(&self) -> Requester {
+        self.requester
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(crate) fn forget_requester(&mut self) {
+        self.requester = Requester::Own(crate::desk::Purpose::Nobody);
+    }
+}
+
 /// Begins with a question.
 pub(crate) fn begin(
     desk: &mut Desk,

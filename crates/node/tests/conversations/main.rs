@@ -8,7 +8,8 @@
 //!
 //! Messages wait until they are delivered; stores work at once unless they are held. Versions are
 //! called v1, v2 … in the order in which they appear (v1.1 follows v1), ballots b1, b2 …. `purge` makes as if
-//! a key had never been, everywhere; `room` tells what hints hold; `press` tells a member what its store would say.
+//! a key had never been, everywhere; `room` tells what hints hold; `press` tells a member what its store would
+//! say; `stall` lets reads wait, and `hang-up` takes a client away.
 //!
 //! Invariants
 //! 1. A script that is not what happens fails, with both sides.
@@ -21,7 +22,6 @@ mod words;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, Guard, Key, Kind, Quorum, Space, Version};
-use dendra_node::hlc::CLOCK_MIN;
 use dendra_node::planted::{Bug, plant};
 use dendra_node::step::{
     AskId, Asker, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
@@ -35,6 +35,7 @@ use std::sync::Arc;
 enum Message {
     Ask(AskId, Stamp, Ask),
     Answer(AskId, Answer),
+    Withdraw(Vec<AskId>),
 }
 
 struct Sent {
@@ -50,6 +51,9 @@ struct Site {
     /// Has its disk no room for values?
     is_full: bool,
     held: Vec<(StoreTicket, Key, Cell, Guard)>,
+    /// Do reads wait?
+    is_stalled: bool,
+    stalled: Vec<(StoreTicket, Key)>,
     ahead_ms: i64,
     ceiling: u64,
     lives: u64,
@@ -93,6 +97,8 @@ impl Stage {
             is_held: false,
             is_full: false,
             held: Vec::new(),
+            is_stalled: false,
+            stalled: Vec::new(),
             ahead_ms: 0,
             ceiling: 0,
             lives: 0,
@@ -219,6 +225,14 @@ impl Stage {
             } => {
                 self.send(at, member.at(), Message::Ask(id, stamp, ask));
             }
+            Effect::Withdraw { member, ids } => {
+                self.send(at, member.at(), Message::Withdraw(ids));
+            }
+            Effect::Cancel { tickets } => return self.cancel(at, &tickets),
+            Effect::Read { ticket, key, .. } if self.sites[at].is_stalled => {
+                self.line(&format!("{me}: store waits with {}", text(key.raw())));
+                self.sites[at].stalled.push((ticket, key));
+            }
             Effect::Read { ticket, key, .. } => {
                 let result = match self.sites[at].store.get(key.as_stored()) {
                     Some((_, true)) => Err(StoreFailure::Damaged),
@@ -326,10 +340,36 @@ impl Stage {
         }
     }
 
+    /// Takes the first of these orders back that waits here: a script cancels one at a time.
+    fn cancel(&mut self, at: usize, tickets: &[StoreTicket]) -> Option<Event> {
+        let here = &mut self.sites[at];
+        let late = StoreFailure::Late;
+        let is_it = |ticket: &StoreTicket| tickets.contains(ticket);
+        if let Some(found) = here.stalled.iter().position(|(ticket, _)| is_it(ticket)) {
+            let (ticket, key) = here.stalled.remove(found);
+            self.line(&format!("{}: store gives {} up", name(at), text(key.raw())));
+            let result = Err(late);
+            return Some(Event::Read { ticket, result });
+        }
+        if let Some(found) = here.held.iter().position(|(ticket, ..)| is_it(ticket)) {
+            let (ticket, key, cell, _) = here.held.remove(found);
+            let what = self.record(&key, &cell);
+            self.line(&format!("{}: store gives up {what}", name(at)));
+            let result = Err(late);
+            return Some(Event::Wrote { ticket, result });
+        }
+        self.line(&format!("{}: store has begun", name(at)));
+        None
+    }
+
     fn send(&mut self, from: usize, to: usize, message: Message) {
         let what = match &message {
             Message::Ask(_, _, ask) => self.ask(ask),
             Message::Answer(_, answer) => self.answer(answer),
+            Message::Withdraw(ids) => match ids.len() {
+                1 => "never mind".to_owned(),
+                several => format!("never mind {several} questions"),
+            },
         };
         self.line(&format!("{} -> {}: {what}", name(from), name(to)));
         self.sent.push(Sent { from, to, message });
@@ -347,6 +387,11 @@ impl Stage {
                 Event::Asked { asker, stamp, ask }
             }
             Message::Answer(id, answer) => Event::Answered { member, id, answer },
+            Message::Withdraw(ids) => Event::Withdrawn {
+                member,
+                link: 0,
+                ids,
+            },
         };
         self.step(sent.to, event);
     }
@@ -405,6 +450,7 @@ impl Stage {
                         message: match &sent.message {
                             Message::Ask(id, stamp, ask) => Message::Ask(*id, *stamp, ask.clone()),
                             Message::Answer(id, answer) => Message::Answer(*id, answer.clone()),
+                            Message::Withdraw(ids) => Message::Withdraw(ids.clone()),
                         },
                         ..sent
                     };
@@ -441,7 +487,18 @@ impl Stage {
                 self.step(site(at), Event::Pressed { readiness });
             }
             ["hold", at] => self.sites[site(at)].is_held = true,
+            ["stall", at] => self.sites[site(at)].is_stalled = true,
+            ["hang-up", at, client] => {
+                let client = client.parse().expect("a number");
+                self.step(site(at), Event::Gone { client });
+            }
             ["release", at] => {
+                self.sites[site(at)].is_stalled = false;
+                for (ticket, key) in std::mem::take(&mut self.sites[site(at)].stalled) {
+                    let found = self.sites[site(at)].store.get(key.as_stored());
+                    let result = Ok(found.map(|(cell, _)| cell.clone()));
+                    self.step(site(at), Event::Read { ticket, result });
+                }
                 self.sites[site(at)].is_held = false;
                 for (ticket, key, cell, guard) in std::mem::take(&mut self.sites[site(at)].held) {
                     let event = self.commit(site(at), ticket, key, cell, guard);
@@ -658,6 +715,8 @@ fn planted_bugs_that_the_twin_cannot_show_change_a_conversation() {
         Bug::JudgeLateComers,
         Bug::FullIsAsked,
         Bug::SparedForGood,
+        Bug::AbandonedWriteEnds,
+        Bug::WithdrawnIsDone,
     ];
     for bug in bugs {
         plant(Some(bug));

@@ -504,6 +504,7 @@ impl World {
                 stamp,
                 ask,
             } => self.send_ask(site, member, id, stamp, &ask),
+            Effect::Withdraw { .. } | Effect::Cancel { .. } => {}
             Effect::Reply { asker, answer } => self.send_answer(site, asker, &answer),
             Effect::Read { ticket, key, .. } => {
                 let delay = if self.prng.chance(1, 5) {

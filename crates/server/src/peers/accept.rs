@@ -266,6 +266,10 @@ async fn questions(
                 agent.post(Event::Asked { asker, stamp, ask });
                 Ok(())
             }
+            Message::Withdraw { ids } => {
+                agent.post(Event::Withdrawn { member, link, ids });
+                Ok(())
+            }
             Message::Probe { id } => {
                 agent.send(conduit, |out, seal| peer::encode_alive(out, seal, id));
                 Ok(())

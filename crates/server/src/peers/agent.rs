@@ -31,6 +31,7 @@ use crate::seat::{LocalBell, Seat};
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
 use dendra_node::step::{Asker, ClientTicket, Effect, Event, Now};
 use dendra_node::{MemberIndex, Node, NodeConfig};
+use dendra_wire::limits::PEER_WITHDRAW_IDS_MAX;
 use dendra_wire::peer::{self, Question, Seal};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -139,6 +140,8 @@ pub(crate) struct Agent {
     visitors: RefCell<HashMap<u64, Visitor>>,
     askers_so_far: Cell<u64>,
     clients: RefCell<Slab<Client>>,
+    /// The upper half of a ticket: one that is late names no client that came into the same place.
+    tickets_so_far: Cell<u32>,
     dirty: RefCell<Vec<Rc<Conduit>>>,
     probes_so_far: Cell<u64>,
     /// What the node was told of the store last.
@@ -185,6 +188,7 @@ impl Agent {
             visitors: RefCell::default(),
             askers_so_far: Cell::new(0),
             clients: RefCell::default(),
+            tickets_so_far: Cell::new(0),
             dirty: RefCell::default(),
             probes_so_far: Cell::new(0),
             readiness: Cell::default(),
@@ -352,11 +356,15 @@ impl Agent {
             place: seat.expect_finished(),
             _permit: permit,
         };
-        self.clients.borrow_mut().insert(client) as u64
+        let place = self.clients.borrow_mut().insert(client) as u64;
+        let number = self.tickets_so_far.get().wrapping_add(1);
+        self.tickets_so_far.set(number);
+        u64::from(number) << u32::BITS | place
     }
 
     fn finish(&self, client: ClientTicket, finished: Finished) {
-        let client = self.clients.borrow_mut().remove(client as usize);
+        let place = client as u32;
+        let client = self.clients.borrow_mut().remove(place as usize);
         if client.round == client.seat.round() {
             client.seat.put_finished(client.place, finished);
         }
@@ -465,6 +473,11 @@ impl Agent {
                 stamp,
                 ask,
             } => self.ask(now, member, id, stamp, ask),
+            Effect::Withdraw { member, ids } => self.withdraw(member, &ids),
+            Effect::Cancel { tickets } => {
+                let events = lane.cancel_orders(tickets);
+                self.events.borrow_mut().extend(events);
+            }
             store => {
                 if let Some(event) = super::store::carry_out(lane, store) {
                     self.events.borrow_mut().push_back(event);
@@ -488,6 +501,16 @@ impl Agent {
         {
             let reply = Finished::Reply(answer);
             visitor.seat.put_finished(visitor.place, reply);
+        }
+    }
+
+    /// Tells a peer that nobody waits for these answers. Over plain HTTP it is not told: its connection carries one
+    /// question, which ends with its time.
+    fn withdraw(&self, member: MemberIndex, ids: &[u64]) {
+        if let Some(Link::Frames(conduit)) = &self.links.borrow()[member.at()] {
+            for ids in ids.chunks(PEER_WITHDRAW_IDS_MAX) {
+                self.send(conduit, |out, seal| peer::encode_withdraw(out, seal, ids));
+            }
         }
     }
 

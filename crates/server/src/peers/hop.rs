@@ -236,6 +236,7 @@ impl Connection {
             | Message::Proof(_)
             | Message::Alive { .. }
             | Message::Welcome
+            | Message::Withdraw { .. }
             | Message::Farewell(_) => {
                 return Err(malformed(Malformed::Body("no question")));
             }

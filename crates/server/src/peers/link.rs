@@ -504,6 +504,7 @@ async fn answers(
                 | Message::Proof(_)
                 | Message::Probe { .. }
                 | Message::Hail
+                | Message::Withdraw { .. }
                 | Message::Welcome => {
                     Err(Malformed::Body("a question on a link that carries answers"))
                 }

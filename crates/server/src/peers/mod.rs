@@ -47,5 +47,5 @@ pub(crate) use hop::PendingAsk;
 pub(crate) use link::{keep, note_at_stop, note_rising};
 pub(crate) use meeting::{Met, meet};
 pub(crate) use operation::{Finished, PendingOperation, check_condition};
-pub(crate) use store::{Page, Paged, answered, cover, wrote};
+pub(crate) use store::{Cancelled, Page, Paged, answered, cancelled, cover, wrote};
 pub(crate) use tries::Host;

@@ -24,7 +24,7 @@ use crate::status::{self, Terms};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Condition, Operation, Range, Refused as RefusedBy};
 use dendra_base::{BadQuorum, Cell, Consistency};
-use dendra_node::step::Event;
+use dendra_node::step::{ClientTicket, Event};
 use dendra_node::{Known, MemberIndex, Outcome};
 use dendra_wire::Refusal;
 use dendra_wire::route::Entity;
@@ -64,6 +64,8 @@ pub(crate) struct PendingOperation {
     began_ns: u64,
     deadline_us: u64,
     watch: Watch,
+    /// How the node names it.
+    pub(crate) client: ClientTicket,
     /// For the value that the node works on.
     pub(crate) room: Vec<Room>,
 }
@@ -127,6 +129,7 @@ impl Connection {
             began_ns: self.lane.now_ns(),
             deadline_us,
             watch,
+            client,
             room: Vec::new(),
         });
         Ok(())
@@ -137,10 +140,8 @@ impl Connection {
         let _held = self.hold_input();
         let latest = self.operations.iter().map(|waiting| waiting.deadline_us);
         let latest = latest.max().unwrap_or(u64::MAX);
-        self.seat
-            .arm(latest.saturating_add(limits::OUTCOME_GRACE.as_micros() as u64));
-        let waited = self.seat.all_finished().await;
-        self.lane.refresh();
+        let last_us = latest.saturating_add(limits::OUTCOME_GRACE.as_micros() as u64);
+        let waited = self.wait_for_node(None, last_us).await;
         let now_ns = self.lane.now_ns();
         let Connection {
             lane,

@@ -171,10 +171,9 @@ impl Connection {
             bytes: limits::SCAN_PAGE_BYTES as u32,
             deadline_us,
         });
-        self.seat
-            .arm(deadline_us.saturating_add(limits::OUTCOME_GRACE.as_micros() as u64));
+        let last_us = deadline_us.saturating_add(limits::OUTCOME_GRACE.as_micros() as u64);
         // An early end leaves the place empty, which is the same answer.
-        let _waited = self.seat.all_finished().await;
+        let _waited = self.wait_for_node(Some(client), last_us).await;
         let finished = self.seat.take_finished(0);
         self.seat.next_round();
         self.lane.refresh();

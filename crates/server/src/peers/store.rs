@@ -70,6 +70,8 @@ pub(crate) fn carry_out(lane: &Lane, effect: Effect) -> Option<Event> {
         Effect::Outcome { .. }
         | Effect::Scanned { .. }
         | Effect::Reply { .. }
+        | Effect::Withdraw { .. }
+        | Effect::Cancel { .. }
         | Effect::Ask { .. } => unreachable!("the agent carries these out itself"),
     }
 }
@@ -175,6 +177,36 @@ pub(crate) fn wrote(ticket: StoreTicket, outcome: WriteOutcome) -> Event {
         WriteOutcome::NoRoom => Err(StoreFailure::DiskFull),
     };
     Event::Wrote { ticket, result }
+}
+
+/// What comes of an order that was cancelled before it was begun.
+pub(crate) fn cancelled(ticket: StoreTicket, kind: Cancelled) -> Event {
+    let why = StoreFailure::Late;
+    match kind {
+        Cancelled::Read => Event::Read {
+            ticket,
+            result: Err(why),
+        },
+        Cancelled::Page => Event::Paged {
+            ticket,
+            result: Err(why),
+        },
+        Cancelled::Write => Event::Wrote {
+            ticket,
+            result: Err(why),
+        },
+    }
+}
+
+/// Which kind of order was cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cancelled {
+    /// Of one key.
+    Read,
+    /// Of a range.
+    Page,
+    /// That stood in line for the log.
+    Write,
 }
 
 /// What the store pool answered, in the node's words.

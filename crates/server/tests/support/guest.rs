@@ -4,7 +4,7 @@
 
 use super::Node;
 use dendra_engine::vfs::Vfs;
-use dendra_server::settings::{ClusterSettings, Member, PeerTransport, Secret, Topology};
+use dendra_server::settings::{ClusterSettings, Member, PeerTransport, Secret, Settings, Topology};
 use dendra_wire::peer::hello::{VERSION_MAX, VERSION_MIN};
 use dendra_wire::peer::{Hello, Nonce};
 use std::sync::Arc;
@@ -40,13 +40,20 @@ pub(crate) fn node_with(guest: &str, transport: PeerTransport, secret: Option<Se
 
 /// A node with one loop on this disk, with little memory.
 pub(crate) fn node_on(vfs: Arc<dyn Vfs>) -> Node {
+    node_on_with(vfs, |settings| {
+        settings.memory_bytes = 16 << 20;
+        settings.value_bytes_max = 64 << 10;
+    })
+}
+
+/// The same with other settings.
+pub(crate) fn node_on_with(vfs: Arc<dyn Vfs>, change: impl FnOnce(&mut Settings)) -> Node {
     let mut cluster = ClusterSettings::new(topology(GUEST), NODE).expect("a member");
     cluster.secret = Secret::new(SECRET);
     Node::on(vfs, |settings| {
         settings.cluster = Some(cluster);
         settings.loops = Some(1);
-        settings.memory_bytes = 16 << 20;
-        settings.value_bytes_max = 64 << 10;
+        change(settings);
     })
 }
 

@@ -205,6 +205,15 @@ impl World<'_> {
             return;
         };
         if open.is_gone {
+            if outcome == Outcome::Abandoned {
+                // Its client learnt nothing, and the checkers hold the member to it.
+                self.history[ticket as usize - 1].end = ClientEnd::NotApplied;
+            }
+            return;
+        }
+        if outcome == Outcome::Abandoned {
+            let what = format!("operation {ticket} was abandoned by a client that waits");
+            self.violate(Rule::Answer, what);
             return;
         }
         let number = ticket as u32;
@@ -234,9 +243,10 @@ impl World<'_> {
                 ClientEnd::Written(version)
             }
             Outcome::ConditionFailed { current } => ClientEnd::Refused { current },
-            Outcome::Overloaded { .. } | Outcome::Unreachable { .. } | Outcome::DeadlinePassed => {
-                ClientEnd::NotApplied
-            }
+            Outcome::Overloaded { .. }
+            | Outcome::Unreachable { .. }
+            | Outcome::Abandoned
+            | Outcome::DeadlinePassed => ClientEnd::NotApplied,
             Outcome::NotEnough {
                 known: Known::NotApplied,
                 ..

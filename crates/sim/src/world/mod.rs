@@ -408,6 +408,9 @@ impl World<'_> {
             } => {
                 self.ask(member, lane, peer.at(), id, stamp, ask);
             }
+            Effect::Withdraw { member: peer, ids } => self.withdraw(member, lane, peer.at(), &ids),
+            // Every order here is begun as soon as it is given.
+            Effect::Cancel { .. } => {}
             Effect::Read {
                 ticket,
                 key,

@@ -21,6 +21,7 @@ use dendra_base::peer::{Answer, Ask, Stamp};
 use dendra_base::{CellRef, Key, Version};
 use dendra_node::MemberIndex;
 use dendra_node::step::{AskId, Asker, Event};
+use dendra_wire::limits::PEER_WITHDRAW_IDS_MAX;
 use dendra_wire::peer::{self, Message, Question, Seal};
 use std::fmt;
 
@@ -133,6 +134,21 @@ impl World<'_> {
         });
     }
 
+    pub(super) fn withdraw(&mut self, from: usize, lane: usize, to: usize, ids: &[AskId]) {
+        let incarnation = self.members[from].incarnation;
+        for ids in ids.chunks(PEER_WITHDRAW_IDS_MAX) {
+            let mut frame = Vec::new();
+            peer::encode_withdraw(&mut frame, &mut Seal::plain(), ids);
+            self.send(Envelope {
+                from,
+                to,
+                lane,
+                incarnation,
+                frame: frame.into(),
+            });
+        }
+    }
+
     pub(super) fn reply(&mut self, from: usize, asker: Asker, answer: &Answer) {
         let mut frame = Vec::new();
         peer::encode_answer(&mut frame, &mut Seal::plain(), asker.id, answer);
@@ -205,6 +221,13 @@ impl World<'_> {
                     self.hears(to, from, &answer);
                     self.give(to, lane, Event::Answered { member, id, answer });
                 }
+            }
+            Message::Withdraw { ids } => {
+                let link = incarnation << LANE_BITS | lane as u64;
+                let lanes = self.members[to].lanes.len();
+                // As in `question_arrives`: the same loop, where there are as many.
+                let lane = lane % lanes;
+                self.give(to, lane, Event::Withdrawn { member, link, ids });
             }
             other => self.violate(
                 Rule::WrongValue,

@@ -5,6 +5,7 @@
 //!   length    of the whole frame, from its own first byte to the checksum's last
 //!   checksum  of everything before it: 8 bytes, or 16 that are keyed (`seal.rs`)
 //! kind 01-06 questions   41-48 answers   4f refusal   81 proof   82 farewell   83 probe   84 alive   85 hail   86 welcome
+//! 87 withdrawal
 //! ```
 //!
 //! Invariants
@@ -19,7 +20,7 @@ use super::body::{self, Cursor};
 use super::proof::Proof;
 use super::seal::Seal;
 use super::shape::{FRAME_BYTES_MIN, HEADER_BYTES, Malformed, kind};
-use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX};
+use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX, PEER_WITHDRAW_IDS_MAX};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Stamp};
 
@@ -70,6 +71,11 @@ pub enum Message {
     Hail,
     /// To `Hail`: yes.
     Welcome,
+    /// Nobody waits any more for the answers to these questions of the link: the asker's, and unanswered.
+    Withdraw {
+        /// Of the questions, 1 to `PEER_WITHDRAW_IDS_MAX` of them.
+        ids: Vec<u64>,
+    },
 }
 
 /// Length of the frame at the front of `buffer`; `None` when its length is not there yet.
@@ -150,6 +156,19 @@ pub fn encode_welcome(out: &mut Vec<u8>, seal: &mut Seal) {
     frame(out, seal, kind::WELCOME, 0, |_| {});
 }
 
+/// Appends that the answers to these questions are not wanted any more.
+///
+/// # Panics
+/// When there are none, or more than `PEER_WITHDRAW_IDS_MAX`.
+pub fn encode_withdraw(out: &mut Vec<u8>, seal: &mut Seal, ids: &[u64]) {
+    assert!((1..=PEER_WITHDRAW_IDS_MAX).contains(&ids.len()));
+    frame(out, seal, kind::WITHDRAW, 0, |out| {
+        for id in ids {
+            out.extend_from_slice(&id.to_le_bytes());
+        }
+    });
+}
+
 fn frame(out: &mut Vec<u8>, seal: &mut Seal, kind: u8, id: u64, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -197,6 +216,14 @@ pub fn decode(frame: &Bytes, seal: &mut Seal) -> Result<Message, Malformed> {
         kind::ALIVE => Message::Alive { id },
         kind::HAIL => Message::Hail,
         kind::WELCOME => Message::Welcome,
+        kind::WITHDRAW => {
+            let (ids, rest) = cursor.rest().as_chunks::<8>();
+            if !rest.is_empty() || !(1..=PEER_WITHDRAW_IDS_MAX).contains(&ids.len()) {
+                return Err(Malformed::Body("withdrawal"));
+            }
+            let ids = ids.iter().map(|id| u64::from_le_bytes(*id)).collect();
+            Message::Withdraw { ids }
+        }
         kind if kind < kind::CLOCK_IS => Message::Ask(Question {
             id,
             stamp: Stamp {

@@ -37,6 +37,7 @@ pub(super) mod kind {
     pub(crate) const ALIVE: u8 = 0x84;
     pub(crate) const HAIL: u8 = 0x85;
     pub(crate) const WELCOME: u8 = 0x86;
+    pub(crate) const WITHDRAW: u8 = 0x87;
 }
 
 /// Bytes that are no frame of this protocol. The link is of no use behind them.

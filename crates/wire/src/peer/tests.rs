@@ -9,7 +9,7 @@
 //! See: docs/peer.md.
 
 use super::*;
-use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX};
+use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX, PEER_WITHDRAW_IDS_MAX};
 use bytes::Bytes;
 use dendra_base::peer::{
     ANCESTORS_MAX, Answer, Ask, Ballot, Line, Proposal, Range, Readiness, Refused, Stamp,
@@ -172,6 +172,7 @@ fn any_message() -> impl Strategy<Value = Message> {
         1 => any::<u64>().prop_map(|id| Message::Alive { id }),
         1 => Just(Message::Hail),
         1 => Just(Message::Welcome),
+        1 => prop::collection::vec(any::<u64>(), 1..9).prop_map(|ids| Message::Withdraw { ids }),
     ]
 }
 
@@ -185,6 +186,7 @@ fn encode(out: &mut Vec<u8>, message: &Message) {
         Message::Alive { id } => encode_alive(out, &mut Seal::plain(), *id),
         Message::Hail => encode_hail(out, &mut Seal::plain()),
         Message::Welcome => encode_welcome(out, &mut Seal::plain()),
+        Message::Withdraw { ids } => encode_withdraw(out, &mut Seal::plain(), ids),
     }
 }
 
@@ -352,6 +354,30 @@ fn a_key_or_value_beyond_the_limits_is_refused() {
     let most = dendra_base::limits::VALUE_BYTES_MAX_LIMIT;
     assert!(write(most).is_ok());
     assert_eq!(write(most + 1), Err(Malformed::Body("value")));
+}
+
+#[test]
+fn a_withdrawal_has_some_ids_and_not_too_many() {
+    let withdrawal = |bytes: usize| {
+        let mut out = Vec::new();
+        encode_withdraw(&mut out, &mut Seal::plain(), &[7]);
+        out.truncate(16);
+        out.resize(16 + bytes, 1);
+        out[..4].copy_from_slice(&(16 + bytes as u32 + 8).to_le_bytes());
+        let checksum = xxhash_rust::xxh3::xxh3_64(&out);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        decode(&out.into(), &mut Seal::plain())
+    };
+    let most = 8 * PEER_WITHDRAW_IDS_MAX;
+    for bytes in [8, most] {
+        let Ok(Message::Withdraw { ids }) = withdrawal(bytes) else {
+            panic!("{bytes} bytes of ids");
+        };
+        assert_eq!(ids.len(), bytes / 8);
+    }
+    for bytes in [0, 7, 9, most + 8] {
+        assert_eq!(withdrawal(bytes), Err(Malformed::Body("withdrawal")));
+    }
 }
 
 #[test]
