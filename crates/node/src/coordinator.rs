@@ -30,6 +30,7 @@ pub(crate) mod write;
 
 use crate::desk::{Desk, OpId, Purpose, Turn};
 use crate::ledger::NEVER;
+use crate::limits::{TRY_QUESTIONS_MAX, WRITE_QUESTIONS_MAX};
 use crate::outcome::{Known, Outcome};
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
@@ -131,6 +132,10 @@ pub(crate) struct Op {
     pub(crate) pressed_behind: Places,
     /// Are behind, and not asked for a write as long as the others can confirm it.
     pub(crate) spared: Places,
+    /// Questions to other members in this try: since it began, waited for links, or asked for promises again.
+    pub(crate) questions: u32,
+    /// Owners whose link came up meanwhile, and that were asked for it.
+    pub(crate) links_back: u32,
     /// Who refused last, and why.
     pub(crate) refused: Option<(u8, Refused)>,
     /// What is written, or the newest of what was read.
@@ -203,6 +208,8 @@ impl Op {
             pressed_full: Places::NONE,
             pressed_behind: Places::NONE,
             spared: Places::NONE,
+            questions: 0,
+            links_back: 0,
             refused: None,
             cell,
             known: None,
@@ -465,7 +472,18 @@ impl Op {
             place,
             round: self.round,
         };
+        self.questions += u32::from(member != desk.me);
         desk.ask(turn, member, purpose, ask, self.deadline_us);
+    }
+
+    /// Did this try ask no more than a client's request may cost?
+    pub(crate) fn is_frugal(&self, desk: &Desk) -> bool {
+        let of_owner = match (self.intent, &self.paxos) {
+            (Intent::Get, _) | (_, Some(_)) => TRY_QUESTIONS_MAX,
+            (Intent::Put | Intent::Delete, None) => WRITE_QUESTIONS_MAX,
+        };
+        let others = self.quorum.from() - u8::from(self.own_place(desk).is_some());
+        self.questions <= of_owner * u32::from(others) + self.links_back
     }
 
     /// Can `needed` good answers still come together?

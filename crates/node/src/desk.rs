@@ -340,6 +340,19 @@ impl Desk {
         }
     }
 
+    /// What is open for machines of this node: questions to peers, and orders to the store.
+    pub(crate) fn purposes(&self) -> impl Iterator<Item = Purpose> {
+        let asks = self.asks.iter().map(|(_, ask)| ask.purpose);
+        let orders = self
+            .orders
+            .iter()
+            .filter_map(|(_, order)| match order.requester() {
+                Some(Requester::Own(purpose)) => Some(purpose),
+                Some(Requester::Peer(_)) | None => None,
+            });
+        asks.chain(orders)
+    }
+
     /// A link came up or went down. Questions over a lost link get no answer: they are refused.
     pub(crate) fn set_link(&mut self, turn: &Turn<'_>, member: MemberIndex, is_up: bool) {
         self.health.set_up(member, is_up, turn.now.mono_us);

@@ -200,6 +200,16 @@ impl Node {
         self.ops.len()
     }
 
+    /// Questions and orders whose operation or scan has ended, and that are open all the same.
+    pub fn orphans(&self) -> usize {
+        let is_orphan = |purpose: &Purpose| match purpose {
+            Purpose::Op { op, .. } => self.ops.find(*op).is_none(),
+            Purpose::Page { scan, .. } => self.scans.find(*scan).is_none(),
+            Purpose::Probe { .. } | Purpose::Hint { .. } | Purpose::Nobody => false,
+        };
+        self.desk.purposes().filter(is_orphan).count()
+    }
+
     /// How long the rounds of operations took so far.
     pub fn rounds(&self) -> &Rounds {
         &self.desk.rounds
@@ -303,6 +313,9 @@ impl Node {
             let took_us = now_us.saturating_sub(op.since_us);
             self.desk.rounds.note(stage, took_us);
             op.since_us = now_us;
+        }
+        if fate == Fate::Over && !op.is_frugal(&self.desk) {
+            self.desk.rounds.note_wasteful();
         }
         if op.is_settled || fate == Fate::Over {
             op.leave_queue(&mut self.desk);

@@ -122,6 +122,7 @@ pub struct RoundTimes {
 pub struct Rounds {
     times: [RoundTimes; Round::ALL.len()],
     hedges: u64,
+    wasteful: u64,
 }
 
 impl Rounds {
@@ -133,6 +134,16 @@ impl Rounds {
     /// Questions that were put to a further owner because one that was asked was late.
     pub fn hedges(&self) -> u64 {
         self.hedges
+    }
+
+    /// Operations that put more questions to other members than one may: none, or there is a mistake.
+    pub fn wasteful(&self) -> u64 {
+        self.wasteful
+    }
+
+    /// An operation asked too much.
+    pub(crate) fn note_wasteful(&mut self) {
+        self.wasteful += 1;
     }
 
     /// An operation left this stage after so long.

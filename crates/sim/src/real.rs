@@ -29,7 +29,17 @@ impl Decider for Real {
 
     fn leftovers(&self) -> Option<String> {
         let operations = self.node.operations();
-        (operations > 0).then(|| format!("{operations} operations"))
+        let orphans = self.node.orphans();
+        let wasteful = self.node.rounds().wasteful();
+        if operations > 0 {
+            return Some(format!("{operations} operations"));
+        }
+        if orphans > 0 {
+            return Some(format!(
+                "{orphans} questions and orders that nobody waits for"
+            ));
+        }
+        (wasteful > 0).then(|| format!("{wasteful} operations in mind that asked too much"))
     }
 
     fn hints(&self) -> Option<(u64, u64)> {

@@ -186,6 +186,7 @@ impl Op {
     fn ask_clocks(&mut self, desk: &Desk, places: Places, peers: &mut Places) {
         for place in places.iter() {
             peers.insert(self.owners(desk)[usize::from(place)].0);
+            self.questions += 1;
         }
         self.asked = self.asked.or(places);
         self.pending = self.pending.or(places);

@@ -126,6 +126,7 @@ impl Op {
         let Some(place) = self.place_of(desk, member) else {
             return Fate::Goes;
         };
+        self.links_back += 1;
         let key = self.key.clone();
         let ask = match (self.stage, &self.paxos, &self.cell) {
             (Stage::Links, ..) => return self.begin(desk, turn),
@@ -160,6 +161,7 @@ impl Op {
 
     fn await_links(&mut self, until_us: u64) -> Fate {
         self.begin_round(Stage::Links);
+        self.questions = 0;
         if self.intent == Intent::Get {
             // It reads anew.
             self.cell = None;

@@ -261,6 +261,7 @@ impl Op {
         paxos.is_outbid = false;
         paxos.accepted.clear();
         self.cell = None;
+        self.questions = 0;
         self.holders = Places::NONE;
         self.older = Places::NONE;
         self.send_when_covered(desk, turn)

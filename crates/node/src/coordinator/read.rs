@@ -325,7 +325,9 @@ impl Op {
         }
     }
 
-    fn bring_up(&self, desk: &mut Desk, turn: &mut Turn<'_>, places: Places) {
+    fn bring_up(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, places: Places) {
+        let own = self.own_place(desk).map_or(Places::NONE, Places::only);
+        self.questions += u32::from(places.without(own).len());
         let Some(cell) = &self.cell else {
             return;
         };
