@@ -100,6 +100,10 @@ pub(crate) struct MemberLoop {
     /// When the next turn is due; older turns in the schedule are void.
     pub(crate) turn_us: Option<u64>,
     pub(crate) open: BTreeMap<u64, Open>,
+    /// It works on an event until then.
+    pub(crate) busy_until_us: u64,
+    /// Messages and requests that wait until it has time.
+    pub(crate) waiting: usize,
     /// What the decider was told of the store last.
     pub(crate) readiness: Readiness,
 }
@@ -121,6 +125,8 @@ pub(crate) struct Member {
     pub(crate) is_committing: bool,
     pub(crate) paused_until_us: u64,
     pub(crate) slow_times: u64,
+    /// What one event takes of its processor.
+    pub(crate) event_us: u64,
     /// The disk is gone for good.
     pub(crate) is_lost: bool,
     /// Something on the disk was damaged.

@@ -223,6 +223,13 @@ pub enum FaultKind {
         /// Whose.
         member: usize,
     },
+    /// A processor is slow: each event that a loop handles takes so long, and the others wait in its mailbox.
+    SlowProcessor {
+        /// Whose.
+        member: usize,
+        /// For one event.
+        event_us: u64,
+    },
     /// Bits of what is stored turn over. The unlucky member only.
     Rot {
         /// Where.
@@ -255,6 +262,7 @@ impl Fault {
             | FaultKind::SlowDisk { member, .. }
             | FaultKind::FailedSync { member }
             | FaultKind::FullDisk { member }
+            | FaultKind::SlowProcessor { member, .. }
             | FaultKind::FailingReads { member } => Some(member),
             FaultKind::Blackout
             | FaultKind::Cut { .. }
@@ -344,7 +352,7 @@ impl Plan {
         let mut prng = Prng::named(seed, "shape");
         let shape = Shape::draw(&mut prng);
         let mut prng = Prng::named(seed, "clients");
-        let clients = draw_clients(&shape, &mut prng);
+        let mut clients = draw_clients(&shape, &mut prng);
         let mut prng = Prng::named(seed, "faults");
         let mut faults = draw_faults(&shape, &mut prng);
         let mut prng = Prng::named(seed, "failing reads");
@@ -352,6 +360,11 @@ impl Plan {
         let mut prng = Prng::named(seed, "wrong clocks");
         let (more, wrong_clocks) = draw_wrong_clocks(&shape, &mut prng);
         faults.extend(more);
+        let mut prng = Prng::named(seed, "overloads");
+        for (slow, burst) in draw_overloads(&shape, &mut prng) {
+            faults.push(slow);
+            clients.extend(burst);
+        }
         faults.sort_by_key(|fault| fault.at_us);
         let mut prng = Prng::named(seed, "images");
         let image = draw_image(&shape, &mut prng);
@@ -587,6 +600,52 @@ fn draw_failing_reads(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
         kind: FaultKind::FailingReads {
             member: prng.below(shape.members as u64) as usize,
         },
+    };
+    (0..count).map(draw).collect()
+}
+
+/// In some runs, processors that are slow for a while, and a burst of clients at each of them: drawn by themselves, so
+/// that the rest of a seed means what it would mean without.
+fn draw_overloads(shape: &Shape, prng: &mut Prng) -> Vec<(Fault, Vec<Vec<Planned>>)> {
+    let count = if prng.chance(1, 5) {
+        1 + prng.below(3)
+    } else {
+        0
+    };
+    let weights = Weights {
+        get: 2,
+        put: 2,
+        delete: 1,
+        condition_percent: pick(prng, &[0, 20]),
+        is_loyal: false,
+        gives_up: true,
+    };
+    let draw = |_| {
+        let member = prng.below(shape.members as u64) as usize;
+        let at_us = prng.below(shape.chaos_us);
+        let slow = Fault {
+            at_us,
+            length_us: 20_000 + skewed(prng, 1_000_000),
+            kind: FaultKind::SlowProcessor {
+                member,
+                event_us: pick(prng, &[100, 2_000, 20_000]),
+            },
+        };
+        let clients = 2 + prng.below(22);
+        let burst = (0..clients).map(|client| {
+            let mut todo: Vec<Planned> = (0..1 + prng.below(3))
+                .map(|_| draw_operation(shape, &weights, client as usize, prng))
+                .collect();
+            for planned in &mut todo {
+                planned.member = member;
+                // They come again at once, as clients do that have given up.
+                planned.think_us = prng.below(1_000);
+            }
+            todo[0].think_us += at_us;
+            todo
+        });
+        let burst = burst.collect();
+        (slow, burst)
     };
     (0..count).map(draw).collect()
 }
@@ -834,7 +893,7 @@ mod tests {
                 name.split([' ', '{']).next().unwrap_or_default().to_owned()
             })
             .collect();
-        assert_eq!(kinds.len(), 13, "{kinds:?}");
+        assert_eq!(kinds.len(), 14, "{kinds:?}");
         assert!(plans.iter().any(|plan| plan.scans.len() > 4));
         let wrong: Vec<_> = plans
             .iter()

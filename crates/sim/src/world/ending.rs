@@ -106,6 +106,7 @@ impl<'a> World<'a> {
                 is_committing: false,
                 paused_until_us: 0,
                 slow_times: 1,
+                event_us: 0,
                 is_lost: false,
                 is_rotten: false,
                 links_up: 0,

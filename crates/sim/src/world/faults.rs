@@ -73,6 +73,9 @@ impl World<'_> {
                 self.members[member].clock.wrong_ms = by_ms;
             }
             FaultKind::SlowDisk { member, times } => self.members[member].slow_times = times,
+            FaultKind::SlowProcessor { member, event_us } => {
+                self.members[member].event_us = event_us;
+            }
             FaultKind::FailedSync { member } => {
                 let store = self.members[member].store.as_mut();
                 if !store.is_some_and(Store::fail_next_sync) {
@@ -96,6 +99,7 @@ impl World<'_> {
                 self.members[member].clock.wrong_ms = 0;
             }
             FaultKind::SlowDisk { member, .. } => self.members[member].slow_times = 1,
+            FaultKind::SlowProcessor { member, .. } => self.members[member].event_us = 0,
             FaultKind::FullDisk { member } => self.set_room(member, None),
             FaultKind::FailingReads { member } => self.fail_reads(member, false),
             _ => {}
@@ -107,6 +111,7 @@ impl World<'_> {
         self.cuts.clear();
         for member in &mut self.members {
             member.slow_times = 1;
+            member.event_us = 0;
             member.clock.wrong_ms = 0;
             if let Some(store) = &mut member.store {
                 store.heal();
@@ -279,6 +284,8 @@ impl World<'_> {
                 decider,
                 turn_us: None,
                 open: BTreeMap::new(),
+                busy_until_us: 0,
+                waiting: 0,
                 readiness: Readiness::Ready,
             })
             .collect();

@@ -6,6 +6,7 @@
 //! clients.rs   what clients ask and what they are told
 //! scans.rs     walks over many keys
 //! meeting.rs   who is who: starts, notes, images of disks
+//! overload.rs  slow processors: mailboxes, and who is refused there
 //! faults.rs    crashes, restarts, cuts, clocks, damage
 //! ending.rs    calm, liveness, the last reads, the verdict
 //! ```
@@ -22,13 +23,14 @@ mod ending;
 mod faults;
 mod meeting;
 mod network;
+mod overload;
 mod scans;
 
 use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
 use crate::decider::Midwife;
 use crate::history::{Op, Scan};
-use crate::limits::HAPPENINGS_MAX;
+use crate::limits::{BEHIND_LEN, HAPPENINGS_MAX};
 use crate::member::{Member, MemberLoop, Pending};
 use crate::plan::Plan;
 use crate::planted::ShellBug;
@@ -36,7 +38,7 @@ use crate::schedule::Schedule;
 use crate::store::{Crash, Fate, PageRange, Store, Write};
 use crate::trace::{Trace, Tracing};
 use clients::Client;
-use dendra_base::peer::Answer;
+use dendra_base::peer::{Answer, Readiness};
 use dendra_base::{CellRef, Key, Prng, Space, Version};
 use dendra_node::ring::Ring;
 use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
@@ -96,6 +98,13 @@ pub(crate) enum Happening {
         lane: usize,
         incarnation: u64,
         event: Box<Event>,
+    },
+    /// Something that waited in a loop's mailbox may have its turn.
+    Waited {
+        member: usize,
+        lane: usize,
+        incarnation: u64,
+        happening: Box<Happening>,
     },
     /// The sync of a member's log is over.
     Commit { member: usize, incarnation: u64 },
@@ -210,6 +219,11 @@ impl World<'_> {
                 incarnation,
                 ..
             }
+            | Happening::Waited {
+                member,
+                incarnation,
+                ..
+            }
             | Happening::Commit {
                 member,
                 incarnation,
@@ -243,7 +257,11 @@ impl World<'_> {
                 return;
             }
         }
+        let Some(happening) = self.has_time_for(happening) else {
+            return;
+        };
         match happening {
+            Happening::Waited { happening, .. } => self.happen(*happening),
             Happening::Begin { client } => self.client_begins(client),
             Happening::Scan { scan } => self.scan_begins(scan),
             Happening::HangUp { number } => self.client_hangs_up(number),
@@ -325,7 +343,11 @@ impl World<'_> {
     /// Tells a loop what its store would say to a write, when that is news.
     fn tell_readiness(&mut self, member: usize, lane: usize, now: Now, effects: &mut Vec<Effect>) {
         let it = &mut self.members[member];
-        let readiness = it.store.as_ref().map(Store::readiness).unwrap_or_default();
+        let is_behind = it.queue.len() >= BEHIND_LEN || it.lanes[lane].waiting >= BEHIND_LEN;
+        let readiness = match it.store.as_ref().map(Store::readiness) {
+            None | Some(Readiness::Ready) if is_behind => Readiness::Behind,
+            readiness => readiness.unwrap_or_default(),
+        };
         let lane_of = &mut it.lanes[lane];
         if lane_of.readiness == readiness {
             return;
