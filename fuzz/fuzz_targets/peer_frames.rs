@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A question, an answer or a withdrawal that was read encodes to a frame that reads as the same.
+//! 1. A question, an answer or a withdrawal that was read encodes to a frame that reads as the
+//!    same.
 //!
 //! Not here: the HTTP around the handshake (`http_head.rs`, `http_answer.rs`).
 //! See: docs/peer.md.

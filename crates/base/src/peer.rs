@@ -199,7 +199,8 @@ pub enum Refused {
     Unfit,
 }
 
-/// What a member would say to a write that reached it now. It is told beside a clock, before any value travels.
+/// What a member would say to a write that reached it now. It is told beside a clock, before any
+/// value travels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Readiness {
     /// It would begin the write at once.

@@ -126,13 +126,15 @@ pub(crate) struct Op {
     pub(crate) full: Places,
     /// Were asked more than once in this round: what one refusal says is not true of the other time.
     pub(crate) again: Places,
-    /// Said beside their clocks that their disks are full: a value, or a deletion, too, would be refused there.
+    /// Said beside their clocks that their disks are full: a value, or a deletion, too, would be
+    /// refused there.
     pub(crate) pressed_full: Places,
     /// Said beside their clocks that a write would wait there.
     pub(crate) pressed_behind: Places,
     /// Are behind, and not asked for a write as long as the others can confirm it.
     pub(crate) spared: Places,
-    /// Questions to other members in this try: since it began, waited for links, or asked for promises again.
+    /// Questions to other members in this try: since it began, waited for links, or asked for
+    /// promises again.
     pub(crate) questions: u32,
     /// Owners whose link came up meanwhile, and that were asked for it.
     pub(crate) links_back: u32,

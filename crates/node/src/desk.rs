@@ -273,7 +273,8 @@ impl Desk {
         }
     }
 
-    /// Gives up what operations and scans that ended early have asked, and tells those who were asked.
+    /// Gives up what operations and scans that ended early have asked, and tells the members
+    /// that were asked.
     pub(crate) fn withdraw(&mut self, turn: &mut Turn<'_>, ops: &[OpId], scans: &[u64]) {
         let sorted = |ids: &[u64]| {
             let mut ids = ids.to_vec();
@@ -307,7 +308,8 @@ impl Desk {
         self.cancel(turn, tickets);
     }
 
-    /// A peer waits no more for these answers: what was not begun for them need not be, and they are not sent.
+    /// A peer waits no more for these answers: what was not begun for them need not be, and they
+    /// are not sent.
     pub(crate) fn withdrawn(
         &mut self,
         turn: &mut Turn<'_>,
@@ -427,8 +429,8 @@ impl Desk {
     }
 
     /// What this member's clocks show: nothing that was stored here is later than the first. The wall clock
-    /// is told beside it and does not move it: a wrong one stays with its member until that member writes. What the
-    /// store would say to a write is told with them.
+    /// is told beside it and does not move it: a wrong one stays with its member until that member
+    /// writes. What the store would say to a write is told with them.
     pub(crate) fn clock(&self, turn: &Turn<'_>) -> Answer {
         Answer::Clock {
             hlc: self.hlc.last(),

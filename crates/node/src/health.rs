@@ -140,7 +140,8 @@ impl Health {
         self.peers[member.at()].sample(now_us.saturating_sub(sent_us));
     }
 
-    /// A question to a member was given up early. That is news only if the member had taken longer than usual by then.
+    /// A question to a member was given up early. That is news only if the member had taken longer
+    /// than usual by then.
     pub(crate) fn withdrawn(&mut self, member: MemberIndex, sent_us: u64, now_us: u64) {
         let us = now_us.saturating_sub(sent_us);
         if us > self.peers[member.at()].latency_us {

@@ -122,8 +122,8 @@ pub const TURN_US_MAX: u64 = 100_000;
 /// Questions that a plain write puts to one owner: its clock, and the value. Each once.
 pub const WRITE_QUESTIONS_MAX: u32 = 2;
 
-/// Questions that a read, or one try of a conditional write, puts to one owner: a copy and two that write what was found
-/// to it, or a promise, an acceptance and the value.
+/// Questions that a read, or one try of a conditional write, puts to one owner: a copy and two that
+/// write what was found to it, or a promise, an acceptance and the value.
 pub const TRY_QUESTIONS_MAX: u32 = 3;
 
 /// The shortest and the longest patience before a read asks another member: a round trip in a

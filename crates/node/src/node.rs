@@ -329,8 +329,9 @@ impl Node {
         }
     }
 
-    /// Ends the operations and scans of clients that hung up, as far as they may end, and withdraws what they asked. All of
-    /// a turn at once: the cost is one look at what is open, however many hung up together.
+    /// Ends the operations and scans of clients that hung up, as far as they may end, and withdraws
+    /// what they asked. All of a turn at once: the cost is one look at what is open, however many
+    /// hung up together.
     fn abandon(&mut self, turn: &mut Turn<'_>) {
         if self.gone.is_empty() {
             return;

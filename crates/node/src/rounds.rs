@@ -136,7 +136,8 @@ impl Rounds {
         self.hedges
     }
 
-    /// Operations that put more questions to other members than one may: none, or there is a mistake.
+    /// Operations that put more questions to other members than one may: none, or there is a
+    /// mistake.
     pub fn wasteful(&self) -> u64 {
         self.wasteful
     }

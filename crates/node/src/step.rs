@@ -14,9 +14,11 @@
 //!    is gone. The order among different tickets is free.
 //! 3. `Wrote { Ok }` and the cells of `Read` are durable: the world shows nothing before its sync.
 //! 4. Messages may be lost, repeated, late and out of order; a lost link may or may not be told.
-//! 5. An operation whose client is `Gone` ends as `Abandoned` if it has sent nothing of its own that changes the key. A
-//!    write that has goes on to its end and its outcome: its fate is no less known than with a client.
-//! 6. `Withdraw`, `Withdrawn` and `Cancel` only save work: each may be lost, late, or of something that is done.
+//! 5. An operation whose client is `Gone` ends as `Abandoned` if it has sent nothing of its own
+//!    that changes the key. A write that has goes on to its end and its outcome: its fate is no
+//!    less known than with a client.
+//! 6. `Withdraw`, `Withdrawn` and `Cancel` only save work: each may be lost, late, or of something
+//!    that is done.
 //!
 //! Not here: the machines (`node.rs` routes, `coordinator/`, `replica/`), bytes (crate `wire`).
 //! See: docs/protocol.md, ARCHITECTURE.md.
@@ -115,7 +117,7 @@ pub enum Event {
         /// On the monotonic clock.
         deadline_us: u64,
     },
-    /// The client hung up: its answer is of no use to anybody. With the next `Tick` the node ends what may end.
+    /// The client hung up. With the next `Tick` the node ends its operation, if that may end.
     Gone {
         /// Whose.
         client: ClientTicket,
@@ -185,7 +187,8 @@ pub enum Event {
         /// The ceiling.
         hlc: u64,
     },
-    /// What the own store would say to a write from now on. A node that was not told believes that it is ready.
+    /// What the own store would say to a write from now on. A node that was not told believes that
+    /// it is ready.
     Pressed {
         /// To a value and to a deletion.
         readiness: Readiness,
@@ -245,8 +248,8 @@ pub enum Effect {
         /// Marks of questions that it was asked.
         ids: Vec<AskId>,
     },
-    /// The answers to these orders are of no use any more: those that were not begun need not be. Each gets its event
-    /// all the same.
+    /// The answers to these orders are of no use any more: those that were not begun need not be.
+    /// Each gets its event all the same.
     Cancel {
         /// Of the orders.
         tickets: Vec<StoreTicket>,

@@ -69,10 +69,10 @@ impl Connection {
             }
         }
     }
-    /// Waits for what the loop's node comes to, `last_us` at the latest. Each `CLIENT_LOOK` it looks
-    /// whether the client is still there. If not, it tells the node, and waits for its outcomes all
-    /// the same. `page` is a page of a scan, where the connection waits for one instead of
-    /// operations.
+    /// Waits for what the loop's node comes to, `last_us` at the latest. Each `CLIENT_LOOK` it
+    /// looks whether the client is still there. If not, it tells the node, and waits for its
+    /// outcomes all the same. `page` is a page of a scan, where the connection waits for one
+    /// instead of operations.
     pub(crate) async fn wait_for_node(
         &mut self,
         page: Option<ClientTicket>,

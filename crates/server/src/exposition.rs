@@ -292,7 +292,7 @@ fn sockets(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         ),
         (
             "cancelled_orders",
-            "Reads in the store queue and writes in line for the log that were not begun, because nobody waited for them.",
+            "Orders of members in the store queue or in line for the log, withdrawn unbegun.",
             |m| &m.cancelled,
         ),
     ];

@@ -473,7 +473,8 @@ impl Lane {
         dendra_node::admit(self.pressure.get(), class)
     }
 
-    /// What this loop would say to a member's write that reached it now: as `peers/store.rs` would, when it came.
+    /// What this loop would say to a member's write that reached it now: as `peers/store.rs` would,
+    /// when it came.
     pub(crate) fn readiness(&self) -> Readiness {
         let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
         let is_behind = self.order_line_bytes.get() >= most / limits::ORDERS_BEHIND_SHARE
@@ -642,10 +643,14 @@ impl Lane {
         }
     }
 
-    /// Takes orders of the node back that are not begun: reads in the store queue, writes in line. What came of them.
+    /// Takes orders of the node back that are not begun: reads in the store queue, writes in line.
+    /// What came of them.
     pub(crate) fn cancel_orders(&self, mut tickets: Vec<StoreTicket>) -> Vec<Event> {
         tickets.sort_unstable();
-        let is_wanted = |target: &Target| matches!(target, Target::Node(ticket) if tickets.binary_search(ticket).is_ok());
+        let is_wanted = |target: &Target| match target {
+            Target::Node(ticket) => tickets.binary_search(ticket).is_ok(),
+            Target::Seat { .. } | Target::Cover(_) => false,
+        };
         let slots: Vec<u32> = self
             .tickets
             .borrow()

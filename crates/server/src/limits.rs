@@ -155,11 +155,11 @@ pub const ORDERS_INFLIGHT_MAX: usize = 8_192;
 /// Values of such orders that wait for room in the log's queue, all loops together: half a second of a disk that
 /// syncs 64 MiB a second. The node's deadlines go on meanwhile.
 pub const ORDERS_WAITING_BYTES_MAX: usize = 32 << 20;
-/// How often a connection whose operation the node works on looks whether its client is still there. The answer is usually
-/// there long before, and looking costs no system call.
+/// How often a connection whose operation the node works on looks whether its client is still
+/// there. The answer is usually there long before, and looking costs no system call.
 pub const CLIENT_LOOK: Duration = SWEEP;
-/// A loop that holds more than one part in so many of what it may hold of them tells the other members that it is
-/// behind: what they have sent by then still fits.
+/// A loop that holds more than one part in so many of what it may hold of them tells the other
+/// members that it is behind: what they have sent by then still fits.
 pub const ORDERS_BEHIND_SHARE: usize = 2;
 /// One read from a link, and its buffer while frames are short.
 pub const LINK_READ_BYTES: usize = 64 << 10;

@@ -316,7 +316,8 @@ pub(crate) struct LaneMetrics {
     pub(crate) standing: Tally,
     /// Connections whose client was gone when its request was called.
     pub(crate) abandoned: Tally,
-    /// Operations whose client hung up while they waited, and that ended early or went on without it.
+    /// Operations whose client hung up while they waited, and that ended early or went on without
+    /// it.
     pub(crate) hung_up: Tally,
     /// Orders of members that were cancelled before they were begun.
     pub(crate) cancelled: Tally,

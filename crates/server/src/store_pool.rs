@@ -185,7 +185,8 @@ impl StorePool {
         Ok(())
     }
 
-    /// Takes the jobs of loop `lane` at `slots` back that no worker has begun. Requires: `slots` ascend.
+    /// Takes the jobs of loop `lane` at `slots` back that no worker has begun. Requires: `slots`
+    /// ascend.
     pub(crate) fn take_back(&self, lane: usize, slots: &[u32]) -> Vec<Job> {
         let is_wanted = |job: &Job| job.lane == lane && slots.binary_search(&job.slot).is_ok();
         let mut taken = Vec::new();

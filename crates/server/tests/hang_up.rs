@@ -91,7 +91,8 @@ fn a_read_that_was_withdrawn_while_it_waits_for_the_disk_is_not_done() {
     node.wait_for_metric("dendra_cancelled_orders_total", 1.0);
     assert_eq!(node.metric("dendra_store_queue_points "), 1.0);
     valve.let_go();
-    // Of the two that nobody waits for neither is answered; a probe behind them is, and so they are not late.
+    // The two withdrawn questions have no answer. The probe behind them has one, so theirs would
+    // have come before it.
     let (id, found) = answer(&mut link);
     assert!(matches!(found, Answer::Cell(Some(_))), "{found:?}");
     assert_eq!(id, 3);

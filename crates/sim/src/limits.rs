@@ -15,12 +15,12 @@ pub const LINEAR_STATES_MAX: u64 = 400_000;
 /// away.
 pub const UNDECIDED_PERMILLE_MAX: u64 = 1;
 
-/// Messages and requests that wait for one slow loop. Beyond it a client is refused, as at the server's gate, and a frame
-/// is lost, as with a link that ends because nobody reads it.
+/// Messages and requests that wait for one slow loop. Beyond it a client is refused, as at the
+/// server's gate, and a frame is lost, as with a link whose member does not read it.
 pub const MAILBOX_LEN_MAX: usize = 16;
 
-/// A loop with so many in its mailbox tells the others that it is behind, and so does a member with so many writes in
-/// line for its log.
+/// A loop with so many in its mailbox tells the others that it is behind, and so does a member with
+/// so many writes in line for its log.
 pub const BEHIND_LEN: usize = 6;
 
 /// Happenings in one run. The largest plans have some tens of thousands; a run that reaches this

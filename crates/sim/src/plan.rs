@@ -223,7 +223,8 @@ pub enum FaultKind {
         /// Whose.
         member: usize,
     },
-    /// A processor is slow: each event that a loop handles takes so long, and the others wait in its mailbox.
+    /// A processor is slow: each event that a loop handles takes so long, and the others wait in
+    /// its mailbox.
     SlowProcessor {
         /// Whose.
         member: usize,
@@ -604,8 +605,8 @@ fn draw_failing_reads(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     (0..count).map(draw).collect()
 }
 
-/// In some runs, processors that are slow for a while, and a burst of clients at each of them: drawn by themselves, so
-/// that the rest of a seed means what it would mean without.
+/// In some runs, processors that are slow for a while, and a burst of clients at each of them:
+/// drawn by themselves, so that the rest of a seed means what it would mean without.
 fn draw_overloads(shape: &Shape, prng: &mut Prng) -> Vec<(Fault, Vec<Vec<Planned>>)> {
     let count = if prng.chance(1, 5) {
         1 + prng.below(3)

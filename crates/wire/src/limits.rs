@@ -56,7 +56,8 @@ pub const ECHO_BYTES_MAX: usize = 40;
 /// is room for keys and numbers.
 pub const PEER_FRAME_BYTES_MAX: usize = 2 * VALUE_BYTES_MAX_LIMIT + 64 * 1024;
 
-/// Questions that one frame withdraws: 8 KiB. What an asker gives up at once beyond that goes in further frames.
+/// Questions that one frame withdraws: 8 KiB. What an asker gives up at once beyond that goes in
+/// further frames.
 pub const PEER_WITHDRAW_IDS_MAX: usize = 1024;
 
 /// The line by which a member introduces itself: a description of the topology of 4 KiB, every byte

@@ -14,7 +14,8 @@
 //!    the own one of this turn: a member whose wall clock is wrong finds no majority, and writes nothing.
 //! 4. A version leaves this member only once its ceiling is durable.
 //! 5. What owners would say to the write is noted of every clock that answers (`write.rs`).
-//! 6. An operation that waits for clocks has asked enough owners for a majority, or is in `unclocked`.
+//! 6. An operation that waits for clocks has asked enough owners for a majority, or is in
+//!    `unclocked`.
 //!
 //! Not here: the clock (`hlc.rs`), which wall clocks agree (`walls.rs`).
 //! See: docs/protocol.md.
@@ -247,7 +248,8 @@ impl Op {
         Fate::Goes
     }
 
-    /// What the owner at `place` would say to this write. A full disk takes deletions while memory lasts.
+    /// What the owner at `place` would say to this write. A full disk takes deletions while memory
+    /// lasts.
     fn note_readiness(&mut self, place: u8, readiness: Readiness) {
         match (readiness, self.intent) {
             (Readiness::Behind, _) => {

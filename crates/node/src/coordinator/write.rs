@@ -11,9 +11,11 @@
 //! 1. All owners are asked at once; the own copy counts like any other, after its own sync.
 //! 2. After the first question left, failure means "unknown". None leaves when there are no links for enough of them.
 //! 3. A hint never counts.
-//! 4. An owner that said beside its clock that its disk is full counts as one that refused: it is not asked.
-//! 5. An owner that said that it is behind is spared while the others can confirm the write. It is asked as soon as
-//!    they cannot, or are late, and at most once. The own copy is not spared: no hint would be kept for it.
+//! 4. An owner that said beside its clock that its disk is full counts as one that refused: it is
+//!    not asked.
+//! 5. An owner that said that it is behind is spared while the others can confirm the write. It is
+//!    asked as soon as they cannot, or are late, and at most once. The own copy is not spared: no
+//!    hint would be kept for it.
 //!
 //! Not here: hints (`hints.rs`), the version (`clock.rs`, `paxos.rs`).
 //! See: docs/protocol.md.

@@ -504,8 +504,8 @@ impl Agent {
         }
     }
 
-    /// Tells a peer that nobody waits for these answers. Over plain HTTP it is not told: its connection carries one
-    /// question, which ends with its time.
+    /// Tells a peer that this member does not wait for these answers any more. Over plain HTTP the
+    /// peer is not told: a connection carries one question there, which ends with its time.
     fn withdraw(&self, member: MemberIndex, ids: &[u64]) {
         if let Some(Link::Frames(conduit)) = &self.links.borrow()[member.at()] {
             for ids in ids.chunks(PEER_WITHDRAW_IDS_MAX) {

@@ -1,4 +1,5 @@
-//! Slow processors: each event that a loop handles takes time, and what comes meanwhile waits in its mailbox.
+//! Slow processors: each event that a loop handles takes time, and what comes meanwhile waits in
+//! its mailbox.
 //!
 //! ```text
 //! message, request, turn ─► is the loop busy? ─ no ─► handled; busy for `event_us` from now on
@@ -7,8 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. At most `MAILBOX_LEN_MAX` messages and requests wait for a loop; what its own member tells it comes on top, one for
-//!    each of its orders.
+//! 1. At most `MAILBOX_LEN_MAX` messages and requests wait for a loop; what its own member tells it
+//!    comes on top, one for each of its orders.
 //! 2. A loop that is quick is never busy: runs without such a fault are what they were.
 //!
 //! Not here: when processors are slow (`plan.rs`).

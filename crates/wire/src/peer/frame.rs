@@ -71,7 +71,8 @@ pub enum Message {
     Hail,
     /// To `Hail`: yes.
     Welcome,
-    /// Nobody waits any more for the answers to these questions of the link: the asker's, and unanswered.
+    /// The asker does not wait any more for the answers to these questions, which it asked on this
+    /// link.
     Withdraw {
         /// Of the questions, 1 to `PEER_WITHDRAW_IDS_MAX` of them.
         ids: Vec<u64>,
