@@ -647,34 +647,27 @@ impl Lane {
     /// What came of them.
     pub(crate) fn cancel_orders(&self, mut tickets: Vec<StoreTicket>) -> Vec<Event> {
         tickets.sort_unstable();
-        let is_wanted = |target: &Target| match target {
-            Target::Node(ticket) => tickets.binary_search(ticket).is_ok(),
-            Target::Seat { .. } | Target::Cover(_) => false,
-        };
-        let slots: Vec<u32> = self
-            .tickets
-            .borrow()
-            .iter()
-            .filter(|(_, ticket)| is_wanted(&ticket.target))
-            .map(|(slot, _)| slot as u32)
-            .collect();
+        let is_told = |ticket: &StoreTicket| tickets.binary_search(ticket).is_ok();
+        let is_wanted = |target: &Target| matches!(target, Target::Node(it) if is_told(it));
+        let open = self.tickets.borrow();
+        let wanted = open.iter().filter(|(_, ticket)| is_wanted(&ticket.target));
+        let slots: Vec<u32> = wanted.map(|(slot, _)| slot as u32).collect();
+        drop(open);
         let mut taken: Vec<(u32, Cancelled)> = Vec::new();
         self.order_line.borrow_mut().retain(|order| {
             let is_left = slots.binary_search(&order.slot).is_err();
             if !is_left {
-                let waiting = self.order_line_bytes.get() - order.bytes();
-                self.order_line_bytes.set(waiting);
+                let bytes = &self.order_line_bytes;
+                bytes.set(bytes.get() - order.bytes());
                 taken.push((order.slot, Cancelled::Write));
             }
             is_left
         });
-        for job in self.shared.pool.take_back(self.index, &slots) {
-            let kind = match job.work {
-                Work::Get(_) => Cancelled::Read,
-                Work::Page(_) | Work::Chunk(_) => Cancelled::Page,
-            };
-            taken.push((job.slot, kind));
-        }
+        let jobs = self.shared.pool.take_back(self.index, &slots);
+        taken.extend(
+            jobs.iter()
+                .map(|job| (job.slot, Cancelled::from(&job.work))),
+        );
         self.metrics().cancelled.add(taken.len() as u64);
         let event = |(slot, kind)| match self.take_ticket(slot).target {
             Target::Node(ticket) => Some(peers::cancelled(ticket, kind)),

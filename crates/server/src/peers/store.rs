@@ -209,6 +209,15 @@ pub(crate) enum Cancelled {
     Write,
 }
 
+impl From<&Work> for Cancelled {
+    fn from(work: &Work) -> Cancelled {
+        match work {
+            Work::Get(_) => Cancelled::Read,
+            Work::Page(_) | Work::Chunk(_) => Cancelled::Page,
+        }
+    }
+}
+
 /// What the store pool answered, in the node's words.
 pub(crate) fn answered(ticket: StoreTicket, answer: PoolAnswer) -> Event {
     let failed = |failure| Event::Read {
