@@ -16,14 +16,14 @@
 //! Not here: what an answer means (`coordinator/`), how a question is answered (`replica/`).
 //! See: docs/overload.md.
 
+use crate::config::NodeConfig;
 use crate::disputes::Disputes;
 use crate::health::Health;
-use crate::hints::{HintRoom, Keeping};
+use crate::hints::room::{HintRoom, Keeping};
 use crate::hlc::Hlc;
 use crate::ledger::Ledger;
 use crate::limits::{ORDERS_MAX, PEER_ASKS_MAX, REPLICA_JOBS_MAX};
 use crate::member::MemberIndex;
-use crate::node::NodeConfig;
 use crate::planted::{Bug, is_planted};
 use crate::replica;
 use crate::ring::Ring;

@@ -17,8 +17,12 @@
 //!    hint is deleted only under the condition that it is the one that was delivered.
 //! 4. One loop of a member delivers, one member after the other, a few writes at a time.
 //!
-//! Not here: which owners confirmed (`coordinator/write.rs`).
+//! Not here: which owners confirmed (`coordinator/write.rs`), the room itself (`hints/room.rs`).
 //! See: docs/format/cluster.md, docs/protocol.md, docs/overload.md.
+
+pub(crate) mod room;
+
+pub use room::HintRoom;
 
 use crate::desk::{Desk, Order, Purpose, Turn};
 use crate::ledger::NEVER;
@@ -34,92 +38,15 @@ use crate::topology::Topology;
 use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_base::peer::{Answer, Ask};
-use dendra_base::{Cell, CellRef, Condition, Guard, Key, Kind, Space, Version};
+use dendra_base::{Cell, CellRef, Condition, Guard, Key, Kind, Space};
+use room::Keeping;
 use siphasher::sip::SipHasher13;
 use std::collections::VecDeque;
 use std::hash::Hasher;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Bytes in front of the raw key: which member.
 const MEMBER_BYTES: usize = 8;
-
-/// Room for the hints of one member, shared by its loops, and what became of them.
-///
-/// The orderings are relaxed: these are counters, and no other memory hangs on them.
-#[derive(Debug)]
-pub struct HintRoom {
-    bytes_max: u64,
-    /// Were the hints that an earlier life left counted?
-    is_counted: AtomicBool,
-    bytes: AtomicU64,
-    kept: AtomicU64,
-    dropped: AtomicU64,
-    delivered: AtomicU64,
-}
-
-impl HintRoom {
-    /// Room for about `bytes_max` bytes of keys and cells; 0 = keep no hints.
-    pub fn new(bytes_max: u64) -> HintRoom {
-        HintRoom {
-            bytes_max,
-            is_counted: AtomicBool::new(false),
-            bytes: AtomicU64::new(0),
-            kept: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            delivered: AtomicU64::new(0),
-        }
-    }
-
-    /// Bytes of keys and cells that hints hold, those on their way to the store included.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Hints that were kept.
-    pub fn kept(&self) -> u64 {
-        self.kept.load(Ordering::Relaxed)
-    }
-
-    /// Hints for which there was no room, or which the store did not take.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
-
-    /// Hints that their members confirmed.
-    pub fn delivered(&self) -> u64 {
-        self.delivered.load(Ordering::Relaxed)
-    }
-
-    fn take(&self, bytes: u64) -> bool {
-        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before.saturating_add(bytes) <= self.bytes_max;
-        let is_taken = fits && self.is_counted();
-        if !is_taken {
-            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
-        is_taken
-    }
-
-    fn give_back(&self, bytes: u64) {
-        let less = |held: u64| Some(held.saturating_sub(bytes));
-        debug_assert!(self.bytes() >= bytes, "{bytes} of {} bytes", self.bytes());
-        // A count that drifted would end at nothing, never below it.
-        let _ = self
-            .bytes
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-    }
-
-    fn is_counted(&self) -> bool {
-        self.is_counted.load(Ordering::Relaxed)
-    }
-
-    /// An earlier life left hints of so many bytes, and no others.
-    fn count(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.is_counted.store(true, Ordering::Relaxed);
-    }
-}
 
 /// What a hint is filed under: a member keeps it through changes of the member list.
 fn label(topology: &Topology, member: MemberIndex) -> [u8; MEMBER_BYTES] {
@@ -166,18 +93,6 @@ pub(crate) fn keep(
         tries: 0,
     };
     put(desk, turn, Box::new(keeping));
-}
-
-/// A hint on its way into the own store.
-#[derive(Debug)]
-pub(crate) struct Keeping {
-    key: Key,
-    hint: Cell,
-    /// The version of the cell in it.
-    hinted: Version,
-    /// The hint that it replaces: its version, and its bytes.
-    over: Option<(Version, u64)>,
-    tries: u8,
 }
 
 /// Orders the write, over what is known to be there.
@@ -506,20 +421,6 @@ fn following(label: &[u8; MEMBER_BYTES]) -> Option<[u8; MEMBER_BYTES]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_full_room_drops_and_counts_until_something_left() {
-        let room = HintRoom::new(100);
-        assert!(!room.take(1), "what is there already was not counted");
-        room.count(20);
-        assert!(room.take(40) && room.take(40) && !room.take(1));
-        assert_eq!((room.bytes(), room.dropped()), (100, 2));
-        room.give_back(60);
-        assert!(room.take(60));
-        let none = HintRoom::new(0);
-        none.count(0);
-        assert!(!none.take(1), "no room keeps no hint");
-    }
 
     #[test]
     fn the_labels_of_members_do_not_overlap() {

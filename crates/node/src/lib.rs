@@ -14,6 +14,7 @@
 //! topology.rs   Topology, Member   what all nodes of a cluster agree on
 //! ring.rs       Ring, Partition    which members own which key
 //! step.rs       Event, Effect      what a node is told, and what it wants done
+//! config.rs     NodeConfig         what a world gives a node when it makes one
 //! node.rs       Node               which machine an event is for
 //! coordinator/                     reads, writes, conditions: from the beginning to the outcome
 //! replica/                         how a member answers for its own copies
@@ -35,6 +36,7 @@
 
 pub mod acquaintance;
 pub mod admission;
+pub mod config;
 mod coordinator;
 mod desk;
 mod disputes;
@@ -61,11 +63,12 @@ mod turns;
 pub mod walls;
 
 pub use admission::{Class, Entry, Gate, LocalGate, LocalPermit, Permit, Refusal, admit};
+pub use config::NodeConfig;
 pub use health::PeerHealth;
 pub use hints::HintRoom;
 pub use hlc::{Hlc, Implausible};
 pub use member::MemberIndex;
-pub use node::{Node, NodeConfig};
+pub use node::Node;
 pub use outcome::{Known, Outcome};
 pub use ring::{Partition, Ring};
 pub use rounds::{Round, Rounds};

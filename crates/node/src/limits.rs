@@ -107,9 +107,9 @@ pub const BACK_OFF_US_MIN: u64 = 1_000;
 /// Pauses double up to this: far inside a deadline of a second.
 pub const BACK_OFF_US_MAX: u64 = 64_000;
 
-/// How long a proposal remembers an author, as a difference of clock values (10 s): longer than a coordinator rests
+/// How long a proposal remembers an author, by the clock values of both: longer than a coordinator rests
 /// between two attempts, whatever stalls it, so that a key without rivals keeps a record without names.
-pub const ANCESTOR_AGE: u64 = 10_000 << crate::hlc::COUNTER_BITS;
+pub const ANCESTOR_AGE_MS: u64 = 10_000;
 
 /// The longest pause of one that has a proposal under way: rivals that get through meanwhile push it out of what their
 /// proposals remember.

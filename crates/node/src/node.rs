@@ -18,13 +18,13 @@
 //! Not here: a world (crates `server`, `sim`).
 //! See: step.rs, docs/protocol.md.
 
+use crate::config::NodeConfig;
 use crate::coordinator::clock::{Probes, send_probe};
 use crate::coordinator::scan::{Scan, Scanning};
 use crate::coordinator::{Fate, Op, Stage};
 use crate::desk::{Desk, OpId, Order, Purpose, Turn};
 use crate::health::PeerHealth;
-use crate::hints::{self, HintRoom, Keeper};
-use crate::hlc::Hlc;
+use crate::hints::{self, Keeper};
 use crate::ledger::{Ledger, NEVER};
 use crate::limits::{
     COVER_POLL_US, DISPUTE_TIMEOUT_US, OPERATIONS_MAX, SCANS_MAX, WALL_EXCHANGE_DOUBTED_US,
@@ -33,47 +33,14 @@ use crate::limits::{
 use crate::member::MemberIndex;
 use crate::plausible;
 use crate::replica;
-use crate::ring::Ring;
 use crate::rounds::Rounds;
 use crate::step::{
     AskId, ClientTicket, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
 };
-use crate::topology::Topology;
 use crate::turns::Passed;
-use crate::walls::Walls;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Refused};
 use dendra_base::{Cell, Quorum, Version};
-use std::sync::Arc;
-
-/// What a node is made of.
-#[derive(Clone, Debug)]
-pub struct NodeConfig {
-    /// Who is in the cluster.
-    pub topology: Arc<Topology>,
-    /// Who owns what: the ring of `topology`.
-    pub ring: Arc<Ring>,
-    /// Which member this is.
-    pub me: MemberIndex,
-    /// Names this member and this loop in versions and ballots; never used by another one.
-    pub origin: u32,
-    /// The clock that all loops of the member share.
-    pub hlc: Arc<Hlc>,
-    /// What is known of all members' wall clocks; all loops of the member share it.
-    pub walls: Arc<Walls>,
-    /// Room for hints that all loops of the member share.
-    pub hints: Arc<HintRoom>,
-    /// Does this loop deliver the hints? Exactly one of a member does.
-    pub is_keeper: bool,
-    /// Does this loop ask the other members for their wall clocks? Exactly one of a member does.
-    pub is_watch: bool,
-    /// For jitter and for ids: another one at each start, so that no id comes twice.
-    pub seed: u64,
-    /// Operations of clients under way at once.
-    pub operations_max: usize,
-    /// Longest value that this member keeps.
-    pub value_bytes_max: usize,
-}
 
 /// One member, as one event loop sees it.
 pub struct Node {

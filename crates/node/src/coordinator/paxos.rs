@@ -27,8 +27,8 @@
 use super::queue::Standing;
 use super::{Fate, Op, Stage};
 use crate::desk::{Desk, Turn};
-use crate::hlc::CLOCK_MIN;
-use crate::limits::{ANCESTOR_AGE, BACK_OFF_OWN_US_MAX, BACK_OFF_US_MAX, BACK_OFF_US_MIN};
+use crate::hlc::{CLOCK_MIN, COUNTER_BITS};
+use crate::limits::{ANCESTOR_AGE_MS, BACK_OFF_OWN_US_MAX, BACK_OFF_US_MAX, BACK_OFF_US_MIN};
 use crate::outcome::Outcome;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
@@ -169,7 +169,8 @@ impl Paxos {
             return Vec::new();
         }
         let line = std::iter::once(winner.author).chain(winner.ancestors.iter().copied());
-        let is_young = |of: &Ballot| of.hlc.saturating_add(ANCESTOR_AGE) > author.hlc;
+        let age = ANCESTOR_AGE_MS << COUNTER_BITS;
+        let is_young = |of: &Ballot| of.hlc.saturating_add(age) > author.hlc;
         line.take(ANCESTORS_MAX).take_while(is_young).collect()
     }
 

@@ -1,0 +1,45 @@
+//! What a world gives a node when it makes one.
+//!
+//! Invariants
+//! 1. All loops of a member share one `hlc`, one `walls` and one `hints`.
+//! 2. Every loop has an `origin` and a `seed` of its own; one loop is the keeper, and one is the watch.
+//!
+//! Not here: what the options of a server are called (crate `dendra`).
+//! See: docs/consistency.md.
+
+use crate::hints::room::HintRoom;
+use crate::hlc::Hlc;
+use crate::member::MemberIndex;
+use crate::ring::Ring;
+use crate::topology::Topology;
+use crate::walls::Walls;
+use std::sync::Arc;
+
+/// What a node is made of.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Who is in the cluster.
+    pub topology: Arc<Topology>,
+    /// Who owns what: the ring of `topology`.
+    pub ring: Arc<Ring>,
+    /// Which member this is.
+    pub me: MemberIndex,
+    /// Names this member and this loop in versions and ballots; never used by another one.
+    pub origin: u32,
+    /// The clock that all loops of the member share.
+    pub hlc: Arc<Hlc>,
+    /// What is known of all members' wall clocks; all loops of the member share it.
+    pub walls: Arc<Walls>,
+    /// Room for hints that all loops of the member share.
+    pub hints: Arc<HintRoom>,
+    /// Does this loop deliver the hints? Exactly one of a member does.
+    pub is_keeper: bool,
+    /// Does this loop ask the other members for their wall clocks? Exactly one of a member does.
+    pub is_watch: bool,
+    /// For jitter and for ids: another one at each start, so that no id comes twice.
+    pub seed: u64,
+    /// Operations of clients under way at once.
+    pub operations_max: usize,
+    /// Longest value that this member keeps.
+    pub value_bytes_max: usize,
+}
