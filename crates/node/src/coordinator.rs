@@ -6,7 +6,6 @@
 //! PUT, DELETE    Clock ─► (Cover) ─► Write ─────────► outcome ─► lingers for the late ones
 //!                  └─ too few have room ────────────► outcome
 //! conditional    (Queue) ─► Prepare ─► Accept ─► Write ────────► outcome        paxos.rs
-//! one member     Only ──────────────────────────────► outcome
 //! any            (Links) in front, and again when a round failed before anything of its own that changes the key had left
 //! ```
 //!
@@ -21,7 +20,6 @@
 
 pub(crate) mod clock;
 pub(crate) mod links;
-pub(crate) mod only;
 pub(crate) mod paxos;
 pub(crate) mod queue;
 pub(crate) mod read;
@@ -68,8 +66,6 @@ pub(crate) enum Stage {
     Finish,
     /// A proposer rests.
     BackOff,
-    /// The only member's store works.
-    Only,
 }
 
 /// Does an operation go on?
@@ -149,8 +145,6 @@ pub(crate) struct Op {
     /// Asks every owner at once, to see all copies.
     pub(crate) is_wide: bool,
     pub(crate) paxos: Option<Box<paxos::Paxos>>,
-    /// What the only member's store judges.
-    pub(crate) only_condition: Condition,
 }
 
 impl Op {
@@ -218,15 +212,11 @@ impl Op {
             rivals: Vec::new(),
             is_wide: false,
             paxos,
-            only_condition: Condition::None,
         }
     }
 
     /// The first questions.
     pub(crate) fn begin(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        if desk.topology.len() == 1 {
-            return self.begin_only(desk, turn);
-        }
         if !self.is_its_turn(desk, turn) {
             return Fate::Goes;
         }
@@ -275,8 +265,7 @@ impl Op {
             | Stage::Clock
             | Stage::Cover
             | Stage::Queue
-            | Stage::BackOff
-            | Stage::Only => Fate::Goes,
+            | Stage::BackOff => Fate::Goes,
         }
     }
 
@@ -307,11 +296,6 @@ impl Op {
     fn deadline_passed(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
         match self.stage {
             Stage::Write if self.is_settled => return self.stop_lingering(desk, turn),
-            // Not told yet whether the store did it: its answer ends the entry.
-            Stage::Only => {
-                self.fail(desk, turn, Known::Unknown);
-                return Fate::Goes;
-            }
             Stage::Links => self.refuse_for_links(desk, turn),
             Stage::Begin | Stage::Clock if self.good.is_empty() && self.asked.is_empty() => {
                 self.tell(turn, Outcome::DeadlinePassed, None);
@@ -339,7 +323,7 @@ impl Op {
         let may_be_stored = match (&self.paxos, self.intent) {
             (_, Intent::Get) => false,
             (Some(paxos), _) => paxos.may_be_chosen(),
-            (None, _) => matches!(self.stage, Stage::Write | Stage::Only),
+            (None, _) => self.stage == Stage::Write,
         };
         if may_be_stored {
             Known::Unknown
@@ -409,11 +393,7 @@ impl Op {
 
     /// When to look at this operation again.
     pub(crate) fn due_us(&self) -> u64 {
-        match self.stage {
-            // Settled, and only its store's answer can end it.
-            Stage::Only if self.is_settled => NEVER,
-            _ => self.deadline_us.min(self.alarm_us),
-        }
+        self.deadline_us.min(self.alarm_us)
     }
 
     /// The owners that the operation addresses.

@@ -94,8 +94,6 @@ pub(crate) enum Order {
     Write { requester: Requester },
     /// A promise or an acceptance is under way.
     Protocol(Box<replica::protocol::Job>),
-    /// The only member of a cluster does a client's operation.
-    Only { op: OpId },
     /// A part of a range is read for a scan.
     Page { requester: Requester, range: Range },
     /// A hint is kept.
@@ -114,8 +112,7 @@ impl Order {
             | Order::Write { requester }
             | Order::Page { requester, .. } => Some(*requester),
             Order::Protocol(job) => Some(job.requester()),
-            Order::Only { .. }
-            | Order::HintKept(_)
+            Order::HintKept(_)
             | Order::HintGone { .. }
             | Order::HintPage { .. } => None,
         }
@@ -129,8 +126,7 @@ impl Order {
             | Order::Write { requester }
             | Order::Page { requester, .. } => *requester = nobody,
             Order::Protocol(job) => job.forget_requester(),
-            Order::Only { .. }
-            | Order::HintKept(_)
+            Order::HintKept(_)
             | Order::HintGone { .. }
             | Order::HintPage { .. } => {}
         }

@@ -400,9 +400,6 @@ impl Node {
             Some(Order::Protocol(job)) => {
                 replica::protocol::wrote(&mut self.desk, turn, job, result);
             }
-            Some(Order::Only { op }) => {
-                self.with_op(turn.now.mono_us, op, |op, _| op.only_wrote(turn, result));
-            }
             Some(Order::HintKept(keeping)) => hints::kept(&mut self.desk, turn, keeping, result),
             Some(Order::HintGone { bytes }) => hints::gone(&self.desk, bytes, result),
             _ => {}

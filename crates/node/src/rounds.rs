@@ -50,13 +50,11 @@ pub enum Round {
     Finish,
     /// A rest, so that a rival can finish.
     BackOff,
-    /// The store of the only member.
-    Only,
 }
 
 impl Round {
     /// All of them.
-    pub const ALL: [Round; 12] = [
+    pub const ALL: [Round; 11] = [
         Round::Links,
         Round::Clock,
         Round::Cover,
@@ -68,7 +66,6 @@ impl Round {
         Round::Accept,
         Round::Finish,
         Round::BackOff,
-        Round::Only,
     ];
 
     /// As a label.
@@ -85,7 +82,6 @@ impl Round {
             Round::Accept => "accept",
             Round::Finish => "finish",
             Round::BackOff => "back_off",
-            Round::Only => "only",
         }
     }
 
@@ -103,7 +99,6 @@ impl Round {
             Stage::Accept => Round::Accept,
             Stage::Finish => Round::Finish,
             Stage::BackOff => Round::BackOff,
-            Stage::Only => Round::Only,
         })
     }
 }

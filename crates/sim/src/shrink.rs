@@ -123,33 +123,11 @@ impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
     }
 
     fn drop_last_member(&mut self) {
-        let mut plan = self.best.clone();
-        let shape = &mut plan.shape;
-        if shape.members <= shape.copies || shape.members <= 1 {
-            return;
+        if self.best.shape.members > 2
+            && let Some(plan) = self.best.without_last_member()
+        {
+            self.offer(plan);
         }
-        shape.members -= 1;
-        shape.unlucky %= shape.members;
-        let members = shape.members;
-        for planned in plan.clients.iter_mut().flatten() {
-            planned.member %= members;
-            planned.quorum = planned.quorum.map(|(ack, from)| {
-                let from = from.min(members as u8);
-                (ack.min(from), from)
-            });
-        }
-        for planned in &mut plan.scans {
-            planned.member %= members;
-        }
-        if let Some(wrong) = &mut plan.wrong_clocks {
-            wrong.by_ms.truncate(members);
-            wrong.restarts &= (1 << members) - 1;
-            wrong.restarts_after &= (1 << members) - 1;
-        }
-        plan.image = plan.image.filter(|image| image.member < members);
-        plan.faults
-            .retain(|fault| fault.member().is_none_or(|member| member < members));
-        self.offer(plan);
     }
 }
 

@@ -188,11 +188,15 @@ impl Decider for OneCopy {
     }
 }
 
-/// Plans of one member, in the order of their seeds.
+/// Plans of two members without the second one, in the order of their seeds.
 fn plans() -> impl Iterator<Item = Plan> {
     (0..)
         .map(Plan::draw)
-        .filter(|plan| plan.shape.members == 1)
+        .filter(|plan| plan.shape.members == 2)
+        .filter_map(|mut plan| {
+            plan.shape.copies = 1;
+            plan.without_last_member()
+        })
         .map(|mut plan| {
             // One copy is the majority of one: every level is the default.
             plan.shape.keys.fill(KeyClass::Strong);

@@ -297,9 +297,6 @@ impl Op {
         if self.paxos.is_some() {
             return self.send_prepare(desk, turn);
         }
-        if desk.topology.len() == 1 {
-            return self.send_only(desk, turn);
-        }
         self.send_write(desk, turn)
     }
 }

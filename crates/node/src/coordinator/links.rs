@@ -112,7 +112,7 @@ impl Op {
             Stage::Prepare | Stage::Accept | Stage::Write | Stage::WriteBack | Stage::Finish => {
                 is_counted_out
             }
-            Stage::Begin | Stage::Queue | Stage::Cover | Stage::BackOff | Stage::Only => false,
+            Stage::Begin | Stage::Queue | Stage::Cover | Stage::BackOff => false,
         }
     }
 

@@ -102,11 +102,6 @@ impl Paxos {
         self.proposal.clone()
     }
 
-    /// The condition and the value, for a store that judges alone.
-    pub(crate) fn into_parts(self) -> (Condition, Cell) {
-        (self.condition, self.value)
-    }
-
     /// May the own proposal be the one that is chosen?
     pub(crate) fn may_be_chosen(&self) -> bool {
         self.own.is_some()
