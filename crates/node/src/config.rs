@@ -5,7 +5,7 @@
 //! 2. Every loop has an `origin` and a `seed` of its own; one loop is the keeper, and one is the watch.
 //!
 //! Not here: what the options of a server are called (crate `dendra`).
-//! See: docs/consistency.md.
+//! See: docs/protocol.md.
 
 use crate::hints::room::HintRoom;
 use crate::hlc::Hlc;

@@ -26,12 +26,13 @@ pub(crate) mod read;
 pub(crate) mod scan;
 pub(crate) mod write;
 
-use crate::desk::{Desk, OpId, Purpose, Turn};
+use crate::desk::{Desk, Turn};
 use crate::ledger::NEVER;
 use crate::limits::{TRY_QUESTIONS_MAX, WRITE_QUESTIONS_MAX};
 use crate::outcome::{Known, Outcome};
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
+use crate::purpose::{OpId, Purpose};
 use crate::ring::Partition;
 use crate::step::{ClientTicket, Effect};
 use crate::{admission::Refusal, member::MemberIndex};

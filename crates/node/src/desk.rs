@@ -3,14 +3,15 @@
 //!
 //! ```text
 //! machine ── ask(member, question) ──► another member   Effect::Ask, an entry of `asks`
-//!                                      this member      replica, and the answer in `inbox`
+//!                                      this member      `outbox`, from where node.rs routes it to the
+//!                                                       replica, and the answer in `inbox`
 //!         ── read, write, order    ──► own store        an entry of `orders`
 //!         ◄─ inbox ── answers of the own replica, and refusals of questions that never left
 //! ```
 //!
 //! Invariants
 //! 1. An answer that names no entry is dropped: late ones, repeated ones, those of a life before.
-//! 2. `inbox` is empty between two steps: nothing waits there for a world to come by.
+//! 2. `inbox` and `outbox` are empty between two steps: nothing waits there for a world to come by.
 //! 3. What is open per peer, and in sum, is bounded; at the bound a question is refused here.
 //!
 //! Not here: what an answer means (`coordinator/`), how a question is answered (`replica/`).
@@ -20,12 +21,13 @@ use crate::config::NodeConfig;
 use crate::disputes::Disputes;
 use crate::health::Health;
 use crate::hints::room::{HintRoom, Keeping};
-use crate::hlc::Hlc;
+use crate::hlc::{self, Hlc};
 use crate::ledger::Ledger;
-use crate::limits::{ORDERS_MAX, PEER_ASKS_MAX, REPLICA_JOBS_MAX};
+use crate::limits::{ORDERS_MAX, PEER_ASKS_MAX, REPLICA_JOBS_MAX, WALL_APART_MS_MAX};
 use crate::member::MemberIndex;
 use crate::planted::{Bug, is_planted};
-use crate::replica;
+use crate::purpose::{OpId, Purpose, Requester};
+use crate::replica::job::Job;
 use crate::ring::Ring;
 use crate::rounds::Rounds;
 use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
@@ -37,32 +39,10 @@ use dendra_base::{Cell, CellId, Guard, Key, Prng};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// An operation's entry.
-pub(crate) type OpId = u64;
-
 /// One step: the time, and what is to be done.
 pub(crate) struct Turn<'a> {
     pub(crate) now: Now,
     pub(crate) effects: &'a mut Vec<Effect>,
-}
-
-/// What an answer is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// An operation asked it in its `round`, of the owner at `place`.
-    Op { op: OpId, place: u8, round: u8 },
-    /// A clock probe that serves many operations.
-    Probe { probe: u64, member: MemberIndex },
-    /// A hint is delivered, in one of the keeper's walks.
-    Hint { walk: u32, slot: u16 },
-    /// A member's page of a scan.
-    Page {
-        scan: u64,
-        member: MemberIndex,
-        round: u32,
-    },
-    /// Nobody waits: a repair that may fail.
-    Nobody,
 }
 
 /// A question that has no answer yet.
@@ -73,13 +53,15 @@ pub(crate) struct OpenAsk {
     pub(crate) sent_us: u64,
 }
 
-/// Who gets an answer of this member.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Requester {
-    /// Another member.
-    Peer(Asker),
-    /// A machine of this node.
-    Own(Purpose),
+/// A question to the own replica that is not routed yet.
+#[derive(Debug)]
+pub(crate) struct OwnAsk {
+    pub(crate) purpose: Purpose,
+    pub(crate) ask: Ask,
+    pub(crate) deadline_us: u64,
+    /// How many effects stood in front of it. Those that it leads to go there: a world sees effects in
+    /// the order in which they were asked for.
+    pub(crate) at: usize,
 }
 
 /// An order to the own store that is not done yet.
@@ -93,7 +75,7 @@ pub(crate) enum Order {
     /// A copy is written.
     Write { requester: Requester },
     /// A promise or an acceptance is under way.
-    Protocol(Box<replica::protocol::Job>),
+    Protocol(Box<Job>),
     /// A part of a range is read for a scan.
     Page { requester: Requester, range: Range },
     /// A hint is kept.
@@ -105,20 +87,18 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    /// Who asked for it, where somebody did.
+    /// Gets its answer, if a peer or a machine of this node asked for it.
     fn requester(&self) -> Option<Requester> {
         match self {
             Order::Read { requester, .. }
             | Order::Write { requester }
             | Order::Page { requester, .. } => Some(*requester),
             Order::Protocol(job) => Some(job.requester()),
-            Order::HintKept(_)
-            | Order::HintGone { .. }
-            | Order::HintPage { .. } => None,
+            Order::HintKept(_) | Order::HintGone { .. } | Order::HintPage { .. } => None,
         }
     }
 
-    /// Nobody waits for its answer any more.
+    /// Its answer is of no use any more.
     fn forget_requester(&mut self) {
         let nobody = Requester::Own(Purpose::Nobody);
         match self {
@@ -126,9 +106,7 @@ impl Order {
             | Order::Write { requester }
             | Order::Page { requester, .. } => *requester = nobody,
             Order::Protocol(job) => job.forget_requester(),
-            Order::HintKept(_)
-            | Order::HintGone { .. }
-            | Order::HintPage { .. } => {}
+            Order::HintKept(_) | Order::HintGone { .. } | Order::HintPage { .. } => {}
         }
     }
 }
@@ -152,6 +130,8 @@ pub(crate) struct Desk {
     pub(crate) asks: Ledger<OpenAsk>,
     pub(crate) orders: Ledger<Order>,
     pub(crate) inbox: VecDeque<(Purpose, Answer)>,
+    /// Questions to the own replica, until `node.rs` routes them: right behind the call that asked them.
+    pub(crate) outbox: VecDeque<OwnAsk>,
     /// Who waits for whose conditional write.
     pub(crate) turns: Turns,
     /// Operations that want a clock round with the next probe.
@@ -179,6 +159,7 @@ impl Desk {
             asks: Ledger::new(prng.next_u64()),
             orders: Ledger::new(prng.next_u64()),
             inbox: VecDeque::new(),
+            outbox: VecDeque::new(),
             turns: Turns::default(),
             unclocked: Vec::new(),
             uncovered: Vec::new(),
@@ -200,11 +181,16 @@ impl Desk {
         deadline_us: u64,
     ) {
         if member == self.me {
-            if self.orders.len() >= ORDERS_MAX {
+            if self.orders.len() + self.outbox.len() >= ORDERS_MAX {
                 self.refuse(purpose);
                 return;
             }
-            replica::begin(self, turn, Requester::Own(purpose), ask, deadline_us);
+            self.outbox.push_back(OwnAsk {
+                purpose,
+                ask,
+                deadline_us,
+                at: turn.effects.len(),
+            });
             return;
         }
         let open = &mut self.open_asks[member.at()];
@@ -434,6 +420,17 @@ impl Desk {
             kept: self.hlc.kept(),
             readiness: self.readiness,
         }
+    }
+
+    /// Takes note of the clock value of what a replica is asked to keep; `false` only as a planted bug.
+    pub(crate) fn follows(&self, turn: &Turn<'_>, hlc: u64) -> bool {
+        if is_planted(Bug::RefuseVersionsAhead)
+            && hlc::ahead_ms(hlc, turn.now.wall_ms) > WALL_APART_MS_MAX
+        {
+            return false;
+        }
+        self.follow(hlc);
+        true
     }
 
     /// The next value of the clock, later than everything that was observed.

@@ -24,7 +24,7 @@ pub(crate) mod room;
 
 pub use room::HintRoom;
 
-use crate::desk::{Desk, Order, Purpose, Turn};
+use crate::desk::{Desk, Order, Turn};
 use crate::ledger::NEVER;
 use crate::limits::{
     HINT_PAGE_BYTES_MAX, HINT_PAUSE_US, HINT_TIMEOUT_US, HINT_TRIES_MAX, HINT_WINDOW_MAX,
@@ -33,6 +33,7 @@ use crate::limits::{
 use crate::member::MemberIndex;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
+use crate::purpose::Purpose;
 use crate::step::{Effect, StoreFailure, StoreOutcome};
 use crate::topology::Topology;
 use bytes::Bytes;

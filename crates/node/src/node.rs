@@ -5,6 +5,7 @@
 //! Asked ───────────────► replica
 //! Withdrawn ───────────► desk: which orders?   ─► Cancel
 //! Answered, Link ──────► desk: which question? ─► coordinator, hints
+//! desk's outbox ───────► replica: what a machine of this node asked the own copies
 //! Heard ───────────────► health
 //! Read, Wrote, Paged ──► desk: which order?    ─► coordinator, replica, hints
 //! Pressed ─────────────► desk: told with the next clocks
@@ -13,7 +14,7 @@
 //!
 //! Invariants
 //! 1. This file only routes: what an event means is decided where it arrives.
-//! 2. A step ends with an empty inbox, and takes time from its argument alone.
+//! 2. A step ends with an empty inbox and an empty outbox, and takes time from its argument alone.
 //!
 //! Not here: a world (crates `server`, `sim`).
 //! See: step.rs, docs/protocol.md.
@@ -22,7 +23,7 @@ use crate::config::NodeConfig;
 use crate::coordinator::clock::{Probes, send_probe};
 use crate::coordinator::scan::{Scan, Scanning};
 use crate::coordinator::{Fate, Op, Stage};
-use crate::desk::{Desk, OpId, Order, Purpose, Turn};
+use crate::desk::{Desk, Order, Turn};
 use crate::health::PeerHealth;
 use crate::hints::{self, Keeper};
 use crate::ledger::{Ledger, NEVER};
@@ -32,6 +33,7 @@ use crate::limits::{
 };
 use crate::member::MemberIndex;
 use crate::plausible;
+use crate::purpose::{OpId, Purpose, Requester};
 use crate::replica;
 use crate::rounds::Rounds;
 use crate::step::{
@@ -146,6 +148,10 @@ impl Node {
         }
         self.empty_inbox(turn);
         self.settle_disputes(turn);
+        debug_assert!(
+            self.desk.outbox.is_empty(),
+            "only operations and scans ask it"
+        );
     }
 
     /// When the next `Tick` is wanted at the latest, on the monotonic clock.
@@ -214,7 +220,7 @@ impl Node {
         let op = Op::new(client, key, partition, operation, quorum, deadline_us);
         let id = self.ops.insert(op, deadline_us);
         let now_us = turn.now.mono_us;
-        self.with_op(now_us, id, |op, desk| {
+        self.with_op(turn, id, |op, desk, turn| {
             op.id = id;
             op.since_us = now_us;
             if turn.now.mono_us >= deadline_us {
@@ -241,7 +247,7 @@ impl Node {
             (op.client, op.is_wide) = (None, is_wide);
             let id = self.ops.insert(op, deadline_us);
             let now_us = turn.now.mono_us;
-            self.with_op(now_us, id, |op, desk| {
+            self.with_op(turn, id, |op, desk, turn| {
                 op.id = id;
                 op.since_us = now_us;
                 op.begin(desk, turn)
@@ -254,14 +260,12 @@ impl Node {
         let ops = self.ops.iter();
         let without = ops.filter_map(|(id, op)| op.goes_without(&self.desk, member).then_some(id));
         for id in without.collect::<Vec<_>>() {
-            self.with_op(turn.now.mono_us, id, |op, desk| {
-                op.go_on_with(desk, turn, member)
-            });
+            self.with_op(turn, id, |op, desk, turn| op.go_on_with(desk, turn, member));
         }
         let scans = self.scans.iter();
         let without = scans.filter_map(|(id, scan)| scan.goes_without(member).then_some(id));
         for id in without.collect::<Vec<_>>() {
-            self.with_scan(id, |scan, desk| {
+            self.with_scan(turn, id, |scan, desk, turn| {
                 scan.go_on_with(desk, turn, member);
                 Scanning::Goes
             });
@@ -269,12 +273,18 @@ impl Node {
     }
 
     /// Works on an operation, if it is still there, and sees to its entry afterwards.
-    fn with_op(&mut self, now_us: u64, id: OpId, work: impl FnOnce(&mut Op, &mut Desk) -> Fate) {
+    fn with_op(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: OpId,
+        work: impl FnOnce(&mut Op, &mut Desk, &mut Turn<'_>) -> Fate,
+    ) {
         let Some(op) = self.ops.find_mut(id) else {
             return;
         };
+        let now_us = turn.now.mono_us;
         let (stage, round, was_settled) = (op.stage, op.round, op.is_settled);
-        let fate = work(op, &mut self.desk);
+        let fate = work(op, &mut self.desk, turn);
         let is_left = (stage, round) != (op.stage, op.round) || op.is_settled || fate == Fate::Over;
         if is_left && !was_settled {
             let took_us = now_us.saturating_sub(op.since_us);
@@ -293,6 +303,21 @@ impl Node {
                 self.ops.set_due(id, due_us);
             }
             Fate::Over => self.ops.forget(id),
+        }
+        self.ask_own(turn);
+    }
+
+    /// Routes what was asked of the own replica. What that leads to stands among the effects where the question
+    /// was asked.
+    fn ask_own(&mut self, turn: &mut Turn<'_>) {
+        let mut earlier = 0;
+        while let Some(own) = self.desk.outbox.pop_front() {
+            let before = turn.effects.len();
+            let requester = Requester::Own(own.purpose);
+            replica::begin(&mut self.desk, turn, requester, own.ask, own.deadline_us);
+            let made = turn.effects.len() - before;
+            turn.effects[own.at + earlier..].rotate_right(made);
+            earlier += made;
         }
     }
 
@@ -313,7 +338,7 @@ impl Node {
             .filter_map(|(id, op)| is_gone(op.client).then_some(id))
             .collect();
         ops.retain(|id| {
-            self.with_op(turn.now.mono_us, *id, |op, _| op.abandon(turn));
+            self.with_op(turn, *id, |op, _, turn| op.abandon(turn));
             self.ops.find(*id).is_none()
         });
         let scans = self.scans.iter();
@@ -321,7 +346,7 @@ impl Node {
             .filter_map(|(id, scan)| is_gone(scan.client).then_some(id))
             .collect();
         for id in &scans {
-            self.with_scan(*id, |scan, _| scan.abandon(turn));
+            self.with_scan(turn, *id, |scan, _, turn| scan.abandon(turn));
         }
         if !ops.is_empty() || !scans.is_empty() {
             self.desk.withdraw(turn, &ops, &scans);
@@ -409,7 +434,7 @@ impl Node {
     fn scan(&mut self, turn: &mut Turn<'_>, scan: Scan) {
         let (due_us, is_full) = (scan.due_us(), self.scans.len() >= SCANS_MAX);
         let id = self.scans.insert(scan, due_us);
-        self.with_scan(id, |scan, desk| {
+        self.with_scan(turn, id, |scan, desk, turn| {
             scan.id = id;
             if is_full || turn.now.mono_us >= due_us {
                 return scan.refuse(turn);
@@ -420,17 +445,23 @@ impl Node {
     }
 
     /// Works on a scan, if it is still there, and sees to its entry afterwards.
-    fn with_scan(&mut self, id: u64, work: impl FnOnce(&mut Scan, &mut Desk) -> Scanning) {
+    fn with_scan(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: u64,
+        work: impl FnOnce(&mut Scan, &mut Desk, &mut Turn<'_>) -> Scanning,
+    ) {
         let Some(scan) = self.scans.find_mut(id) else {
             return;
         };
-        match work(scan, &mut self.desk) {
+        match work(scan, &mut self.desk, turn) {
             Scanning::Goes => {
                 let due_us = scan.due_us();
                 self.scans.set_due(id, due_us);
             }
             Scanning::Over => self.scans.forget(id),
         }
+        self.ask_own(turn);
     }
 
     fn empty_inbox(&mut self, turn: &mut Turn<'_>) {
@@ -451,7 +482,7 @@ impl Node {
         let mut waiting = self.desk.turns.behind(&passed.key);
         if let Some(verdict) = &passed.verdict {
             waiting.retain(|waiting| {
-                self.with_op(now_us, waiting.op, |op, _| {
+                self.with_op(turn, waiting.op, |op, _, turn| {
                     op.judge(turn, verdict, waiting.came)
                 });
                 self.ops.find(waiting.op).is_some()
@@ -460,14 +491,14 @@ impl Node {
         if let Some(next) = waiting.pop_front() {
             let key = &passed.key;
             self.desk.turns.go_ahead(key, waiting, now_us);
-            self.with_op(now_us, next.op, |op, desk| op.go_ahead(desk, turn));
+            self.with_op(turn, next.op, |op, desk, turn| op.go_ahead(desk, turn));
         }
     }
 
     fn route(&mut self, turn: &mut Turn<'_>, purpose: Purpose, answer: Answer) {
         match purpose {
             Purpose::Op { op, place, round } => {
-                self.with_op(turn.now.mono_us, op, |op, desk| {
+                self.with_op(turn, op, |op, desk, turn| {
                     if op.stage == Stage::Clock {
                         return op.clock_answered(desk, turn, place, &answer);
                     }
@@ -485,7 +516,7 @@ impl Node {
                 scan,
                 member,
                 round,
-            } => self.with_scan(scan, |scan, desk| {
+            } => self.with_scan(turn, scan, |scan, desk, turn| {
                 scan.answered(desk, turn, member, round, answer)
             }),
             Purpose::Nobody => {}
@@ -507,7 +538,7 @@ impl Node {
         let is_over = open.open == 0;
         let ops = std::mem::take(&mut open.ops);
         for id in &ops {
-            self.with_op(turn.now.mono_us, *id, |op, desk| {
+            self.with_op(turn, *id, |op, desk, turn| {
                 match op.place_of(desk, member) {
                     Some(place) => op.clock_answered(desk, turn, place, answer),
                     None => Fate::Goes,
@@ -533,11 +564,11 @@ impl Node {
         }
         self.ops.late(turn.now.mono_us, &mut late);
         for id in late.drain(..) {
-            self.with_op(turn.now.mono_us, id, |op, desk| op.due(desk, turn));
+            self.with_op(turn, id, |op, desk, turn| op.due(desk, turn));
         }
         self.scans.late(turn.now.mono_us, &mut late);
         for id in late.drain(..) {
-            self.with_scan(id, |scan, desk| scan.due(desk, turn));
+            self.with_scan(turn, id, |scan, desk, turn| scan.due(desk, turn));
         }
         // Questions after those who asked: whoever is over need not look for another one to ask.
         self.desk.asks.late(turn.now.mono_us, &mut late);
@@ -562,7 +593,7 @@ impl Node {
     fn send_covered(&mut self, turn: &mut Turn<'_>) {
         let waiting = std::mem::take(&mut self.desk.uncovered);
         for id in waiting {
-            self.with_op(turn.now.mono_us, id, |op, desk| match op.stage {
+            self.with_op(turn, id, |op, desk, turn| match op.stage {
                 Stage::Cover => op.send_when_covered(desk, turn),
                 _ => Fate::Goes,
             });

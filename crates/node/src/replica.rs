@@ -19,19 +19,21 @@
 //! Not here: which answers are enough (`coordinator/`), what the store does (the world).
 //! See: docs/protocol.md.
 
+pub(crate) mod job;
 pub(crate) mod protocol;
 pub(crate) mod record;
 
-use crate::desk::{Desk, Order, Requester, Turn, refused};
-use crate::hlc;
-use crate::limits::{SCAN_PAGE_BYTES_MAX, WALL_APART_MS_MAX};
+use crate::desk::{Desk, Order, Turn, refused};
+use crate::limits::SCAN_PAGE_BYTES_MAX;
 use crate::planted::{Bug, is_planted};
 use crate::plausible;
+use crate::purpose::Requester;
 use crate::step::{Asker, Effect, StoreFailure, StoreOutcome};
 use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
 use dendra_base::{Cell, CellId, Guard, Key};
+use job::Question;
 
 /// A peer asks.
 pub(crate) fn asked(desk: &mut Desk, turn: &mut Turn<'_>, asker: Asker, stamp: Stamp, ask: Ask) {
@@ -109,7 +111,7 @@ pub(crate) fn begin(
             desk.read(turn, order, Key::user(&key), deadline_us);
         }
         Ask::Write { key, cell } => {
-            if !follows(desk, turn, cell.version.hlc) {
+            if !desk.follows(turn, cell.version.hlc) {
                 desk.reply(turn, requester, Answer::Refused(Refused::ClockApart));
                 return;
             }
@@ -117,11 +119,11 @@ pub(crate) fn begin(
             desk.write(turn, order, Key::user(&key), cell, Guard::Newest);
         }
         Ask::Prepare { key, ballot } => {
-            let question = protocol::Question::Prepare { ballot };
+            let question = Question::Prepare { ballot };
             protocol::begin(desk, turn, requester, key, question, deadline_us);
         }
         Ask::Accept { key, proposal } => {
-            let question = protocol::Question::Accept { proposal };
+            let question = Question::Accept { proposal };
             protocol::begin(desk, turn, requester, key, question, deadline_us);
         }
         Ask::Page { range, bytes } => page(desk, turn, requester, range, bytes, deadline_us),
@@ -191,17 +193,6 @@ pub(crate) fn paged(
         }
     };
     desk.reply(turn, requester, answer);
-}
-
-/// Takes note of a clock value; `false` only as a planted bug.
-fn follows(desk: &Desk, turn: &Turn<'_>, hlc: u64) -> bool {
-    if is_planted(Bug::RefuseVersionsAhead)
-        && hlc::ahead_ms(hlc, turn.now.wall_ms) > WALL_APART_MS_MAX
-    {
-        return false;
-    }
-    desk.follow(hlc);
-    true
 }
 
 /// The store read a copy.

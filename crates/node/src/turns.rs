@@ -13,9 +13,9 @@
 //! Not here: what is asked of the owners (`coordinator/paxos.rs`).
 //! See: docs/protocol.md.
 
-use crate::desk::OpId;
 use crate::limits::TURN_US_MAX;
 use crate::places::Places;
+use crate::purpose::OpId;
 use bytes::Bytes;
 use dendra_base::{Cell, Quorum};
 use std::collections::{HashMap, VecDeque};

@@ -21,7 +21,7 @@
 //! See: docs/protocol.md.
 
 use super::{Fate, Intent, Op, Stage};
-use crate::desk::{Desk, OpId, Purpose, Turn};
+use crate::desk::{Desk, Turn};
 use crate::hlc;
 use crate::ledger::{Ledger, NEVER};
 use crate::limits::{CLOCK_PATIENCE_US_MIN, WALL_APART_MS_MAX};
@@ -29,6 +29,7 @@ use crate::member::MemberIndex;
 use crate::outcome::Known;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
+use crate::purpose::{OpId, Purpose};
 use crate::walls::Walls;
 use dendra_base::Version;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused};

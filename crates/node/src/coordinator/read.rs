@@ -23,12 +23,13 @@
 //! See: docs/protocol.md.
 
 use super::{Fate, Op, Stage, is_damaged, is_written, write::write};
-use crate::desk::{Desk, Purpose, Turn};
+use crate::desk::{Desk, Turn};
 use crate::disputes::{choose, is_alike};
 use crate::limits::DISPUTE_PATIENCE_US;
 use crate::outcome::Outcome;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
+use crate::purpose::Purpose;
 use dendra_base::peer::{Answer, Ask};
 use dendra_base::{Cell, Kind};
 

@@ -18,7 +18,7 @@
 //! See: docs/protocol.md.
 
 use crate::admission::Refusal;
-use crate::desk::{Desk, Purpose, Turn};
+use crate::desk::{Desk, Turn};
 use crate::health::Links;
 use crate::ledger::NEVER;
 use crate::limits::SCAN_PATIENCE_US;
@@ -26,6 +26,7 @@ use crate::member::MemberIndex;
 use crate::outcome::{Known, Outcome};
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
+use crate::purpose::Purpose;
 use crate::step::{ClientTicket, Effect};
 use bytes::Bytes;
 use dendra_base::Cell;

@@ -19,67 +19,16 @@
 //! Not here: whether enough members promised (`coordinator/paxos.rs`), the bytes (`record.rs`).
 //! See: docs/protocol.md.
 
+use super::job::{At, Job, Question};
 use super::record::Record;
-use crate::desk::{Desk, Order, Requester, Turn, refused};
+use crate::desk::{Desk, Order, Turn, refused};
 use crate::limits::PROTOCOL_TRIES_MAX;
 use crate::planted::{Bug, is_planted};
+use crate::purpose::{Purpose, Requester};
 use crate::step::{StoreFailure, StoreOutcome};
 use bytes::Bytes;
-use dendra_base::peer::{Answer, Ballot, Proposal, Refused};
-use dendra_base::{Cell, Condition, Guard, Key, Space, Version};
-
-/// What is asked.
-#[derive(Debug)]
-pub(crate) enum Question {
-    /// Promise this ballot.
-    Prepare { ballot: Ballot },
-    /// Accept this proposal.
-    Accept { proposal: Proposal },
-}
-
-impl Question {
-    fn ballot(&self) -> Ballot {
-        match self {
-            Question::Prepare { ballot } => *ballot,
-            Question::Accept { proposal } => proposal.ballot,
-        }
-    }
-}
-
-/// Which order to the store is under way.
-#[derive(Debug)]
-enum At {
-    Record,
-    Stored,
-    Write,
-}
-
-/// One question under way.
-#[derive(Debug)]
-pub(crate) struct Job {
-    requester: Requester,
-    key: Bytes,
-    question: Question,
-    deadline_us: u64,
-    at: At,
-    tries: u8,
-    record: Record,
-    /// Version of the record that was read.
-    previous: Option<Version>,
-    stored: Option<Cell>,
-}
-
-impl Job {
-    /// Who asked.
-    pub(crate) fn requester(&self) -> Requester {
-        self.requester
-    }
-
-    /// Nobody waits for the answer any more.
-    pub(crate) fn forget_requester(&mut self) {
-        self.requester = Requester::Own(crate::desk::Purpose::Nobody);
-    }
-}
+use dendra_base::peer::{Answer, Refused};
+use dendra_base::{Cell, Condition, Guard, Key, Space};
 
 /// Begins with a question.
 pub(crate) fn begin(
@@ -90,7 +39,7 @@ pub(crate) fn begin(
     question: Question,
     deadline_us: u64,
 ) {
-    if !super::follows(desk, turn, question.ballot().hlc) {
+    if !desk.follows(turn, question.ballot().hlc) {
         desk.reply(turn, requester, Answer::Refused(Refused::ClockApart));
         return;
     }
@@ -189,7 +138,7 @@ fn promise(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
     };
     if is_planted(Bug::PromiseNotDurable) {
         promised(desk, turn, &mut job);
-        job.requester = Requester::Own(crate::desk::Purpose::Nobody);
+        job.requester = Requester::Own(Purpose::Nobody);
     }
     write_record(desk, turn, job, record);
 }

@@ -1,0 +1,67 @@
+//! A promise or an acceptance under way: what was asked, and what the store has told so far.
+//!
+//! Invariants
+//! 1. `record` and `previous` are of the last read of the record: a try that found it changed reads it again.
+//! 2. `stored` is known only behind a read of the stored cell, and only a promise reads it.
+//!
+//! Not here: the order of reads and writes (`protocol.rs`).
+//! See: docs/protocol.md.
+
+use super::record::Record;
+use crate::purpose::{Purpose, Requester};
+use bytes::Bytes;
+use dendra_base::peer::{Ballot, Proposal};
+use dendra_base::{Cell, Version};
+
+/// What is asked.
+#[derive(Debug)]
+pub(crate) enum Question {
+    /// Promise this ballot.
+    Prepare { ballot: Ballot },
+    /// Accept this proposal.
+    Accept { proposal: Proposal },
+}
+
+impl Question {
+    pub(super) fn ballot(&self) -> Ballot {
+        match self {
+            Question::Prepare { ballot } => *ballot,
+            Question::Accept { proposal } => proposal.ballot,
+        }
+    }
+}
+
+/// Which order to the store is under way.
+#[derive(Debug)]
+pub(super) enum At {
+    Record,
+    Stored,
+    Write,
+}
+
+/// One question under way.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(super) requester: Requester,
+    pub(super) key: Bytes,
+    pub(super) question: Question,
+    pub(super) deadline_us: u64,
+    pub(super) at: At,
+    pub(super) tries: u8,
+    pub(super) record: Record,
+    /// Version of the record that was read.
+    pub(super) previous: Option<Version>,
+    pub(super) stored: Option<Cell>,
+}
+
+impl Job {
+    /// Gets the answer.
+    pub(crate) fn requester(&self) -> Requester {
+        self.requester
+    }
+
+    /// The answer is of no use any more: it is not sent.
+    pub(crate) fn forget_requester(&mut self) {
+        self.requester = Requester::Own(Purpose::Nobody);
+    }
+}
