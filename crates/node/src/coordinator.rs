@@ -1,13 +1,22 @@
-//! One client's operation, from its beginning to its outcome and a little longer.
+//! One client's operation at its coordinator: the stages that it goes through, and the outcome in the end.
 //!
 //! ```text
-//! GET            Read ──────────────────────────────► outcome        held by a write quorum
-//!                  └─► WriteBack ───────────────────► outcome
-//! PUT, DELETE    Clock ─► (Cover) ─► Write ─────────► outcome ─► lingers for the late ones
-//!                  └─ too few have room ────────────► outcome
-//! conditional    (Queue) ─► Prepare ─► Accept ─► Write ────────► outcome        paxos.rs
-//! any            (Links) in front, and again when a round failed before anything of its own that changes the key had left
+//! any          Begin ─┬─ enough owners have links ─► first question, below
+//!                     ├─ too few, others expected ─► Links ─ a link comes up ─► Begin        links.rs
+//!                     └─ a write of the key is ahead ► Queue ─ its turn comes ─► Begin       queue.rs
+//! GET          Read ─┬─ a majority holds the newest ───► shown ─► (Mending)                  read.rs
+//!                    └─ too few hold it ─► WriteBack ──► shown
+//! PUT, DELETE  Clock ─► (Cover) ─► Write ──────────────► stored ─► Lingering                 clock.rs, write.rs
+//! conditional  (Cover) ─► Prepare ─┬─ the condition holds ─► Accept ─► Write ─► stored       paxos.rs
+//!                 ▲                ├─ it fails ─► (WriteBack) ─► refused
+//!                 │                └─ a rival's proposal is open ─► Accept ─► WriteBack ─┐
+//!                 ├──────────────────────────────────────────────────────────────────────┘
+//!                 └─ BackOff ◄─ outbid
+//! told         Lingering, Mending ─ all answered, or the deadline ─► Settled
 //! ```
+//!
+//! A stage (`stage.rs`) owns what is valid in it, and a function that works on a stage takes it and returns the next
+//! one. So no set of a round that is over can be read, and no path leaves an operation without a stage.
 //!
 //! Invariants
 //! 1. One outcome, at the latest at the first `Tick` at or after the deadline.
@@ -19,138 +28,88 @@
 //! See: docs/protocol.md.
 
 pub(crate) mod clock;
+pub(crate) mod copies;
 pub(crate) mod links;
 pub(crate) mod paxos;
+pub(crate) mod proposer;
 pub(crate) mod queue;
 pub(crate) mod read;
 pub(crate) mod scan;
+pub(crate) mod stage;
 pub(crate) mod write;
 
+use crate::admission::Refusal;
 use crate::desk::{Desk, Turn};
 use crate::ledger::NEVER;
 use crate::limits::{TRY_QUESTIONS_MAX, WRITE_QUESTIONS_MAX};
-use crate::outcome::{Known, Outcome};
+use crate::member::MemberIndex;
+use crate::outcome::Outcome;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
 use crate::purpose::{OpId, Purpose};
 use crate::ring::Partition;
 use crate::step::{ClientTicket, Effect};
-use crate::{admission::Refusal, member::MemberIndex};
+use crate::tally::Tally;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Refused};
-use dendra_base::{Cell, CellId, Key, Kind, Quorum, Version, cell};
-
-/// Where an operation is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// Nothing was asked yet.
-    Begin,
-    /// Too few owners have links, and those that are missing may be back soon.
-    Links,
-    /// Clocks are asked.
-    Clock,
-    /// The version, or the ballot, waits for its ceiling.
-    Cover,
-    /// The cell is on its way to its owners.
-    Write,
-    /// Copies are asked for.
-    Read,
-    /// What was read is on its way to those who lack it.
-    WriteBack,
-    /// Another conditional write of the key is ahead.
-    Queue,
-    /// Promises are asked for.
-    Prepare,
-    /// A proposal is on its way.
-    Accept,
-    /// Somebody else's proposal is being finished.
-    Finish,
-    /// A proposer rests.
-    BackOff,
-}
-
-/// Does an operation go on?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It has something to wait for.
-    Goes,
-    /// It is over; its entry can go.
-    Over,
-}
+use dendra_base::{Cell, Key, Kind, Known, Quorum, Version, cell};
+use proposer::Proposer;
+use stage::{Stage, WaitFor};
 
 /// What the client wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Intent {
-    Get,
-    Put,
-    Delete,
+    /// To read.
+    Get(Breadth),
+    /// To store this cell, whatever is there: a value, or the tombstone of a deletion. Its version is zero until stage
+    /// `Clock` is over.
+    Write(Cell),
+    /// The same under a condition on what is there.
+    Change(Box<Proposer>),
+}
+
+/// How many copies a read looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Breadth {
+    /// As many as have to answer.
+    Enough,
+    /// Those of all owners, at once: copies of one version were seen to differ.
+    All,
 }
 
 /// An operation under way.
 #[derive(Debug)]
 pub(crate) struct Op {
+    /// Its entry in the node's ledger. Zero until the ledger gave it one, before the first question.
     pub(crate) id: OpId,
-    /// What was told, or would have been if somebody waited for it.
-    pub(crate) told: Option<Outcome>,
-    /// `None` once the outcome was told, or nobody waits for it.
+    /// Who gets the outcome. `None` once it was told, when the client hung up, and for operations of this node.
     pub(crate) client: Option<ClientTicket>,
-    /// Was the outcome settled? Then the operation only lingers.
-    pub(crate) is_settled: bool,
     pub(crate) intent: Intent,
-    pub(crate) stage: Stage,
-    pub(crate) round: u8,
     pub(crate) quorum: Quorum,
     pub(crate) partition: Partition,
+    /// Raw user key.
     pub(crate) key: Bytes,
+    /// When the outcome has to be told, on the monotonic clock.
     pub(crate) deadline_us: u64,
-    /// When the stage began.
+    pub(crate) stage: Stage,
+    /// Counts rounds of questions. A question carries the number, so that an answer to an earlier round is known as
+    /// such. It wraps: an answer would have to be 256 rounds late.
+    pub(crate) round: u8,
+    /// When the round, or the wait, began.
     pub(crate) since_us: u64,
-    /// When to do something although nobody answered.
+    /// When to do something although no answer came; `NEVER` = at the deadline. In stage `Waiting` the end of the
+    /// wait; in `Clock` and `Read` when further owners are asked; in `Prepare` and `Accept` when a rival that outbid
+    /// this write is let through. Every round of questions begins without an alarm.
     pub(crate) alarm_us: u64,
-    /// Asked in this round.
-    pub(crate) asked: Places,
-    /// Asked in this round, without an answer.
-    pub(crate) pending: Places,
-    /// Answered in this round so that it counts.
-    pub(crate) good: Places,
-    /// Hold the newest cell.
-    pub(crate) holders: Places,
-    /// Hold something that fails its checksum.
-    pub(crate) damaged: Places,
-    /// Hold an older cell.
-    pub(crate) older: Places,
-    /// Refused in this round, having no room on their disks, when they were asked for the only time.
-    pub(crate) full: Places,
-    /// Were asked more than once in this round: what one refusal says is not true of the other time.
-    pub(crate) again: Places,
-    /// Said beside their clocks that their disks are full: a value, or a deletion, too, would be
-    /// refused there.
-    pub(crate) pressed_full: Places,
-    /// Said beside their clocks that a write would wait there.
-    pub(crate) pressed_behind: Places,
-    /// Are behind, and not asked for a write as long as the others can confirm it.
-    pub(crate) spared: Places,
-    /// Questions to other members in this try: since it began, waited for links, or asked for
-    /// promises again.
+    /// Questions to other members in this try: since it began, waited for links, or drew a ballot.
     pub(crate) questions: u32,
-    /// Owners whose link came up meanwhile, and that were asked for it.
+    /// How often the link of an owner came up that the operation went without.
     pub(crate) links_back: u32,
-    /// Who refused last, and why.
-    pub(crate) refused: Option<(u8, Refused)>,
-    /// What is written, or the newest of what was read.
-    pub(crate) cell: Option<Cell>,
-    /// The own copy, once it was read.
-    pub(crate) known: Option<CellId>,
-    /// Cells that came under the version of `cell` and are not the same, and who holds them.
-    pub(crate) rivals: Vec<(Cell, Places)>,
-    /// Asks every owner at once, to see all copies.
-    pub(crate) is_wide: bool,
-    pub(crate) paxos: Option<Box<paxos::Paxos>>,
 }
 
 impl Op {
     pub(crate) fn new(
-        client: ClientTicket,
+        client: Option<ClientTicket>,
         key: Bytes,
         partition: Partition,
         operation: Operation,
@@ -158,79 +117,60 @@ impl Op {
         deadline_us: u64,
     ) -> Op {
         let condition = operation.condition();
-        let (intent, cell) = match operation {
-            Operation::Get => (Intent::Get, None),
+        let of_write = |cell| match condition {
+            Condition::None => Intent::Write(cell),
+            Condition::Present
+            | Condition::Absent
+            | Condition::Matches(_)
+            | Condition::Differs(_) => Intent::Change(Box::new(Proposer::new(condition, cell))),
+        };
+        let intent = match operation {
+            Operation::Get => Intent::Get(Breadth::Enough),
             Operation::Put {
                 value, expiry_ms, ..
-            } => (
-                Intent::Put,
-                Some(entering(&key, Kind::Value, value, expiry_ms, quorum)),
-            ),
-            Operation::Delete { .. } => (
-                Intent::Delete,
-                Some(entering(&key, Kind::Tombstone, Bytes::new(), None, quorum)),
-            ),
-        };
-        // A conditional write keeps its value apart: its cell is the base that it builds on.
-        let (cell, paxos) = match (cell, condition) {
-            (cell, Condition::None) => (cell, None),
-            (None, _) => (None, None),
-            (Some(value), condition) => {
-                let paxos = paxos::Paxos::new(condition, value);
-                (None, Some(Box::new(paxos)))
+            } => of_write(entering(&key, Kind::Value, value, expiry_ms, quorum)),
+            Operation::Delete { .. } => {
+                of_write(entering(&key, Kind::Tombstone, Bytes::new(), None, quorum))
             }
         };
         Op {
             id: 0,
-            told: None,
-            client: Some(client),
-            is_settled: false,
+            client,
             intent,
-            stage: Stage::Begin,
-            round: 0,
             quorum,
             partition,
             key,
             deadline_us,
+            stage: Stage::Waiting(WaitFor::Begin),
+            round: 0,
             since_us: 0,
             alarm_us: NEVER,
-            asked: Places::NONE,
-            pending: Places::NONE,
-            good: Places::NONE,
-            holders: Places::NONE,
-            damaged: Places::NONE,
-            older: Places::NONE,
-            full: Places::NONE,
-            again: Places::NONE,
-            pressed_full: Places::NONE,
-            pressed_behind: Places::NONE,
-            spared: Places::NONE,
             questions: 0,
             links_back: 0,
-            refused: None,
-            cell,
-            known: None,
-            rivals: Vec::new(),
-            is_wide: false,
-            paxos,
         }
     }
 
-    /// The first questions.
-    pub(crate) fn begin(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        if !self.is_its_turn(desk, turn) {
-            return Fate::Goes;
+    /// Works on the stage: `work` takes it, and returns the next one.
+    pub(crate) fn work(&mut self, work: impl FnOnce(&mut Op, Stage) -> Stage) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Settled(None));
+        self.stage = work(self, stage);
+    }
+
+    /// The first question, or a reason to wait for it. `wait` is what was waited for so far.
+    pub(crate) fn begin(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, wait: WaitFor) -> Stage {
+        if let Some(stage) = self.wait_for_turn(desk, turn) {
+            return stage;
         }
-        if let Some(fate) = self.check_wall(desk, turn) {
-            return fate;
+        if let Some(stage) = self.check_wall(desk, turn, wait) {
+            return stage;
         }
-        if let Some(fate) = self.check_links(desk, turn) {
-            return fate;
+        if let Some(stage) = self.check_links(desk, turn, Places::NONE, Places::NONE) {
+            return stage;
         }
-        match (self.intent, self.paxos.is_some()) {
-            (Intent::Get, _) => self.begin_read(desk, turn),
-            (_, true) => self.prepare(desk, turn),
-            (_, false) => self.begin_clock(desk, turn),
+        match self.intent {
+            Intent::Get(breadth) => self.begin_read(desk, turn, breadth),
+            Intent::Write(_) => self.begin_clock(desk, turn),
+            Intent::Change(_) => self.prepare(desk, turn, self.new_tally()),
         }
     }
 
@@ -242,89 +182,108 @@ impl Op {
         place: u8,
         round: u8,
         answer: Answer,
-    ) -> Fate {
-        if round != self.round || !self.pending.has(place) {
-            return Fate::Goes;
+    ) {
+        if matches!(self.stage, Stage::Clock(_)) {
+            self.clock_answered(desk, turn, place, &answer);
+            return;
         }
-        self.pending.remove(place);
+        let is_this_round = round == self.round;
+        let Some(tally) = self.stage.tally_mut().filter(|_| is_this_round) else {
+            return;
+        };
+        if !tally.answer(place) {
+            return;
+        }
         if let Answer::Refused(why) = answer {
-            self.refused = Some((place, why));
-            if why == Refused::DiskFull && !self.again.has(place) {
-                self.full.insert(place);
-            }
+            tally.refuse(place, why);
         }
-        match self.stage {
-            Stage::Read => self.read_answered(desk, turn, place, answer),
-            Stage::WriteBack | Stage::Finish => {
-                self.write_back_answered(desk, turn, place, &answer)
+        self.work(|op, stage| match stage {
+            Stage::Read(fetching) => op.read_answered(desk, turn, fetching, place, answer),
+            Stage::Mending(fetching) => op.mending_answered(desk, turn, fetching, place, answer),
+            Stage::WriteBack(back) => op.write_back_answered(desk, turn, back, place, &answer),
+            Stage::Write(writing) => op.write_answered(desk, turn, writing, place, &answer),
+            Stage::Lingering(writing) => {
+                op.late_write_answered(desk, turn, writing, place, &answer)
             }
-            Stage::Write => self.write_answered(desk, turn, place, &answer),
-            Stage::Prepare => self.prepare_answered(desk, turn, place, answer),
-            Stage::Accept => self.accept_answered(desk, turn, place, &answer),
-            Stage::Begin
-            | Stage::Links
-            | Stage::Clock
-            | Stage::Cover
-            | Stage::Queue
-            | Stage::BackOff => Fate::Goes,
-        }
+            Stage::Prepare(preparing) => op.prepare_answered(desk, turn, preparing, place, answer),
+            Stage::Accept(accepting) => op.accept_answered(desk, turn, accepting, place, &answer),
+            // A promise of the round before may come late: it was noted, and decides nothing any more.
+            Stage::Waiting(_) | Stage::Clock(_) | Stage::Cover(_) | Stage::Settled(_) => stage,
+        });
     }
 
     /// The alarm rang, or the deadline passed.
-    pub(crate) fn due(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+    pub(crate) fn due(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         if turn.now.mono_us >= self.deadline_us {
-            return self.deadline_passed(desk, turn);
+            self.work(|op, stage| op.deadline_passed(desk, turn, stage));
+            return;
         }
         if turn.now.mono_us < self.alarm_us {
-            return Fate::Goes;
+            return;
         }
         self.alarm_us = NEVER;
-        match self.stage {
-            Stage::Links => self.begin(desk, turn),
-            Stage::Queue => self.wait_on(desk, turn),
-            Stage::Clock => self.hedge_clocks(desk, turn),
-            Stage::Read => self.hedge(desk, turn),
-            Stage::BackOff => self.prepare(desk, turn),
-            Stage::Prepare | Stage::Accept => self.back_off(desk, turn),
-            Stage::Write if is_planted(Bug::HiddenRetryUnderNewVersion) => {
-                self.retry_secretly(desk, turn)
+        self.work(|op, stage| match stage {
+            Stage::Waiting(WaitFor::Links) => op.begin(desk, turn, WaitFor::Links),
+            Stage::Waiting(WaitFor::Queue) => op.wait_on(desk, turn),
+            Stage::Waiting(WaitFor::BackOff) => op.prepare(desk, turn, op.new_tally()),
+            Stage::Clock(clocking) => op.hedge_clocks(desk, turn, clocking),
+            Stage::Read(fetching) => op.hedge(desk, turn, fetching),
+            Stage::Prepare(_) | Stage::Accept(_) => op.back_off(desk, turn, &stage),
+            Stage::Write(writing) if is_planted(Bug::HiddenRetryUnderNewVersion) => {
+                op.retry_secretly(desk, turn, writing)
             }
-            Stage::Write => self.ask_spared(desk, turn),
-            _ => Fate::Goes,
-        }
+            Stage::Write(writing) => op.ask_spared(desk, turn, writing),
+            Stage::Waiting(WaitFor::Begin)
+            | Stage::Cover(_)
+            | Stage::Lingering(_)
+            | Stage::Mending(_)
+            | Stage::WriteBack(_)
+            | Stage::Settled(_) => stage,
+        });
     }
 
-    fn deadline_passed(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        match self.stage {
-            Stage::Write if self.is_settled => return self.stop_lingering(desk, turn),
-            Stage::Links => self.refuse_for_links(desk, turn),
-            Stage::Begin | Stage::Clock if self.good.is_empty() && self.asked.is_empty() => {
-                self.tell(turn, Outcome::DeadlinePassed, None);
+    fn deadline_passed(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, stage: Stage) -> Stage {
+        match stage {
+            Stage::Lingering(writing) => return self.stop_lingering(desk, turn, writing),
+            Stage::Mending(_) | Stage::Settled(_) => {}
+            Stage::Waiting(WaitFor::Links) => self.refuse_for_links(desk, turn),
+            Stage::Waiting(WaitFor::Begin) => {
+                self.tell(turn, Outcome::DeadlinePassed, Places::NONE, None)
             }
-            _ => {
-                let known = self.known_if_failed();
-                self.fail(desk, turn, known);
+            Stage::Clock(clocking) if clocking.tally.asked().is_empty() => {
+                self.tell(turn, Outcome::DeadlinePassed, Places::NONE, None);
+            }
+            Stage::Waiting(WaitFor::Queue | WaitFor::BackOff)
+            | Stage::Clock(_)
+            | Stage::Cover(_)
+            | Stage::Write(_)
+            | Stage::Read(_)
+            | Stage::WriteBack(_)
+            | Stage::Prepare(_)
+            | Stage::Accept(_) => {
+                let known = self.known_if_failed(&stage);
+                self.fail(desk, turn, &stage, known);
             }
         }
-        Fate::Over
+        Stage::Settled(None)
     }
 
     /// The client hung up: it ends unless it has sent something of its own that changes the key.
-    pub(crate) fn abandon(&mut self, turn: &mut Turn<'_>) -> Fate {
-        let is_applied = self.known_if_failed() == Known::Unknown;
-        if is_applied && !is_planted(Bug::AbandonedWriteEnds) {
-            return Fate::Goes;
+    pub(crate) fn abandon(&mut self, turn: &mut Turn<'_>) {
+        let may_be_stored = self.known_if_failed(&self.stage) == Known::Unknown;
+        if may_be_stored && !is_planted(Bug::AbandonedWriteEnds) {
+            return;
         }
-        self.tell(turn, Outcome::Abandoned, None);
-        Fate::Over
+        self.tell(turn, Outcome::Abandoned, self.stage.answered(), None);
+        self.stage = Stage::Settled(None);
     }
 
-    /// What a failure now would mean for the record.
-    pub(crate) fn known_if_failed(&self) -> Known {
-        let may_be_stored = match (&self.paxos, self.intent) {
-            (_, Intent::Get) => false,
-            (Some(paxos), _) => paxos.may_be_chosen(),
-            (None, _) => self.stage == Stage::Write,
+    /// What a failure in this stage means for the record.
+    pub(crate) fn known_if_failed(&self, stage: &Stage) -> Known {
+        let may_be_stored = match &self.intent {
+            Intent::Get(_) => false,
+            Intent::Change(proposer) => proposer.may_be_chosen(),
+            Intent::Write(_) => matches!(stage, Stage::Write(_)),
         };
         if may_be_stored {
             Known::Unknown
@@ -333,60 +292,94 @@ impl Op {
         }
     }
 
-    /// Tells the client that too few answered.
-    pub(crate) fn fail(&mut self, desk: &Desk, turn: &mut Turn<'_>, known: Known) {
-        let (got, needed) = self.shortfall(desk);
-        let owners = self.owners(desk);
-        // Who refused explains more than who said nothing.
-        let silent = self.pending.iter().next();
-        let refused = self.refused.or(silent.map(|place| (place, Refused::Late)));
-        let mut refused = refused.map(|(place, why)| (owners[usize::from(place)], why));
-        let is_about_time = self.stage == Stage::Begin
-            || self
-                .refused
-                .is_some_and(|(_, why)| why == Refused::ClockApart);
-        if is_about_time && desk.walls.is_doubted(turn.now) {
-            // Of clocks that are apart this one is the wrong one.
-            refused = Some((desk.me, Refused::ClockApart));
+    /// Tells the client that too few answered the round of this stage.
+    pub(crate) fn fail(&mut self, desk: &Desk, turn: &mut Turn<'_>, stage: &Stage, known: Known) {
+        if let Stage::Write(writing) = stage {
+            return self.fail_write(desk, turn, writing);
         }
-        let outcome = match self.stage {
-            // Whoever has no room did not take it: nobody did. What was accepted is there all the same.
-            Stage::Write if self.full == self.everybody() && self.paxos.is_none() => {
-                Outcome::Overloaded {
-                    refusal: Refusal::DiskFull,
-                }
+        let shortfall = self.shortfall(desk, stage);
+        let refused = if matches!(stage, Stage::Waiting(WaitFor::Begin)) {
+            // Nothing was asked: only a wrong clock ends an operation here.
+            Some((desk.me, Refused::ClockApart))
+        } else {
+            self.reason(desk, stage.tally())
+        };
+        self.tell_shortfall(desk, turn, shortfall, refused, known, stage.answered());
+    }
+
+    /// Why a round failed, as the member that refused says.
+    pub(crate) fn reason(
+        &self,
+        desk: &Desk,
+        tally: Option<&Tally>,
+    ) -> Option<(MemberIndex, Refused)> {
+        let (place, why) = tally?.reason()?;
+        Some((self.owners(desk)[usize::from(place)], why))
+    }
+
+    /// Tells the client how many answered, how many had to, and the refusal that explains it.
+    pub(crate) fn tell_shortfall(
+        &mut self,
+        desk: &Desk,
+        turn: &mut Turn<'_>,
+        (got, needed): (u8, u8),
+        refused: Option<(MemberIndex, Refused)>,
+        known: Known,
+        answered: Places,
+    ) {
+        let refused = match refused {
+            // Of clocks that are apart this one is the wrong one.
+            Some((_, Refused::ClockApart)) if desk.walls.is_doubted(turn.now) => {
+                Some((desk.me, Refused::ClockApart))
             }
-            _ => Outcome::NotEnough {
-                got,
-                needed,
-                from: self.quorum.from(),
-                known,
-                refused,
-            },
+            refused => refused,
         };
-        self.tell(turn, outcome, None);
+        let outcome = Outcome::NotEnough {
+            got,
+            needed,
+            from: self.quorum.from(),
+            known,
+            refused,
+        };
+        self.tell(turn, outcome, answered, None);
     }
 
-    /// How many answered the round under way, and how many have to.
-    fn shortfall(&self, desk: &Desk) -> (u8, u8) {
-        let needed = match self.stage {
-            Stage::Clock => self.clocks_needed(),
-            Stage::Queue | Stage::Prepare | Stage::Accept | Stage::BackOff => self.majority(),
-            Stage::WriteBack | Stage::Finish if !self.is_held(desk) => return self.held(desk),
-            _ => self.quorum.ack(),
+    /// How many owners answered the round of this stage, and how many have to.
+    fn shortfall(&self, desk: &Desk, stage: &Stage) -> (u8, u8) {
+        let needed = match stage {
+            Stage::Clock(_) => self.clocks_needed(),
+            Stage::Waiting(WaitFor::Queue | WaitFor::BackOff)
+            | Stage::Prepare(_)
+            | Stage::Accept(_) => self.majority(),
+            Stage::WriteBack(back) if !self.is_held(desk, &back.copies) => {
+                return self.held(desk, &back.copies);
+            }
+            Stage::Waiting(WaitFor::Begin | WaitFor::Links)
+            | Stage::Cover(_)
+            | Stage::Write(_)
+            | Stage::Lingering(_)
+            | Stage::Read(_)
+            | Stage::Mending(_)
+            | Stage::WriteBack(_)
+            | Stage::Settled(_) => self.quorum.ack(),
         };
-        (self.good.len(), needed)
+        (stage.answered().len(), needed)
     }
 
-    /// Tells the client, once.
-    pub(crate) fn tell(&mut self, turn: &mut Turn<'_>, outcome: Outcome, cell: Option<Cell>) {
-        self.is_settled = true;
-        self.told = Some(outcome);
+    /// Tells the client, if one still waits, and that the owners at `answered` did. The caller goes to a stage behind
+    /// the outcome.
+    pub(crate) fn tell(
+        &mut self,
+        turn: &mut Turn<'_>,
+        outcome: Outcome,
+        answered: Places,
+        cell: Option<Cell>,
+    ) {
         if let Some(client) = self.client.take() {
             turn.effects.push(Effect::Outcome {
                 client,
                 outcome,
-                acks: self.good.len(),
+                acks: answered.len(),
                 cell,
             });
         }
@@ -431,24 +424,28 @@ impl Op {
         self.quorum.ack() >= self.majority()
     }
 
-    /// Begins a round of questions: earlier ones count no more.
-    pub(crate) fn begin_round(&mut self, stage: Stage) {
-        self.stage = stage;
-        self.round = self.round.wrapping_add(1);
-        self.asked = Places::NONE;
-        self.pending = Places::NONE;
-        self.good = Places::NONE;
-        self.full = Places::NONE;
-        self.again = Places::NONE;
-        self.spared = Places::NONE;
-        self.refused = None;
-        self.alarm_us = NEVER;
+    /// Is it a write without a condition?
+    pub(crate) fn is_plain(&self) -> bool {
+        match self.intent {
+            Intent::Write(_) => true,
+            Intent::Get(_) | Intent::Change(_) => false,
+        }
     }
 
-    /// Asks the owner at `place`, in this round.
+    /// A round in which no owner was asked yet.
+    pub(crate) fn new_tally(&self) -> Tally {
+        Tally::new(self.quorum.from())
+    }
+
+    /// Begins a round, or a wait: answers to earlier rounds count no more.
+    pub(crate) fn begin_round(&mut self) -> Tally {
+        self.round = self.round.wrapping_add(1);
+        self.alarm_us = NEVER;
+        self.new_tally()
+    }
+
+    /// Asks the owner at `place`, which the caller notes in the tally of the round under way.
     pub(crate) fn ask(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, place: u8, ask: Ask) {
-        self.asked.insert(place);
-        self.pending.insert(place);
         let member = self.owners(desk)[usize::from(place)];
         let purpose = Purpose::Op {
             op: self.id,
@@ -461,18 +458,12 @@ impl Op {
 
     /// Did this try ask no more than a client's request may cost?
     pub(crate) fn is_frugal(&self, desk: &Desk) -> bool {
-        let of_owner = match (self.intent, &self.paxos) {
-            (Intent::Get, _) | (_, Some(_)) => TRY_QUESTIONS_MAX,
-            (Intent::Put | Intent::Delete, None) => WRITE_QUESTIONS_MAX,
+        let of_owner = match self.intent {
+            Intent::Get(_) | Intent::Change(_) => TRY_QUESTIONS_MAX,
+            Intent::Write(_) => WRITE_QUESTIONS_MAX,
         };
         let others = self.quorum.from() - u8::from(self.own_place(desk).is_some());
         self.questions <= of_owner * u32::from(others) + self.links_back
-    }
-
-    /// Can `needed` good answers still come together?
-    pub(crate) fn can_reach(&self, needed: u8) -> bool {
-        let open = self.everybody().without(self.asked).or(self.pending);
-        self.good.or(open).len() >= needed
     }
 
     /// Refuses the operation at the door.

@@ -19,6 +19,7 @@
 //! coordinator/                     reads, writes, conditions: from the beginning to the outcome
 //! replica/                         how a member answers for its own copies
 //! desk.rs, ledger.rs, places.rs    open questions and orders, and what they are kept in
+//! tally.rs      Tally, Verdict     a round of questions to owners, counted
 //! purpose.rs    Purpose, Requester what a question is for, and where its answer goes
 //! hints.rs      HintRoom           writes kept for members that did not confirm them
 //! health.rs     Health             whom to ask first, and when to ask somebody else
@@ -54,12 +55,13 @@ mod places;
 pub mod planted;
 mod plausible;
 mod purpose;
-pub mod replica;
+mod replica;
 pub mod ring;
 pub mod rounds;
 mod stacks;
 pub mod standing;
 pub mod step;
+mod tally;
 pub mod topology;
 mod turns;
 pub mod walls;

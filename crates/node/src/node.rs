@@ -22,7 +22,8 @@
 use crate::config::NodeConfig;
 use crate::coordinator::clock::{Probes, send_probe};
 use crate::coordinator::scan::{Scan, Scanning};
-use crate::coordinator::{Fate, Op, Stage};
+use crate::coordinator::stage::{Stage, WaitFor};
+use crate::coordinator::{Breadth, Intent, Op};
 use crate::desk::{Desk, Order, Turn};
 use crate::health::PeerHealth;
 use crate::hints::{self, Keeper};
@@ -217,16 +218,21 @@ impl Node {
             return;
         }
         let partition = self.desk.ring.partition(&key);
-        let op = Op::new(client, key, partition, operation, quorum, deadline_us);
+        let op = Op::new(Some(client), key, partition, operation, quorum, deadline_us);
+        self.enter(turn, op);
+    }
+
+    /// Gives an operation its entry, and begins it unless its time is over.
+    fn enter(&mut self, turn: &mut Turn<'_>, op: Op) {
+        let deadline_us = op.deadline_us;
         let id = self.ops.insert(op, deadline_us);
-        let now_us = turn.now.mono_us;
         self.with_op(turn, id, |op, desk, turn| {
             op.id = id;
-            op.since_us = now_us;
+            op.since_us = turn.now.mono_us;
             if turn.now.mono_us >= deadline_us {
                 return op.due(desk, turn);
             }
-            op.begin(desk, turn)
+            op.work(|op, _| op.begin(desk, turn, WaitFor::Begin));
         });
     }
 
@@ -241,17 +247,12 @@ impl Node {
             let quorum = Quorum::usual(topology.replication_factor(), members);
             let deadline_us = turn.now.mono_us + DISPUTE_TIMEOUT_US;
             let (key, operation) = todo.operation();
-            let is_wide = operation == Operation::Get;
             let partition = self.desk.ring.partition(&key);
-            let mut op = Op::new(0, key, partition, operation, quorum, deadline_us);
-            (op.client, op.is_wide) = (None, is_wide);
-            let id = self.ops.insert(op, deadline_us);
-            let now_us = turn.now.mono_us;
-            self.with_op(turn, id, |op, desk, turn| {
-                op.id = id;
-                op.since_us = now_us;
-                op.begin(desk, turn)
-            });
+            let mut op = Op::new(None, key, partition, operation, quorum, deadline_us);
+            if let Intent::Get(breadth) = &mut op.intent {
+                *breadth = Breadth::All;
+            }
+            self.enter(turn, op);
         }
     }
 
@@ -277,32 +278,34 @@ impl Node {
         &mut self,
         turn: &mut Turn<'_>,
         id: OpId,
-        work: impl FnOnce(&mut Op, &mut Desk, &mut Turn<'_>) -> Fate,
+        work: impl FnOnce(&mut Op, &mut Desk, &mut Turn<'_>),
     ) {
         let Some(op) = self.ops.find_mut(id) else {
             return;
         };
         let now_us = turn.now.mono_us;
-        let (stage, round, was_settled) = (op.stage, op.round, op.is_settled);
-        let fate = work(op, &mut self.desk, turn);
-        let is_left = (stage, round) != (op.stage, op.round) || op.is_settled || fate == Fate::Over;
-        if is_left && !was_settled {
-            let took_us = now_us.saturating_sub(op.since_us);
-            self.desk.rounds.note(stage, took_us);
+        let (kind, round, was_told) = (op.stage.round(), op.round, op.stage.is_told());
+        work(op, &mut self.desk, turn);
+        let is_told = op.stage.is_told();
+        let is_left = (kind, round) != (op.stage.round(), op.round) || is_told;
+        if is_left && !was_told {
+            if let Some(kind) = kind {
+                let took_us = now_us.saturating_sub(op.since_us);
+                self.desk.rounds.note(kind, took_us);
+            }
             op.since_us = now_us;
         }
-        if fate == Fate::Over && !op.is_frugal(&self.desk) {
-            self.desk.rounds.note_wasteful();
-        }
-        if op.is_settled || fate == Fate::Over {
+        if is_told {
             op.leave_queue(&mut self.desk);
         }
-        match fate {
-            Fate::Goes => {
-                let due_us = op.due_us();
-                self.ops.set_due(id, due_us);
+        if matches!(op.stage, Stage::Settled(_)) {
+            if !op.is_frugal(&self.desk) {
+                self.desk.rounds.note_wasteful();
             }
-            Fate::Over => self.ops.forget(id),
+            self.ops.forget(id);
+        } else {
+            let due_us = op.due_us();
+            self.ops.set_due(id, due_us);
         }
         self.ask_own(turn);
     }
@@ -480,10 +483,10 @@ impl Node {
     fn pass(&mut self, turn: &mut Turn<'_>, passed: &Passed) {
         let now_us = turn.now.mono_us;
         let mut waiting = self.desk.turns.behind(&passed.key);
-        if let Some(verdict) = &passed.verdict {
+        if let Some(precedent) = &passed.precedent {
             waiting.retain(|waiting| {
                 self.with_op(turn, waiting.op, |op, _, turn| {
-                    op.judge(turn, verdict, waiting.came)
+                    op.judge(turn, precedent, waiting.came);
                 });
                 self.ops.find(waiting.op).is_some()
             });
@@ -499,10 +502,7 @@ impl Node {
         match purpose {
             Purpose::Op { op, place, round } => {
                 self.with_op(turn, op, |op, desk, turn| {
-                    if op.stage == Stage::Clock {
-                        return op.clock_answered(desk, turn, place, &answer);
-                    }
-                    op.answered(desk, turn, place, round, answer)
+                    op.answered(desk, turn, place, round, answer);
                 });
             }
             Purpose::Probe { probe, member } => {
@@ -539,9 +539,8 @@ impl Node {
         let ops = std::mem::take(&mut open.ops);
         for id in &ops {
             self.with_op(turn, *id, |op, desk, turn| {
-                match op.place_of(desk, member) {
-                    Some(place) => op.clock_answered(desk, turn, place, answer),
-                    None => Fate::Goes,
+                if let Some(place) = op.place_of(desk, member) {
+                    op.clock_answered(desk, turn, place, answer);
                 }
             });
         }
@@ -593,9 +592,11 @@ impl Node {
     fn send_covered(&mut self, turn: &mut Turn<'_>) {
         let waiting = std::mem::take(&mut self.desk.uncovered);
         for id in waiting {
-            self.with_op(turn, id, |op, desk, turn| match op.stage {
-                Stage::Cover => op.send_when_covered(desk, turn),
-                _ => Fate::Goes,
+            self.with_op(turn, id, |op, desk, turn| {
+                op.work(|op, stage| match stage {
+                    Stage::Cover(before) => op.send_when_covered(desk, turn, before),
+                    other => other,
+                });
             });
         }
         self.cover_us = match self.desk.uncovered.is_empty() {

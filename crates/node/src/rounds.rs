@@ -12,10 +12,8 @@
 //! 2. A round counts once, up to the moment that the operation goes on or is told; what only lingers for
 //!    the late is not in it.
 //!
-//! Not here: the rounds themselves (`coordinator/`), names and pages (crate `server`).
+//! Not here: which stage is which round (`coordinator/stage.rs`), names and pages (crate `server`).
 //! See: docs/protocol.md.
-
-use crate::coordinator::Stage;
 
 /// Upper bounds of the buckets, in microseconds; one more bucket holds the rest. A member on the same machine
 /// answers in a fifth of a millisecond, one behind a sync in some.
@@ -84,23 +82,6 @@ impl Round {
             Round::BackOff => "back_off",
         }
     }
-
-    fn of(stage: Stage) -> Option<Round> {
-        Some(match stage {
-            Stage::Begin => return None,
-            Stage::Links => Round::Links,
-            Stage::Clock => Round::Clock,
-            Stage::Cover => Round::Cover,
-            Stage::Write => Round::Write,
-            Stage::Read => Round::Read,
-            Stage::WriteBack => Round::WriteBack,
-            Stage::Queue => Round::Queue,
-            Stage::Prepare => Round::Prepare,
-            Stage::Accept => Round::Accept,
-            Stage::Finish => Round::Finish,
-            Stage::BackOff => Round::BackOff,
-        })
-    }
 }
 
 /// How long one kind of round took.
@@ -142,14 +123,12 @@ impl Rounds {
         self.wasteful += 1;
     }
 
-    /// An operation left this stage after so long.
-    pub(crate) fn note(&mut self, stage: Stage, took_us: u64) {
-        if let Some(round) = Round::of(stage) {
-            let times = &mut self.times[round as usize];
-            let bucket = ROUND_BUCKETS_US.partition_point(|&bound| bound < took_us);
-            times.buckets[bucket] += 1;
-            times.sum_us = times.sum_us.saturating_add(took_us);
-        }
+    /// An operation was in this round for so long.
+    pub(crate) fn note(&mut self, round: Round, took_us: u64) {
+        let times = &mut self.times[round as usize];
+        let bucket = ROUND_BUCKETS_US.partition_point(|&bound| bound < took_us);
+        times.buckets[bucket] += 1;
+        times.sum_us = times.sum_us.saturating_add(took_us);
     }
 
     /// A further owner was asked.
@@ -166,9 +145,8 @@ mod tests {
     fn a_time_falls_into_the_first_bucket_that_holds_it() {
         let mut rounds = Rounds::default();
         for us in [50, 51, 61_000_000] {
-            rounds.note(Stage::Write, us);
+            rounds.note(Round::Write, us);
         }
-        rounds.note(Stage::Begin, 7);
         let write = rounds.of(Round::Write);
         assert_eq!(write.buckets[..2], [1, 1]);
         assert_eq!(write.buckets[ROUND_BUCKETS_US.len()], 1);

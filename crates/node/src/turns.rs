@@ -37,6 +37,19 @@ struct Queue {
     moved_us: u64,
 }
 
+/// Where a conditional write stands among those of its key and loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has not joined the queue.
+    New,
+    /// In the queue, behind another one.
+    Waits,
+    /// The others wait for it.
+    Ahead,
+    /// Outside of the queue: nothing moved for long, or the write is over.
+    Beside,
+}
+
 /// An operation that waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
@@ -49,12 +62,12 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Passed {
     pub(crate) key: Bytes,
-    pub(crate) verdict: Option<Verdict>,
+    pub(crate) precedent: Option<Precedent>,
 }
 
 /// What a majority holds of a key, for those who waited before it was asked.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct Precedent {
     /// The copy; `None` = none was ever written.
     pub(crate) cell: Option<Cell>,
     /// Who came before this is judged by it.

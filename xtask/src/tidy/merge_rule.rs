@@ -56,7 +56,7 @@ const ALLOWED: [(&str, &str, &str); 10] = [
         BOUND,
     ),
     (
-        "crates/node/src/coordinator/paxos.rs",
+        "crates/node/src/coordinator/proposer.rs",
         "last.cell.version < own.version",
         PROPOSAL,
     ),

@@ -13,26 +13,25 @@
 //! 3. Every hybrid clock that answers is followed. It counts only if the wall clock beside it is within a minute of
 //!    the own one of this turn: a member whose wall clock is wrong finds no majority, and writes nothing.
 //! 4. A version leaves this member only once its ceiling is durable.
-//! 5. What owners would say to the write is noted of every clock that answers (`write.rs`).
-//! 6. An operation that waits for clocks has asked enough owners for a majority, or is in
-//!    `unclocked`.
+//! 5. An operation that waits for clocks has asked enough owners for a majority, or is in `unclocked`.
 //!
 //! Not here: the clock (`hlc.rs`), which wall clocks agree (`walls.rs`).
 //! See: docs/protocol.md.
 
-use super::{Fate, Intent, Op, Stage};
+use super::stage::{Clocking, Stage, WaitFor};
+use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
 use crate::hlc;
 use crate::ledger::{Ledger, NEVER};
 use crate::limits::{CLOCK_PATIENCE_US_MIN, WALL_APART_MS_MAX};
 use crate::member::MemberIndex;
-use crate::outcome::Known;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
 use crate::purpose::{OpId, Purpose};
+use crate::tally::Verdict;
 use crate::walls::Walls;
-use dendra_base::Version;
-use dendra_base::peer::{Answer, Ask, Readiness, Refused};
+use dendra_base::peer::{Answer, Ask, Refused};
+use dendra_base::{Known, Version};
 
 /// A clock question to some peers, for many operations at once.
 #[derive(Debug)]
@@ -80,7 +79,10 @@ pub(crate) fn send_probe(
     let mut peers = Places::NONE;
     let mut deadline_us = turn.now.mono_us;
     waiting.retain(|id| {
-        let Some(op) = ops.find_mut(*id).filter(|op| op.stage == Stage::Clock) else {
+        let Some(op) = ops
+            .find_mut(*id)
+            .filter(|op| matches!(op.stage, Stage::Clock(_)))
+        else {
             return false;
         };
         op.choose_clocks(desk, turn, &mut peers);
@@ -123,144 +125,158 @@ fn is_near(desk: &Desk, turn: &Turn<'_>, hlc: u64, wall_ms: u64) -> bool {
 }
 
 impl Op {
-    /// Is this a write, and does the own wall clock agree with no majority? Then nothing is asked.
-    pub(crate) fn check_wall(&mut self, desk: &Desk, turn: &mut Turn<'_>) -> Option<Fate> {
-        let is_write = self.intent != Intent::Get;
-        if !is_write || is_planted(Bug::WriteWithWrongClock) || !desk.walls.is_doubted(turn.now) {
+    /// Is this a write, and does the own wall clock agree with no majority? Then nothing is asked. `wait` is what was
+    /// waited for so far.
+    pub(crate) fn check_wall(
+        &mut self,
+        desk: &Desk,
+        turn: &mut Turn<'_>,
+        wait: WaitFor,
+    ) -> Option<Stage> {
+        let is_read = matches!(self.intent, Intent::Get(_));
+        if is_read || is_planted(Bug::WriteWithWrongClock) || !desk.walls.is_doubted(turn.now) {
             return None;
         }
-        self.fail(desk, turn, Known::NotApplied);
-        Some(Fate::Over)
+        self.fail(desk, turn, &Stage::Waiting(wait), Known::NotApplied);
+        Some(Stage::Settled(None))
     }
 
-    pub(crate) fn begin_clock(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        self.begin_round(Stage::Clock);
-        self.pressed_full = Places::NONE;
-        self.pressed_behind = Places::NONE;
+    pub(crate) fn begin_clock(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Stage {
+        let tally = self.begin_round();
         // Unsafe, and no build of ours but one that is measured beside the others: see Cargo.toml.
         if cfg!(feature = "one-phase") || is_planted(Bug::SkipClockRound) {
-            return self.set_version(desk, turn);
+            return self.set_version(desk, turn, Clocking::new(tally));
         }
         desk.unclocked.push(self.id);
-        Fate::Goes
+        Stage::Clock(Clocking::new(tally))
     }
 
-    /// Asks the own clock, and adds to `peers` who is asked by the probe: as many as are missing, the best first.
+    /// Asks the own clock, and adds to `peers` the members that the probe has to ask: as many as are missing, the best
+    /// first. Only in stage `Clock`.
     fn choose_clocks(&mut self, desk: &mut Desk, turn: &Turn<'_>, peers: &mut Places) {
-        if !self.asked.is_empty() {
-            // Somebody was late, or refused.
-            self.ask_clocks(desk, self.everybody().without(self.asked), peers);
+        let (owners, needed) = (self.owners(desk), self.clocks_needed());
+        let own_place = self.own_place(desk);
+        let Stage::Clock(Clocking { tally, .. }) = &mut self.stage else {
+            return;
+        };
+        if !tally.asked().is_empty() {
+            // An owner was late, or refused.
+            for place in tally.unasked().iter() {
+                peers.insert(owners[usize::from(place)].0);
+                self.questions += 1;
+                tally.ask(place);
+            }
             self.alarm_us = NEVER;
             return;
         }
-        if let Some(place) = self.own_place(desk) {
-            let (op, round) = (self.id, self.round);
-            let purpose = Purpose::Op { op, place, round };
-            let answer = desk.clock(turn);
-            desk.inbox.push_back((purpose, answer));
-            self.asked.insert(place);
-            self.pending.insert(place);
+        if let Some(place) = own_place {
+            tally.ask(place);
         }
         let members = desk.topology.len();
         let mut patience_us = CLOCK_PATIENCE_US_MIN;
-        while self.asked.len() < self.clocks_needed() {
-            let owners = self.owners(desk);
+        while tally.asked().len() < needed {
             // Of equals the one that this probe asks anyway, and else the next one in the list of members: so
-            // everybody has one that it asks, and one that asks it.
+            // each member has one that it asks, and one that asks it.
             let cost = |place: &u8| {
                 let member = owners[usize::from(*place)];
                 let distance = (member.0 + members - desk.me.0) % members;
                 (desk.health.cost(member), !peers.has(member.0), distance)
             };
-            let fresh = self.everybody().without(self.asked);
-            let best = fresh.iter().min_by_key(cost);
+            let best = tally.unasked().iter().min_by_key(cost);
             let best = best.expect("clocks are wanted of at most all owners");
-            patience_us = patience_us.max(desk.health.patience_us(owners[usize::from(best)]));
-            self.ask_clocks(desk, Places::only(best), peers);
-        }
-        self.alarm_us = match self.asked == self.everybody() {
-            true => NEVER,
-            false => turn.now.mono_us + patience_us,
-        };
-    }
-
-    /// Adds the owners at `places` to those who are asked.
-    fn ask_clocks(&mut self, desk: &Desk, places: Places, peers: &mut Places) {
-        for place in places.iter() {
-            peers.insert(self.owners(desk)[usize::from(place)].0);
+            let member = owners[usize::from(best)];
+            patience_us = patience_us.max(desk.health.patience_us(member));
+            peers.insert(member.0);
             self.questions += 1;
+            tally.ask(best);
         }
-        self.asked = self.asked.or(places);
-        self.pending = self.pending.or(places);
+        self.alarm_us = if tally.unasked().is_empty() {
+            NEVER
+        } else {
+            turn.now.mono_us + patience_us
+        };
+        if let Some(place) = own_place {
+            let (op, round) = (self.id, self.round);
+            let purpose = Purpose::Op { op, place, round };
+            let answer = desk.clock(turn);
+            desk.inbox.push_back((purpose, answer));
+        }
     }
 
-    /// A clock is late: everybody else is asked, too, and later operations ask others first.
-    pub(crate) fn hedge_clocks(&mut self, desk: &mut Desk, turn: &Turn<'_>) -> Fate {
-        for place in self.pending.iter() {
+    /// A clock is late: all other owners are asked, too, and later operations ask others first.
+    pub(crate) fn hedge_clocks(
+        &mut self,
+        desk: &mut Desk,
+        turn: &Turn<'_>,
+        clocking: Clocking,
+    ) -> Stage {
+        for place in clocking.tally.pending().iter() {
             let member = self.owners(desk)[usize::from(place)];
             desk.health.late(member, self.since_us, turn.now.mono_us);
         }
-        for _ in self.everybody().without(self.asked).iter() {
+        for _ in clocking.tally.unasked().iter() {
             desk.rounds.hedged();
         }
         desk.unclocked.push(self.id);
-        Fate::Goes
+        Stage::Clock(clocking)
     }
 
-    /// The owner at `place` showed its clock, or refused.
+    /// The owner at `place` showed its clock, or refused. Counts only in stage `Clock`.
     pub(crate) fn clock_answered(
         &mut self,
         desk: &mut Desk,
         turn: &mut Turn<'_>,
         place: u8,
         answer: &Answer,
-    ) -> Fate {
-        if self.stage != Stage::Clock || !self.pending.has(place) {
-            return Fate::Goes;
+    ) {
+        let is_own = self.own_place(desk) == Some(place);
+        let Stage::Clock(Clocking { tally, pressed }) = &mut self.stage else {
+            return;
+        };
+        if !tally.answer(place) {
+            return;
         }
-        self.pending.remove(place);
-        if let Answer::Clock {
-            hlc,
-            wall_ms,
-            readiness,
-            ..
-        } = answer
-        {
-            self.note_readiness(place, *readiness);
-            let is_own = self.own_place(desk) == Some(place);
-            if is_own || is_near(desk, turn, *hlc, *wall_ms) {
-                self.good.insert(place);
-            } else {
-                self.refused = Some((place, Refused::ClockApart));
+        match answer {
+            Answer::Clock {
+                hlc,
+                wall_ms,
+                readiness,
+                kept: _,
+            } => {
+                if let Intent::Write(cell) = &self.intent {
+                    pressed.note(place, *readiness, cell.kind);
+                }
+                if is_own || is_near(desk, turn, *hlc, *wall_ms) {
+                    tally.count(place);
+                } else {
+                    tally.refuse(place, Refused::ClockApart);
+                }
             }
-        } else if let Answer::Refused(why) = answer {
-            self.refused.get_or_insert((place, *why));
+            // The first refusal is the one to name, unless clocks are apart.
+            Answer::Refused(why) if tally.refused().is_none() => tally.refuse(place, *why),
+            Answer::Refused(_)
+            | Answer::Cell(_)
+            | Answer::Same
+            | Answer::Written(_)
+            | Answer::Promised { .. }
+            | Answer::Accepted
+            | Answer::Outbid { .. }
+            | Answer::Page { .. } => {}
         }
         let needed = self.clocks_needed();
-        if self.good.len() >= needed {
-            return self.set_version(desk, turn);
-        }
-        if !self.can_reach(needed) {
-            return self.fail_or_wait(desk, turn);
-        }
-        if self.good.or(self.pending).len() < needed {
-            desk.unclocked.push(self.id);
-        }
-        Fate::Goes
-    }
-
-    /// What the owner at `place` would say to this write. A full disk takes deletions while memory
-    /// lasts.
-    fn note_readiness(&mut self, place: u8, readiness: Readiness) {
-        match (readiness, self.intent) {
-            (Readiness::Behind, _) => {
-                self.pressed_behind.insert(place);
-            }
-            (Readiness::DiskFull, Intent::Put) | (Readiness::DiskAndMemoryFull, _) => {
-                self.pressed_full.insert(place);
-            }
-            (Readiness::Ready | Readiness::DiskFull, _) => {}
-        }
+        self.work(|op, stage| match stage {
+            Stage::Clock(clocking) => match clocking.tally.verdict(needed) {
+                Verdict::Met => op.set_version(desk, turn, clocking),
+                Verdict::Lost => op.fail_or_wait(desk, turn, Stage::Clock(clocking)),
+                Verdict::Pending => {
+                    if clocking.tally.hoped_for().len() < needed {
+                        desk.unclocked.push(op.id);
+                    }
+                    Stage::Clock(clocking)
+                }
+            },
+            other => other,
+        });
     }
 
     /// Clocks that must be seen.
@@ -272,32 +288,44 @@ impl Op {
     }
 
     /// Enough clocks were seen: the desk's clock is past all of them.
-    fn set_version(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        let version = Version {
-            hlc: desk.tick(turn),
-            origin: desk.origin,
-            rmw: 0,
-        };
-        let cell = self.cell.as_mut().expect("a write carries its cell");
-        cell.version = version;
-        self.send_when_covered(desk, turn)
+    fn set_version(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, clocks: Clocking) -> Stage {
+        if let Intent::Write(cell) = &mut self.intent {
+            cell.version = Version {
+                hlc: desk.tick(turn),
+                origin: desk.origin,
+                rmw: 0,
+            };
+        }
+        self.send_when_covered(desk, turn, clocks)
     }
 
-    /// Goes on with the version or the ballot, once it may leave this member.
-    pub(crate) fn send_when_covered(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        let hlc = match (&self.paxos, &self.cell) {
-            (Some(paxos), _) => paxos.ballot().hlc,
-            (None, Some(cell)) => cell.version.hlc,
-            (None, None) => 0,
+    /// Goes on with the version or the ballot, once it may leave this member. `before` is the round that led to it.
+    pub(crate) fn send_when_covered(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        before: Clocking,
+    ) -> Stage {
+        let hlc = match &self.intent {
+            Intent::Get(_) => 0,
+            Intent::Write(cell) => cell.version.hlc,
+            Intent::Change(proposer) => proposer.ballot.hlc,
         };
         if !desk.hlc.is_covered(hlc) {
-            self.stage = Stage::Cover;
             desk.uncovered.push(self.id);
-            return Fate::Goes;
+            return Stage::Cover(before);
         }
-        if self.paxos.is_some() {
-            return self.send_prepare(desk, turn);
+        match &self.intent {
+            // A read has no version, and so nothing to wait for.
+            Intent::Get(breadth) => {
+                let breadth = *breadth;
+                self.begin_read(desk, turn, breadth)
+            }
+            Intent::Write(cell) => {
+                let cell = cell.clone();
+                self.write_plain(desk, turn, cell, &before)
+            }
+            Intent::Change(_) => self.send_prepare(desk, turn),
         }
-        self.send_write(desk, turn)
     }
 }

@@ -17,181 +17,191 @@
 //! Not here: who is expected (`health.rs`).
 //! See: docs/protocol.md.
 
+use super::stage::{Stage, WaitFor};
 use super::write::write;
-use super::{Fate, Intent, Op, Stage};
+use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
 use crate::health::Links;
 use crate::member::MemberIndex;
-use crate::outcome::{Known, Outcome};
+use crate::outcome::Outcome;
 use crate::places::Places;
+use dendra_base::Known;
 use dendra_base::peer::Ask;
 
 impl Op {
     /// Owners that have to answer the whole operation.
     fn owners_needed(&self) -> u8 {
-        match self.paxos {
-            Some(_) => self.quorum.ack().max(self.majority()),
-            None => self.quorum.ack(),
+        match self.intent {
+            Intent::Get(_) | Intent::Write(_) => self.quorum.ack(),
+            Intent::Change(_) => self.quorum.ack().max(self.majority()),
         }
     }
 
-    fn links(&self, desk: &Desk, turn: &Turn<'_>) -> Links {
-        let now_us = turn.now.mono_us;
-        let needed = self.owners_needed();
-        desk.health.links(self.owners(desk), needed, now_us)
+    /// Are there links to as many owners as have to answer? Those at `full` would refuse, and are left out.
+    fn links(&self, desk: &Desk, turn: &Turn<'_>, full: Places) -> Links {
+        let (now_us, needed) = (turn.now.mono_us, self.owners_needed());
+        let owners = self.owners(desk);
+        if full.is_empty() {
+            return desk.health.links(owners, needed, now_us);
+        }
+        let others = self.everybody().without(full);
+        let others: Vec<MemberIndex> = others.iter().map(|at| owners[usize::from(at)]).collect();
+        desk.health.links(&others, needed, now_us)
     }
 
-    /// As `check_links`, of the owners that are not at `full`: those would refuse.
-    pub(super) fn check_links_without(
+    /// Where an operation goes for which there are too few links; `None` when there are enough. The owners
+    /// at `answered` did so far.
+    ///
+    /// Requires: nothing that changes the key has left.
+    pub(super) fn check_links(
         &mut self,
         desk: &Desk,
         turn: &mut Turn<'_>,
         full: Places,
-    ) -> Option<Fate> {
-        if full.is_empty() {
-            return self.check_links(desk, turn);
-        }
-        let places = self.everybody().without(full);
-        let members: Vec<MemberIndex> = places
-            .iter()
-            .map(|place| self.owners(desk)[usize::from(place)])
-            .collect();
-        let needed = self.owners_needed();
-        let links = desk.health.links(&members, needed, turn.now.mono_us);
-        self.go_by_links(turn, links)
-    }
-
-    /// What becomes of an operation for which there are too few links; `None` when there are enough. Requires: nothing
-    /// that changes the key has left.
-    pub(super) fn check_links(&mut self, desk: &Desk, turn: &mut Turn<'_>) -> Option<Fate> {
-        let links = self.links(desk, turn);
-        self.go_by_links(turn, links)
-    }
-
-    fn go_by_links(&mut self, turn: &mut Turn<'_>, links: Links) -> Option<Fate> {
-        match links {
+        answered: Places,
+    ) -> Option<Stage> {
+        match self.links(desk, turn, full) {
             Links::Enough => None,
             Links::Awaited { until_us, .. } => Some(self.await_links(until_us)),
             Links::Lacking { up, missing } => {
-                self.tell_unreachable(turn, up, missing);
-                Some(Fate::Over)
+                self.tell_unreachable(turn, up, missing, answered);
+                Some(Stage::Settled(None))
             }
         }
     }
 
-    /// A round failed. If that may be for a link which is expected back, it is waited for.
-    pub(super) fn fail_or_wait(&mut self, desk: &Desk, turn: &mut Turn<'_>) -> Fate {
-        let known = self.known_if_failed();
-        match self.links(desk, turn) {
+    /// The round of this stage failed. If that may be for a link which is expected back, it is waited for.
+    pub(super) fn fail_or_wait(&mut self, desk: &Desk, turn: &mut Turn<'_>, stage: Stage) -> Stage {
+        let known = self.known_if_failed(&stage);
+        match self.links(desk, turn, Places::NONE) {
             Links::Awaited { until_us, .. } if known == Known::NotApplied => {
+                self.remember(&stage);
                 self.await_links(until_us)
             }
-            _ => {
-                self.fail(desk, turn, known);
-                Fate::Over
+            Links::Awaited { .. } | Links::Enough | Links::Lacking { .. } => {
+                self.fail(desk, turn, &stage, known);
+                Stage::Settled(None)
             }
         }
     }
 
-    /// Does this operation go without a member to which a link has come up? It does if it waits for links, or asked that
-    /// one in the round under way and got no answer that counts.
+    /// Should this operation ask `member` now that its link is back? It should if it waits for links, or asked that
+    /// member in vain in the round under way.
     pub(crate) fn goes_without(&self, desk: &Desk, member: MemberIndex) -> bool {
         let Some(place) = self.place_of(desk, member) else {
             return false;
         };
-        // Who answered the round before what is written back now has not confirmed it by that.
-        let confirmed = match self.stage {
-            Stage::WriteBack | Stage::Finish => self.holders,
-            _ => self.good,
-        };
-        let is_done = self.pending.or(confirmed).or(self.damaged).has(place);
-        let is_counted_out = self.asked.has(place) && !is_done;
-        match self.stage {
-            Stage::Links => true,
-            Stage::Clock | Stage::Read => is_counted_out && !self.is_settled,
-            Stage::Prepare | Stage::Accept | Stage::Write | Stage::WriteBack | Stage::Finish => {
-                is_counted_out
+        match &self.stage {
+            Stage::Waiting(WaitFor::Links) => true,
+            Stage::Clock(clocking) => clocking.tally.is_counted_out(place),
+            Stage::Write(writing) | Stage::Lingering(writing) => {
+                writing.tally.is_counted_out(place)
             }
-            Stage::Begin | Stage::Queue | Stage::Cover | Stage::BackOff => false,
+            Stage::Prepare(preparing) => preparing.tally.is_counted_out(place),
+            Stage::Accept(accepting) => accepting.tally.is_counted_out(place),
+            // A damaged copy is an answer in this sense: asked again, the owner would say the same.
+            Stage::Read(fetching) => {
+                fetching.tally.is_counted_out(place) && !fetching.damaged.has(place)
+            }
+            Stage::WriteBack(back) => back.tally.is_counted_out(place) && !back.damaged.has(place),
+            Stage::Waiting(WaitFor::Begin | WaitFor::Queue | WaitFor::BackOff)
+            | Stage::Cover(_)
+            | Stage::Mending(_)
+            | Stage::Settled(_) => false,
         }
     }
 
-    /// A link to a member that this operation goes without has come up: it is asked what the others were asked.
-    pub(crate) fn go_on_with(
-        &mut self,
-        desk: &mut Desk,
-        turn: &mut Turn<'_>,
-        member: MemberIndex,
-    ) -> Fate {
+    /// The link to `member` is back, and this operation goes without it: it is asked what the others were asked.
+    pub(crate) fn go_on_with(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, member: MemberIndex) {
         let Some(place) = self.place_of(desk, member) else {
-            return Fate::Goes;
+            return;
         };
         self.links_back += 1;
         let key = self.key.clone();
-        let ask = match (self.stage, &self.paxos, &self.cell) {
-            (Stage::Links, ..) => return self.begin(desk, turn),
-            (Stage::Clock, ..) => {
-                self.asked.remove(place);
-                desk.unclocked.push(self.id);
-                return Fate::Goes;
-            }
-            (Stage::Read, ..) => {
-                let known = self.known;
-                Ask::Read { key, known }
-            }
-            (Stage::Prepare, Some(paxos), _) => {
-                let ballot = paxos.ballot();
-                Ask::Prepare { key, ballot }
-            }
-            (Stage::Accept, Some(paxos), _) => match paxos.proposal() {
-                Some(proposal) => Ask::Accept { key, proposal },
-                None => return Fate::Goes,
-            },
-            (Stage::Write | Stage::WriteBack | Stage::Finish, _, Some(cell)) => {
+        self.work(|op, mut stage| {
+            let ask = match &mut stage {
+                Stage::Waiting(WaitFor::Links) => return op.begin(desk, turn, WaitFor::Links),
+                Stage::Clock(clocking) => {
+                    clocking.tally.unask(place);
+                    desk.unclocked.push(op.id);
+                    return stage;
+                }
+                Stage::Read(fetching) => {
+                    fetching.tally.ask(place);
+                    let known = fetching.known;
+                    Ask::Read { key, known }
+                }
+                Stage::Prepare(preparing) => {
+                    preparing.tally.ask(place);
+                    let ballot = preparing.ballot;
+                    Ask::Prepare { key, ballot }
+                }
+                Stage::Accept(accepting) => {
+                    accepting.tally.ask(place);
+                    let proposal = accepting.proposal.clone();
+                    Ask::Accept { key, proposal }
+                }
                 // It may have stored it the first time.
-                self.again.insert(place);
-                self.full.remove(place);
-                write(&key, cell)
-            }
-            _ => return Fate::Goes,
-        };
-        self.ask(desk, turn, place, ask);
-        Fate::Goes
+                Stage::Write(writing) | Stage::Lingering(writing) => {
+                    writing.tally.ask_again(place);
+                    write(&key, &writing.cell)
+                }
+                Stage::WriteBack(back) => {
+                    let Some(cell) = back.copies.best() else {
+                        return stage;
+                    };
+                    back.tally.ask_again(place);
+                    write(&key, cell)
+                }
+                Stage::Waiting(WaitFor::Begin | WaitFor::Queue | WaitFor::BackOff)
+                | Stage::Cover(_)
+                | Stage::Mending(_)
+                | Stage::Settled(_) => return stage,
+            };
+            op.ask(desk, turn, place, ask);
+            stage
+        });
     }
 
-    fn await_links(&mut self, until_us: u64) -> Fate {
-        self.begin_round(Stage::Links);
+    /// Waits for links. A read begins anew behind it; a conditional write remembers what it saw.
+    fn await_links(&mut self, until_us: u64) -> Stage {
+        self.begin_round();
         self.questions = 0;
-        if self.intent == Intent::Get {
-            // It reads anew.
-            self.cell = None;
-            self.known = None;
-        }
-        self.holders = Places::NONE;
-        self.older = Places::NONE;
-        self.damaged = Places::NONE;
         self.alarm_us = until_us;
-        Fate::Goes
+        Stage::Waiting(WaitFor::Links)
     }
 
     /// The time is over while links are missing.
     pub(super) fn refuse_for_links(&mut self, desk: &Desk, turn: &mut Turn<'_>) {
-        match self.links(desk, turn) {
+        match self.links(desk, turn, Places::NONE) {
             Links::Awaited { up, missing, .. } | Links::Lacking { up, missing } => {
-                self.tell_unreachable(turn, up, missing);
+                self.tell_unreachable(turn, up, missing, Places::NONE);
             }
             // They came up in this very step: too late to be asked.
-            Links::Enough => self.fail(desk, turn, Known::NotApplied),
+            Links::Enough => {
+                self.fail(
+                    desk,
+                    turn,
+                    &Stage::Waiting(WaitFor::Links),
+                    Known::NotApplied,
+                );
+            }
         }
     }
 
-    fn tell_unreachable(&mut self, turn: &mut Turn<'_>, up: u8, missing: MemberIndex) {
+    fn tell_unreachable(
+        &mut self,
+        turn: &mut Turn<'_>,
+        up: u8,
+        missing: MemberIndex,
+        answered: Places,
+    ) {
         let outcome = Outcome::Unreachable {
             up,
             needed: self.owners_needed(),
             from: self.quorum.from(),
             missing,
         };
-        self.tell(turn, outcome, None);
+        self.tell(turn, outcome, answered, None);
     }
 }

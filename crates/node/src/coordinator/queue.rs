@@ -1,91 +1,83 @@
 //! How a conditional write waits for another one of its key that was begun at the same event loop.
 //!
 //! ```text
-//! New ── nobody is ahead ─► Ahead ── told ─► its verdict, for those behind
+//! New ── nobody is ahead ─► Ahead ── told ─► its precedent, for those behind
 //!     ── else ────────────► Waits ── judged, or ahead in its turn
 //!                                 ── nothing moves ─► Beside
 //! ```
 //!
 //! Invariants
-//! 1. A verdict is for those who came before the promises on which it rests were asked for: at that moment, or
+//! 1. A precedent is for writes that came before the promises on which it rests were asked for: at that moment, or
 //!    later, the record was as it says, and they were under way.
-//! 2. A verdict only refuses. A write whose condition holds asks for promises of its own.
-//! 3. Of what expires, and of fewer copies than a majority, there is no verdict for others.
+//! 2. A precedent only refuses. A write whose condition holds asks for promises of its own.
+//! 3. A cell that expires, and a quorum below a majority, make no precedent.
 //!
 //! Not here: the queues (`turns.rs`).
 //! See: docs/protocol.md.
 
-use super::{Fate, Op, Stage};
+use super::stage::{Stage, WaitFor};
+use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
-use crate::outcome::Outcome;
+use crate::places::Places;
 use crate::planted::{Bug, is_planted};
-use crate::turns::{Passed, Verdict};
-
-/// Where a conditional write stands among those of its key and loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    New,
-    Waits,
-    Ahead,
-    /// Nothing moved for long, or the write is over.
-    Beside,
-}
+use crate::tally::Verdict;
+use crate::turns::{Passed, Precedent, Standing};
+use dendra_base::Cell;
 
 impl Op {
-    /// May it begin? Plain operations may, and a conditional write whose turn it is.
-    pub(super) fn is_its_turn(&mut self, desk: &mut Desk, turn: &Turn<'_>) -> bool {
-        let Some(paxos) = &mut self.paxos else {
-            return true;
+    /// Puts a conditional write into the queue of its key; `None` when it is its turn. Plain operations have no
+    /// queue.
+    pub(super) fn wait_for_turn(&mut self, desk: &mut Desk, turn: &Turn<'_>) -> Option<Stage> {
+        let Intent::Change(proposer) = &mut self.intent else {
+            return None;
         };
-        if paxos.standing != Standing::New {
-            return true;
+        if proposer.standing != Standing::New {
+            return None;
         }
-        let now_us = turn.now.mono_us;
-        if desk.turns.join(&self.key, self.id, now_us) {
-            paxos.standing = Standing::Ahead;
-            return true;
+        if desk.turns.join(&self.key, self.id, turn.now.mono_us) {
+            proposer.standing = Standing::Ahead;
+            return None;
         }
-        paxos.standing = Standing::Waits;
-        self.stage = Stage::Queue;
+        proposer.standing = Standing::Waits;
         self.alarm_us = desk.turns.patience_us(&self.key);
-        false
+        Some(Stage::Waiting(WaitFor::Queue))
     }
 
     /// It waited long: does anything move?
-    pub(super) fn wait_on(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+    pub(super) fn wait_on(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Stage {
         let patience_us = desk.turns.patience_us(&self.key);
         if patience_us > turn.now.mono_us {
             self.alarm_us = patience_us;
-            return Fate::Goes;
+            return Stage::Waiting(WaitFor::Queue);
         }
         desk.turns.leave(&self.key, self.id);
         self.stand(Standing::Beside);
-        self.begin(desk, turn)
+        self.begin(desk, turn, WaitFor::Queue)
     }
 
     /// Its turn has come.
-    pub(crate) fn go_ahead(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+    pub(crate) fn go_ahead(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         self.stand(Standing::Ahead);
-        self.begin(desk, turn)
+        self.work(|op, _| op.begin(desk, turn, WaitFor::Queue));
     }
 
     fn stand(&mut self, standing: Standing) {
-        if let Some(paxos) = &mut self.paxos {
-            paxos.standing = standing;
+        if let Intent::Change(proposer) = &mut self.intent {
+            proposer.standing = standing;
         }
     }
 
-    /// It was told, or is over: whoever waits behind it goes on.
+    /// Its outcome was told: the writes that wait behind it go on.
     pub(crate) fn leave_queue(&mut self, desk: &mut Desk) {
-        let Some(paxos) = &self.paxos else {
+        let Intent::Change(proposer) = &self.intent else {
             return;
         };
-        match paxos.standing {
+        match proposer.standing {
             Standing::Waits => desk.turns.leave(&self.key, self.id),
             Standing::Ahead => {
                 let passed = Passed {
                     key: self.key.clone(),
-                    verdict: self.verdict(),
+                    precedent: self.take_precedent(),
                 };
                 desk.turns.passed.push_back(passed);
             }
@@ -94,48 +86,70 @@ impl Op {
         self.stand(Standing::Beside);
     }
 
-    /// What this operation knows about the record at a moment when those who came before some number waited.
-    fn verdict(&self) -> Option<Verdict> {
-        let is_stored = match self.told? {
-            Outcome::Stored { .. } | Outcome::Deleted { .. } => true,
-            Outcome::ConditionFailed { .. } => false,
-            _ => return None,
-        };
-        let before = self.paxos.as_ref()?.before(is_stored)?;
-        if is_stored && self.cell.is_none() {
-            return None;
+    /// What the outcome says to the writes behind: the refusal of this one, or what it stored.
+    fn take_precedent(&mut self) -> Option<Precedent> {
+        match &mut self.stage {
+            Stage::Settled(precedent) => precedent.take(),
+            Stage::Lingering(writing) => {
+                if writing.tally.verdict(self.quorum.ack()) != Verdict::Met {
+                    return None;
+                }
+                let Intent::Change(proposer) = &self.intent else {
+                    return None;
+                };
+                let before = proposer.own.as_ref()?.before;
+                let (cell, good) = (writing.cell.clone(), writing.tally.good());
+                self.precedent(Some(cell), before, good)
+            }
+            Stage::Waiting(_)
+            | Stage::Clock(_)
+            | Stage::Cover(_)
+            | Stage::Write(_)
+            | Stage::Read(_)
+            | Stage::Mending(_)
+            | Stage::WriteBack(_)
+            | Stage::Prepare(_)
+            | Stage::Accept(_) => None,
         }
-        let expires = |cell: &dendra_base::Cell| cell.expiry_ms.is_some();
-        if !self.is_strict() || self.cell.as_ref().is_some_and(expires) {
-            return None;
-        }
-        Some(Verdict {
-            cell: self.cell.clone(),
+    }
+
+    /// What a majority at `good` holds, for writes of the same quorum that came before number `before`.
+    pub(super) fn precedent(
+        &self,
+        cell: Option<Cell>,
+        before: u64,
+        good: Places,
+    ) -> Option<Precedent> {
+        let expires = cell.as_ref().is_some_and(|cell| cell.expiry_ms.is_some());
+        (self.is_strict() && !expires).then_some(Precedent {
+            cell,
             before,
             quorum: self.quorum,
-            good: self.good,
+            good,
         })
     }
 
     /// Refuses it if its condition does not hold of what the operation ahead left or found.
-    pub(crate) fn judge(&mut self, turn: &mut Turn<'_>, verdict: &Verdict, came: u64) -> Fate {
-        let is_late = came >= verdict.before && !is_planted(Bug::JudgeLateComers);
-        if is_late || self.quorum != verdict.quorum {
-            return Fate::Goes;
+    pub(crate) fn judge(&mut self, turn: &mut Turn<'_>, precedent: &Precedent, came: u64) {
+        let is_late = came >= precedent.before && !is_planted(Bug::JudgeLateComers);
+        if is_late || self.quorum != precedent.quorum {
+            return;
         }
-        let live = verdict
+        let live = precedent
             .cell
             .as_ref()
             .filter(|cell| cell.as_ref().is_live(turn.now.wall_ms))
             .map(|cell| cell.version);
-        let paxos = self.paxos.as_mut().expect("only conditional writes wait");
-        if paxos.condition().holds(live) {
-            return Fate::Goes;
+        let Intent::Change(proposer) = &mut self.intent else {
+            return;
+        };
+        if proposer.condition.holds(live) {
+            return;
         }
         // Out of the queue it goes with this answer.
-        paxos.standing = Standing::Beside;
-        self.cell = verdict.cell.clone();
-        self.good = verdict.good;
-        self.tell_condition_failed(turn)
+        proposer.standing = Standing::Beside;
+        let cell = precedent.cell.as_ref();
+        self.tell_condition_failed(turn, cell, precedent.good);
+        self.stage = Stage::Settled(None);
     }
 }

@@ -22,40 +22,60 @@
 //! Not here: conditions of reads (whoever speaks to the client judges the returned cell).
 //! See: docs/protocol.md.
 
-use super::{Fate, Op, Stage, is_damaged, is_written, write::write};
+use super::copies::Copies;
+use super::stage::{Fetching, Goal, Stage, WritingBack};
+use super::write::write;
+use super::{Breadth, Intent, Op, is_damaged, is_written};
 use crate::desk::{Desk, Turn};
-use crate::disputes::{choose, is_alike};
 use crate::limits::DISPUTE_PATIENCE_US;
 use crate::outcome::Outcome;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
 use crate::purpose::Purpose;
+use crate::tally::Verdict;
+use dendra_base::Cell;
 use dendra_base::peer::{Answer, Ask};
-use dendra_base::{Cell, Kind};
 
 impl Op {
-    pub(crate) fn begin_read(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        self.begin_round(Stage::Read);
-        if self.is_wide {
-            for place in self.everybody().iter() {
-                self.ask_copy(desk, turn, place);
+    pub(super) fn begin_read(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        breadth: Breadth,
+    ) -> Stage {
+        let mut fetching = Fetching {
+            tally: self.begin_round(),
+            copies: Copies::default(),
+            damaged: Places::NONE,
+            known: None,
+        };
+        match (breadth, self.own_place(desk)) {
+            (Breadth::All, _) => {
+                self.ask_copies(desk, turn, &mut fetching, self.everybody());
+                self.alarm_us = turn.now.mono_us + DISPUTE_PATIENCE_US;
+                Stage::Read(fetching)
             }
-            self.alarm_us = turn.now.mono_us + DISPUTE_PATIENCE_US;
-            return Fate::Goes;
-        }
-        match self.own_place(desk) {
-            Some(place) => {
+            (Breadth::Enough, Some(place)) => {
                 self.alarm_us = turn.now.mono_us + desk.health.patience_us(desk.me);
-                self.ask_copy(desk, turn, place);
-                Fate::Goes
+                self.ask_copies(desk, turn, &mut fetching, Places::only(place));
+                Stage::Read(fetching)
             }
-            None => self.ask_more(desk, turn),
+            (Breadth::Enough, None) => self.ask_more(desk, turn, fetching),
         }
     }
 
-    fn ask_copy(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, place: u8) {
-        let (key, known) = (self.key.clone(), self.known);
-        self.ask(desk, turn, place, Ask::Read { key, known });
+    fn ask_copies(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        fetching: &mut Fetching,
+        places: Places,
+    ) {
+        for place in places.iter() {
+            fetching.tally.ask(place);
+            let (key, known) = (self.key.clone(), fetching.known);
+            self.ask(desk, turn, place, Ask::Read { key, known });
+        }
     }
 
     /// Answers that are wanted.
@@ -66,181 +86,132 @@ impl Op {
         self.quorum.ack()
     }
 
+    fn is_wide(&self) -> bool {
+        match self.intent {
+            Intent::Get(Breadth::All) => true,
+            Intent::Get(Breadth::Enough) | Intent::Write(_) | Intent::Change(_) => false,
+        }
+    }
+
     /// Asks as many more owners as answers are missing, the best first.
-    fn ask_more(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
+    fn ask_more(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, mut fetching: Fetching) -> Stage {
         let needed = self.reads_needed();
         let mut patience_us = 0;
-        while self.good.len() + self.pending.len() < needed {
+        while fetching.tally.hoped_for().len() < needed {
             let owners = self.owners(desk);
             let cost = |place: &u8| desk.health.cost(owners[usize::from(*place)]);
-            let fresh = self.everybody().without(self.asked);
-            let Some(place) = fresh.iter().min_by_key(cost) else {
-                return self.mend_to_answer(desk, turn);
+            let Some(place) = fetching.tally.unasked().iter().min_by_key(cost) else {
+                return self.mend_to_answer(desk, turn, fetching);
             };
             patience_us = patience_us.max(desk.health.patience_us(owners[usize::from(place)]));
-            self.ask_copy(desk, turn, place);
+            self.ask_copies(desk, turn, &mut fetching, Places::only(place));
         }
         if patience_us > 0 {
             self.alarm_us = turn.now.mono_us + patience_us;
         }
-        Fate::Goes
+        Stage::Read(fetching)
     }
 
-    /// Somebody is late: everybody else is asked, too.
-    pub(crate) fn hedge(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        if (self.is_wide || !self.rivals.is_empty()) && self.good.len() >= self.reads_needed() {
-            // An owner that is silent has no say.
-            self.settle_rivals(desk, turn);
-            return self.conclude_read(desk, turn);
-        }
-        for place in self.everybody().without(self.asked).iter() {
-            desk.rounds.hedged();
-            self.ask_copy(desk, turn, place);
-        }
-        Fate::Goes
-    }
-
-    /// A copy came, or a refusal.
-    pub(crate) fn read_answered(
+    /// An owner is late: all others are asked, too.
+    pub(super) fn hedge(
         &mut self,
         desk: &mut Desk,
         turn: &mut Turn<'_>,
+        mut fetching: Fetching,
+    ) -> Stage {
+        let waits_for_all = self.is_wide() || fetching.copies.is_disputed();
+        if waits_for_all && fetching.tally.verdict(self.reads_needed()) == Verdict::Met {
+            // An owner that is silent has no say.
+            self.settle_rivals(desk, turn, &mut fetching.copies);
+            return self.conclude_read(desk, turn, fetching);
+        }
+        let others = fetching.tally.unasked();
+        for _ in others.iter() {
+            desk.rounds.hedged();
+        }
+        self.ask_copies(desk, turn, &mut fetching, others);
+        Stage::Read(fetching)
+    }
+
+    /// A copy came, or a refusal.
+    pub(super) fn read_answered(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        mut fetching: Fetching,
         place: u8,
         answer: Answer,
-    ) -> Fate {
+    ) -> Stage {
         let is_own = self.own_place(desk) == Some(place);
-        match answer {
-            Answer::Cell(cell) => {
-                self.good.insert(place);
-                if is_own {
-                    self.known = cell.as_ref().map(Cell::id);
-                }
-                self.take_copy(place, cell);
-            }
-            Answer::Same => {
-                self.good.insert(place);
-                self.take_same(place);
-            }
-            answer => {
-                if is_damaged(&answer) {
-                    self.damaged.insert(place);
-                }
-            }
+        fetching.take(place, is_own, answer);
+        if self.is_wide() && !fetching.tally.pending().is_empty() {
+            return Stage::Read(fetching);
         }
-        if self.is_settled {
-            return self.mend_behind(desk, turn);
-        }
-        if self.is_wide && !self.pending.is_empty() {
-            return Fate::Goes;
-        }
-        if self.good.len() >= self.reads_needed() {
-            return self.conclude_read(desk, turn);
-        }
-        self.ask_more(desk, turn)
-    }
-
-    /// Nobody else is left to ask. What is damaged answers once it is mended, if the others tell with what.
-    fn mend_to_answer(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        let hoped_for = self.good.or(self.pending).or(self.damaged);
-        if !self.damaged.is_empty() && hoped_for.len() >= self.reads_needed() {
-            if !self.pending.is_empty() {
-                return Fate::Goes;
-            }
-            if self.cell.is_some() && !self.mendable(desk).is_empty() {
-                return self.write_back(desk, turn, Stage::WriteBack);
-            }
-        }
-        self.fail_or_wait(desk, turn)
-    }
-
-    /// Takes a copy into account: the newest stays.
-    pub(crate) fn take_copy(&mut self, place: u8, copy: Option<Cell>) {
-        let Some(copy) = copy else {
-            return;
-        };
-        match &self.cell {
-            Some(best) if is_alike(best, &copy) => {
-                self.holders.insert(place);
-            }
-            Some(best) if best.version == copy.version => self.take_rival(place, copy),
-            Some(best) if !is_newer(&copy, best) => {
-                self.older.insert(place);
-            }
-            _ => {
-                self.older = self.older.or(self.holders);
-                for (_, holders) in self.rivals.drain(..) {
-                    self.older = self.older.or(holders);
-                }
-                self.holders = Places::NONE;
-                self.holders.insert(place);
-                self.cell = Some(copy);
-            }
+        match fetching.tally.verdict(self.reads_needed()) {
+            Verdict::Met => self.conclude_read(desk, turn, fetching),
+            Verdict::Pending | Verdict::Lost => self.ask_more(desk, turn, fetching),
         }
     }
 
-    /// A copy came that has the version of the best one, and is another cell.
-    fn take_rival(&mut self, place: u8, copy: Cell) {
-        let mut rivals = self.rivals.iter_mut();
-        match rivals.find(|(cell, _)| cell.id() == copy.id()) {
-            Some((_, holders)) => {
-                holders.insert(place);
+    /// The client was told, and a copy came, or a refusal.
+    pub(super) fn mending_answered(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        mut fetching: Fetching,
+        place: u8,
+        answer: Answer,
+    ) -> Stage {
+        let is_own = self.own_place(desk) == Some(place);
+        fetching.take(place, is_own, answer);
+        self.mend_behind(desk, turn, fetching)
+    }
+
+    /// No other owner is left to ask. A damaged copy answers once it is mended, if the others tell with what.
+    fn mend_to_answer(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        fetching: Fetching,
+    ) -> Stage {
+        let hoped_for = fetching.tally.hoped_for().or(fetching.damaged);
+        if !fetching.damaged.is_empty() && hoped_for.len() >= self.reads_needed() {
+            if !fetching.tally.pending().is_empty() {
+                return Stage::Read(fetching);
             }
-            None => self.rivals.push((copy, Places::only(place))),
+            let mendable = self.mendable(desk, fetching.tally.good(), fetching.damaged);
+            if fetching.copies.best().is_some() && !mendable.is_empty() {
+                return self.write_back_read(desk, turn, fetching);
+            }
         }
+        self.fail_or_wait(desk, turn, Stage::Read(fetching))
     }
 
     /// Decides between cells of one version, and has the decision written: `disputes.rs`.
-    fn settle_rivals(&mut self, desk: &mut Desk, turn: &Turn<'_>) {
-        if self.rivals.is_empty() {
-            return;
-        }
-        let best = self.cell.take().expect("rivals are rivals of it");
-        let span = Places::first(self.span(desk));
-        let mut cells = std::mem::take(&mut self.rivals);
-        cells.push((best, self.holders));
-        let votes = cells
-            .iter()
-            .map(|(cell, holders)| (cell.id(), holders.and(span).len()));
-        let chosen = choose(votes, span.len());
-        let (cell, holders) = cells.swap_remove(chosen);
-        for (_, others) in cells {
-            self.older = self.older.or(others);
-        }
-        self.holders = holders;
-        desk.disputes.decided(turn.now.mono_us, &self.key, &cell);
-        self.cell = Some(cell);
-    }
-
-    /// The copy at `place` is the same as the own one.
-    fn take_same(&mut self, place: u8) {
-        let mut rivals = self.rivals.iter_mut();
-        let version = self.known.map(|known| known.version);
-        if let Some((_, holders)) = rivals.find(|(cell, _)| Some(cell.id()) == self.known) {
-            holders.insert(place);
-        } else if self.cell.as_ref().map(|best| best.version) == version {
-            self.holders.insert(place);
-        } else {
-            self.older.insert(place);
+    fn settle_rivals(&self, desk: &mut Desk, turn: &Turn<'_>, copies: &mut Copies) {
+        let span = self.span(desk, copies);
+        if let Some(cell) = copies.settle(span) {
+            desk.disputes.decided(turn.now.mono_us, &self.key, cell);
         }
     }
 
     /// How many of the first owners should hold the newest cell: as many as it was written for, but all of them where
     /// the answer is told as linearizable. Otherwise the next such read, of others, would not show it.
-    fn span(&self, desk: &Desk) -> u8 {
+    fn span(&self, desk: &Desk, copies: &Copies) -> u8 {
         let from = self.quorum.from();
         let is_default = self.is_strict() && from == desk.topology.copies();
         if is_default && !is_planted(Bug::ReadOfFewerCopies) {
             return from;
         }
-        let copies = self.cell.as_ref().map_or(0, |cell| cell.copies);
-        copies.clamp(1, from)
+        let wanted = copies.best().map_or(0, |cell| cell.copies);
+        wanted.clamp(1, from)
     }
 
-    /// Do enough owners hold the newest cell? A majority of those who should, or of the owners of all copies: the one of
-    /// a record with fewer copies may be down while others were brought up to it.
-    pub(crate) fn is_held(&self, desk: &Desk) -> bool {
-        let (hold, must) = self.held(desk);
-        hold >= must || self.is_majority(desk, self.holders)
+    /// Do enough owners hold the newest cell? A majority of those that should, or of the owners of all copies: the one
+    /// of a record with fewer copies may be down while others were brought up to it.
+    pub(super) fn is_held(&self, desk: &Desk, copies: &Copies) -> bool {
+        let (hold, must) = self.held(desk, copies);
+        hold >= must || self.is_majority(desk, copies.holders())
     }
 
     /// Is this a majority of the owners that every read at the default level addresses?
@@ -249,87 +220,96 @@ impl Op {
         self.quorum.from() <= copies && places.and(Places::first(copies)).len() >= self.majority()
     }
 
-    /// How many of those who should hold the newest cell do, and how many must.
-    pub(crate) fn held(&self, desk: &Desk) -> (u8, u8) {
-        let span = self.span(desk);
-        (self.holders.and(Places::first(span)).len(), span / 2 + 1)
+    /// How many of the owners that should hold the newest cell do, and how many must.
+    pub(super) fn held(&self, desk: &Desk, copies: &Copies) -> (u8, u8) {
+        let span = self.span(desk, copies);
+        let holders = copies.holders().and(Places::first(span));
+        (holders.len(), span / 2 + 1)
     }
 
     /// Enough copies were seen.
-    fn conclude_read(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        if self.cell.is_none() {
-            return self.show(desk, turn);
+    fn conclude_read(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        mut fetching: Fetching,
+    ) -> Stage {
+        if fetching.copies.best().is_none() {
+            return self.show_read(desk, turn, fetching);
         }
-        if !self.rivals.is_empty() {
-            for place in self.everybody().without(self.asked).iter() {
-                self.ask_copy(desk, turn, place);
-            }
-            if !self.pending.is_empty() {
+        if fetching.copies.is_disputed() {
+            let others = fetching.tally.unasked();
+            self.ask_copies(desk, turn, &mut fetching, others);
+            if !fetching.tally.pending().is_empty() {
                 self.alarm_us = turn.now.mono_us + DISPUTE_PATIENCE_US;
-                return Fate::Goes;
+                return Stage::Read(fetching);
             }
-            self.settle_rivals(desk, turn);
+            self.settle_rivals(desk, turn, &mut fetching.copies);
         }
-        self.mend(desk, turn);
+        self.mend(desk, turn, &mut fetching);
         if is_planted(Bug::SkipWriteBack) {
-            return self.show(desk, turn);
+            return self.show_read(desk, turn, fetching);
         }
-        // Below the default level nobody waits, and at it only until a majority holds the cell; but
-        // whoever was seen to be behind is brought up.
-        if !self.is_strict() || self.is_held(desk) {
-            self.bring_up(desk, turn, self.behind(desk));
-            return self.show(desk, turn);
+        // Below the default level the client does not wait, and at it only until a majority holds the cell; but an
+        // owner that was seen to be behind is brought up.
+        if !self.is_strict() || self.is_held(desk, &fetching.copies) {
+            let behind = self.behind(desk, &fetching);
+            self.bring_up(desk, turn, &fetching.copies, behind);
+            return self.show_read(desk, turn, fetching);
         }
-        self.write_back(desk, turn, Stage::WriteBack)
+        self.write_back_read(desk, turn, fetching)
     }
 
     /// Owners that showed an older cell, or nothing where they should hold the newest.
-    fn behind(&self, desk: &Desk) -> Places {
-        let empty = self.good.and(Places::first(self.span(desk)));
-        empty.without(self.holders).or(self.older)
+    fn behind(&self, desk: &Desk, fetching: &Fetching) -> Places {
+        let copies = &fetching.copies;
+        let should = Places::first(self.span(desk, copies));
+        let empty = fetching.tally.good().and(should);
+        empty.without(copies.holders()).or(copies.behind())
     }
 
-    /// Damaged copies, once all others have answered and are so many that whatever a majority confirmed, one of
-    /// them confirmed, too. What nobody else ever confirmed is lost with the damage.
-    fn mendable(&self, desk: &Desk) -> Places {
+    /// Damaged copies that may be written over: all others have answered, and are so many that whatever a majority
+    /// confirmed, one of them confirmed, too. A version that no other owner ever confirmed is lost with the damage.
+    fn mendable(&self, desk: &Desk, answered: Places, damaged: Places) -> Places {
         let from = self.quorum.from();
-        let is_sure = self.good.or(self.damaged) == self.everybody()
-            && self.good.len() + self.majority() > from
+        let is_sure = answered.or(damaged) == self.everybody()
+            && answered.len() + self.majority() > from
             && from >= desk.topology.copies();
-        match is_sure {
-            true => self.damaged,
-            false => Places::NONE,
+        if is_sure { damaged } else { Places::NONE }
+    }
+
+    /// Writes the newest cell over damaged copies; the client does not wait for it.
+    fn mend(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, fetching: &mut Fetching) {
+        if !fetching.damaged.is_empty() {
+            let sure = self.mendable(desk, fetching.tally.good(), fetching.damaged);
+            self.bring_up(desk, turn, &fetching.copies, sure);
+            fetching.damaged = fetching.damaged.without(sure);
         }
     }
 
-    /// Writes the newest cell over damaged copies; nobody waits for it.
-    fn mend(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        if !self.damaged.is_empty() {
-            let sure = self.mendable(desk);
-            self.bring_up(desk, turn, sure);
-            self.damaged = self.damaged.without(sure);
+    /// The client was told. A damaged copy is mended once enough others answered, or not at all.
+    fn mend_behind(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        mut fetching: Fetching,
+    ) -> Stage {
+        self.mend(desk, turn, &mut fetching);
+        if fetching.damaged.is_empty() || fetching.copies.best().is_none() {
+            return Stage::Settled(None);
         }
+        let others = fetching.tally.unasked();
+        self.ask_copies(desk, turn, &mut fetching, others);
+        if fetching.tally.pending().is_empty() {
+            return Stage::Settled(None);
+        }
+        Stage::Mending(fetching)
     }
 
-    /// The client was told. What is damaged is mended once enough others answered, or not at all.
-    fn mend_behind(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        self.mend(desk, turn);
-        if self.damaged.is_empty() || self.cell.is_none() {
-            return Fate::Over;
-        }
-        for place in self.everybody().without(self.asked).iter() {
-            self.ask_copy(desk, turn, place);
-        }
-        match self.pending.is_empty() {
-            true => Fate::Over,
-            false => Fate::Goes,
-        }
-    }
-
-    fn bring_up(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, places: Places) {
+    fn bring_up(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, copies: &Copies, places: Places) {
         let own = self.own_place(desk).map_or(Places::NONE, Places::only);
         self.questions += u32::from(places.without(own).len());
-        let Some(cell) = &self.cell else {
+        let Some(cell) = copies.best() else {
             return;
         };
         for place in places.iter() {
@@ -339,77 +319,122 @@ impl Op {
         }
     }
 
-    /// Writes the newest cell to those who should hold it and do not, and over what is damaged.
-    pub(crate) fn write_back(
+    /// Too few owners hold what was read.
+    fn write_back_read(
         &mut self,
         desk: &mut Desk,
         turn: &mut Turn<'_>,
-        stage: Stage,
-    ) -> Fate {
-        let answered = self.good;
-        self.begin_round(stage);
-        // Who answered has answered: this round only adds to them.
-        self.good = answered;
-        if is_planted(Bug::WriteBackUnderNewVersion) && stage == Stage::WriteBack {
-            let hlc = desk.tick(turn);
-            let cell = self.cell.as_mut().expect("something was read");
-            (cell.version.hlc, cell.version.origin) = (hlc, desk.origin);
-            self.holders = Places::NONE;
+        fetching: Fetching,
+    ) -> Stage {
+        let Fetching {
+            tally,
+            mut copies,
+            damaged,
+            known: _,
+        } = fetching;
+        if is_planted(Bug::WriteBackUnderNewVersion) {
+            copies.forge_version(desk.tick(turn), desk.origin);
         }
-        let cell = self.cell.clone().expect("something was read");
-        let mended = self.mendable(desk);
-        let wanted = Places::first(self.span(desk)).or(self.older);
-        let wanted = wanted.without(self.damaged).or(mended);
-        for place in wanted.without(self.holders).iter() {
-            self.ask(desk, turn, place, write(&self.key, &cell));
-        }
-        Fate::Goes
+        self.write_back(desk, turn, tally.good(), copies, damaged, Goal::Show)
     }
 
-    /// An owner holds what was written back, or what was finished for somebody else; or it does not.
-    pub(crate) fn write_back_answered(
+    /// Writes the newest cell to the owners that should hold it and do not, and over damaged copies. The owners at
+    /// `answered` answered the round before: this round only adds to them.
+    pub(super) fn write_back(
         &mut self,
         desk: &mut Desk,
         turn: &mut Turn<'_>,
+        answered: Places,
+        copies: Copies,
+        damaged: Places,
+        goal: Goal,
+    ) -> Stage {
+        let mut tally = self.begin_round();
+        if let Some(cell) = copies.best() {
+            let mended = self.mendable(desk, answered, damaged);
+            let wanted = Places::first(self.span(desk, &copies)).or(copies.behind());
+            let wanted = wanted.without(damaged).or(mended);
+            for place in wanted.without(copies.holders()).iter() {
+                tally.ask(place);
+                self.ask(desk, turn, place, write(&self.key, cell));
+            }
+        }
+        Stage::WriteBack(WritingBack {
+            tally,
+            answered,
+            copies,
+            damaged,
+            goal,
+        })
+    }
+
+    /// An owner holds what was written back, or does not.
+    pub(super) fn write_back_answered(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        mut back: WritingBack,
         place: u8,
         answer: &Answer,
-    ) -> Fate {
+    ) -> Stage {
         if is_written(answer) {
-            self.holders.insert(place);
+            back.tally.count(place);
+            back.copies.hold(place);
         }
-        if self.is_held(desk) && self.has_answers(self.holders) {
-            return self.settle_held(desk, turn);
-        }
-        let open = self.holders.or(self.pending);
-        let can_be_held = open.and(Places::first(self.span(desk))).len() > self.span(desk) / 2
-            || self.is_majority(desk, open);
-        if can_be_held && self.has_answers(open) {
-            return Fate::Goes;
-        }
-        self.fail_or_wait(desk, turn)
-    }
-
-    /// Are there as many answers as the client asked for, once those who hold the cell have answered, too?
-    fn has_answers(&self, holders: Places) -> bool {
-        self.paxos.is_some() || self.good.or(holders).len() >= self.reads_needed()
-    }
-
-    fn settle_held(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        match (self.stage, &self.paxos) {
-            (Stage::Finish, _) => self.prepare(desk, turn),
-            (_, Some(_)) => self.tell_condition_failed(turn),
-            (_, None) => self.show(desk, turn),
+        match self.verdict_of(desk, &back) {
+            Verdict::Met => self.settle_held(desk, turn, back),
+            Verdict::Pending => Stage::WriteBack(back),
+            Verdict::Lost => self.fail_or_wait(desk, turn, Stage::WriteBack(back)),
         }
     }
 
-    /// Tells the client what was read.
-    fn show(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        self.good = self.good.or(self.holders);
-        let is_mending = self.stage == Stage::Read && !self.damaged.is_empty();
-        let cell = match is_mending {
-            true => self.cell.clone(),
-            false => self.cell.take(),
+    /// Do enough owners hold what is written back, and have as many answered as the client asked for?
+    fn verdict_of(&self, desk: &Desk, back: &WritingBack) -> Verdict {
+        let holders = back.copies.holders();
+        let has_answers = |holders: Places| match back.goal {
+            Goal::Show => back.answered.or(holders).len() >= self.reads_needed(),
+            Goal::Refuse | Goal::Finish => true,
         };
+        if self.is_held(desk, &back.copies) && has_answers(holders) {
+            return Verdict::Met;
+        }
+        let hoped_for = holders.or(back.tally.pending());
+        let span = self.span(desk, &back.copies);
+        let can_be_held = hoped_for.and(Places::first(span)).len() > span / 2
+            || self.is_majority(desk, hoped_for);
+        if can_be_held && has_answers(hoped_for) {
+            return Verdict::Pending;
+        }
+        Verdict::Lost
+    }
+
+    fn settle_held(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, back: WritingBack) -> Stage {
+        let answered = back.answered.or(back.copies.holders());
+        match back.goal {
+            Goal::Show => {
+                self.show(turn, answered, back.copies.into_best());
+                Stage::Settled(None)
+            }
+            Goal::Refuse => self.refuse_condition(turn, back.copies, answered),
+            Goal::Finish => {
+                self.saw(&back.copies);
+                self.prepare(desk, turn, back.tally)
+            }
+        }
+    }
+
+    /// Tells the client what was read. Damaged copies are mended behind the outcome.
+    fn show_read(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, fetching: Fetching) -> Stage {
+        let answered = fetching.tally.good().or(fetching.copies.holders());
+        if fetching.damaged.is_empty() {
+            self.show(turn, answered, fetching.copies.into_best());
+            return Stage::Settled(None);
+        }
+        self.show(turn, answered, fetching.copies.best().cloned());
+        self.mend_behind(desk, turn, fetching)
+    }
+
+    fn show(&mut self, turn: &mut Turn<'_>, answered: Places, cell: Option<Cell>) {
         let live = cell.filter(|cell| cell.as_ref().is_live(turn.now.wall_ms));
         let outcome = match &live {
             Some(cell) => Outcome::Found {
@@ -418,17 +443,30 @@ impl Op {
             },
             None => Outcome::Missing,
         };
-        self.tell(turn, outcome, live);
-        match is_mending {
-            true => self.mend_behind(desk, turn),
-            false => Fate::Over,
-        }
+        self.tell(turn, outcome, answered, live);
     }
 }
 
-fn is_newer(copy: &Cell, best: &Cell) -> bool {
-    if is_planted(Bug::TombstoneLoses) && copy.kind != best.kind {
-        return best.kind == Kind::Tombstone;
+impl Fetching {
+    /// The owner at `place`, this member or another one, showed its copy or refused.
+    fn take(&mut self, place: u8, is_own: bool, answer: Answer) {
+        match answer {
+            Answer::Cell(cell) => {
+                self.tally.count(place);
+                if is_own {
+                    self.known = cell.as_ref().map(Cell::id);
+                }
+                self.copies.take(place, cell);
+            }
+            Answer::Same => {
+                self.tally.count(place);
+                self.copies.take_same(place, self.known);
+            }
+            answer => {
+                if is_damaged(&answer) {
+                    self.damaged.insert(place);
+                }
+            }
+        }
     }
-    copy.is_newer_than(best)
 }

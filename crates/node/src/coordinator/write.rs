@@ -1,8 +1,7 @@
 //! The second round of a write: the cell to all owners, and who confirmed that it is durable.
 //!
 //! ```text
-//! clocks said who is full ── too few others ─► 507, not applied: nothing was sent
-//! Write ── `ack` confirmations ─► Stored, Deleted ─► lingers until all answered, or the deadline
+//! Write ── `ack` confirmations ─► Stored, Deleted ─► Lingering until all answered, or the deadline
 //!       ── cannot be reached ───► NotEnough, unknown
 //! over  ── owners without a confirmation ─► a hint for each
 //! ```
@@ -11,199 +10,245 @@
 //! 1. All owners are asked at once; the own copy counts like any other, after its own sync.
 //! 2. After the first question left, failure means "unknown". None leaves when there are no links for enough of them.
 //! 3. A hint never counts.
-//! 4. An owner that said beside its clock that its disk is full counts as one that refused: it is
-//!    not asked.
-//! 5. An owner that said that it is behind is spared while the others can confirm the write. It is
-//!    asked as soon as they cannot, or are late, and at most once. The own copy is not spared: no
-//!    hint would be kept for it.
 //!
 //! Not here: hints (`hints.rs`), the version (`clock.rs`, `paxos.rs`).
 //! See: docs/protocol.md.
 
-use super::{Fate, Intent, Op, Stage, is_written};
+use super::stage::{Clocking, Stage, Writing};
+use super::{Op, is_written};
 use crate::admission::Refusal;
 use crate::desk::{Desk, Turn};
 use crate::hints;
-use crate::ledger::NEVER;
-use crate::outcome::{Known, Outcome};
+use crate::outcome::Outcome;
 use crate::places::Places;
 use crate::planted::{Bug, is_planted};
-use dendra_base::Cell;
+use crate::tally::{Tally, Verdict};
 use dendra_base::peer::{Answer, Ask, Refused};
+use dendra_base::{Cell, Kind, Known};
 
 impl Op {
-    /// Sends the cell to all owners.
-    pub(crate) fn send_write(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        // The links may be others than at the beginning. What was accepted already counts on being written.
-        let full = self.told_full();
-        if self.paxos.is_none() {
-            if self.everybody().without(full).len() < self.quorum.ack() {
-                let refusal = Refusal::DiskFull;
-                self.tell(turn, Outcome::Overloaded { refusal }, None);
-                return Fate::Over;
-            }
-            if let Some(fate) = self.check_links_without(desk, turn, full) {
-                return fate;
-            }
+    /// Sends the cell of a plain write, if enough owners have links and room. `clocks` is the round that led to it.
+    pub(super) fn write_plain(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        cell: Cell,
+        clocks: &Clocking,
+    ) -> Stage {
+        let answered = clocks.tally.good();
+        let full = if is_planted(Bug::FullIsAsked) {
+            Places::NONE
+        } else {
+            clocks.pressed.full
+        };
+        if self.everybody().without(full).len() < self.quorum.ack() {
+            let refusal = Refusal::DiskFull;
+            self.tell(turn, Outcome::Overloaded { refusal }, answered, None);
+            return Stage::Settled(None);
         }
-        self.begin_round(Stage::Write);
-        self.count_full(full);
-        self.spare(desk);
-        if is_planted(Bug::HiddenRetryUnderNewVersion) && self.paxos.is_none() {
+        // The links may be others than at the beginning.
+        if let Some(stage) = self.check_links(desk, turn, full, answered) {
+            return stage;
+        }
+        let mut tally = self.begin_round();
+        for place in full.iter() {
+            // What the owner said beside its clock is its answer to the write.
+            tally.ask(place);
+            tally.answer(place);
+            tally.refuse(place, Refused::DiskFull);
+        }
+        let spared = self.spared(desk, tally.unasked(), clocks.pressed.behind);
+        if is_planted(Bug::HiddenRetryUnderNewVersion) {
             self.alarm_us = turn.now.mono_us / 2 + self.deadline_us / 2;
         }
-        self.send_cell(desk, turn);
-        if is_planted(Bug::AckBeforeDurable)
-            && let Some(place) = self.own_place(desk)
-        {
-            self.good.insert(place);
-        }
-        Fate::Goes
+        self.send_cell(desk, turn, tally, cell, spared)
     }
 
-    /// Sends the cell to all owners, in this round.
-    pub(crate) fn send_cell(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        let cell = self.cell.clone().expect("a write carries its cell");
-        let wanted = self.everybody().without(self.asked).without(self.spared);
+    /// The other members that are behind, as many as the write can do without.
+    fn spared(&self, desk: &Desk, unasked: Places, behind: Places) -> Places {
+        let owners = self.owners(desk);
+        let is_up = |place: &u8| desk.health.is_up(owners[usize::from(*place)]);
+        let own = self.own_place(desk).map_or(Places::NONE, Places::only);
+        let mut spared = Places::NONE;
+        for place in behind.without(own).iter().filter(is_up) {
+            let others = unasked.without(spared).without(Places::only(place));
+            if others.iter().filter(is_up).count() >= usize::from(self.quorum.ack()) {
+                spared.insert(place);
+            }
+        }
+        spared
+    }
+
+    /// Sends the cell of a conditional write to all owners. What was accepted counts on it, whatever links there are.
+    pub(super) fn send_write(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, cell: Cell) -> Stage {
+        let tally = self.begin_round();
+        self.send_cell(desk, turn, tally, cell, Places::NONE)
+    }
+
+    /// Sends the cell to all owners that are not asked yet, but those that are spared.
+    fn send_cell(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        mut tally: Tally,
+        cell: Cell,
+        spared: Places,
+    ) -> Stage {
         let mut patience_us = 0;
-        for place in wanted.iter() {
+        for place in tally.unasked().without(spared).iter() {
             let member = self.owners(desk)[usize::from(place)];
             patience_us = patience_us.max(desk.health.patience_us(member));
+            tally.ask(place);
             self.ask(desk, turn, place, write(&self.key, &cell));
         }
-        if !self.spared.is_empty() {
+        if !spared.is_empty() {
             let now_us = turn.now.mono_us;
             let half_us = self.deadline_us.saturating_sub(now_us) / 2;
             self.alarm_us = now_us + patience_us.min(half_us);
         }
+        if is_planted(Bug::AckBeforeDurable)
+            && let Some(place) = self.own_place(desk)
+        {
+            tally.count(place);
+        }
+        Stage::Write(Writing {
+            tally,
+            cell,
+            spared,
+        })
     }
 
-    /// Owners that said beside their clocks that they have no room for this.
-    fn told_full(&self) -> Places {
-        match self.paxos.is_some() || is_planted(Bug::FullIsAsked) {
-            true => Places::NONE,
-            false => self.pressed_full,
-        }
-    }
-
-    /// What these owners said beside their clocks counts as their answer to the write.
-    fn count_full(&mut self, full: Places) {
-        self.asked = self.asked.or(full);
-        self.full = self.full.or(full);
-        self.refused = full.iter().last().map(|place| (place, Refused::DiskFull));
-    }
-
-    /// Leaves out the other members that are behind, as many as the write can do without.
-    fn spare(&mut self, desk: &Desk) {
-        if self.paxos.is_some() {
-            return;
-        }
-        let own = self.own_place(desk).map_or(Places::NONE, Places::only);
-        let behind = self.pressed_behind.without(own);
-        for place in behind.iter() {
-            let left = self.everybody().without(self.asked).without(self.spared);
-            let member = self.owners(desk)[usize::from(place)];
-            let others = left.without(Places::only(place));
-            let linked = others
-                .iter()
-                .filter(|at| desk.health.is_up(self.owners(desk)[usize::from(*at)]));
-            if linked.count() >= usize::from(self.quorum.ack()) && desk.health.is_up(member) {
-                self.spared.insert(place);
-            }
-        }
-    }
-
-    /// The others cannot confirm the write, or are late: those that are behind are asked, too.
-    pub(crate) fn ask_spared(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        let spared = std::mem::take(&mut self.spared);
-        if self.is_settled || is_planted(Bug::SparedForGood) {
-            return Fate::Goes;
-        }
-        let Some(cell) = self.cell.clone() else {
-            return Fate::Goes;
-        };
-        for place in spared.iter() {
-            desk.rounds.hedged();
-            self.ask(desk, turn, place, write(&self.key, &cell));
-        }
-        Fate::Goes
-    }
-
-    /// An owner confirmed, or did not.
-    pub(crate) fn write_answered(
+    /// The others cannot confirm the write, or are late: owners that are behind are asked, too.
+    pub(super) fn ask_spared(
         &mut self,
         desk: &mut Desk,
         turn: &mut Turn<'_>,
+        mut writing: Writing,
+    ) -> Stage {
+        let spared = std::mem::take(&mut writing.spared);
+        if is_planted(Bug::SparedForGood) {
+            return Stage::Write(writing);
+        }
+        for place in spared.iter() {
+            desk.rounds.hedged();
+            writing.tally.ask(place);
+            self.ask(desk, turn, place, write(&self.key, &writing.cell));
+        }
+        Stage::Write(writing)
+    }
+
+    /// An owner confirmed, or did not.
+    pub(super) fn write_answered(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        mut writing: Writing,
         place: u8,
         answer: &Answer,
-    ) -> Fate {
-        if is_written(answer) || is_planted(Bug::HintCountsAsAck) {
-            self.good.insert(place);
+    ) -> Stage {
+        count_confirmation(&mut writing.tally, place, answer);
+        let expected = writing.tally.hoped_for().len();
+        if expected < self.quorum.ack() && !writing.spared.is_empty() {
+            return self.ask_spared(desk, turn, writing);
         }
-        let expected = self.good.or(self.pending).len();
-        if !self.is_settled && expected < self.quorum.ack() && !self.spared.is_empty() {
-            return self.ask_spared(desk, turn);
-        }
-        if !self.is_settled {
-            if self.good.len() >= self.quorum.ack() {
-                let outcome = self.stored();
-                self.tell(turn, outcome, None);
-            } else if !self.can_reach(self.quorum.ack()) && !self.is_perhaps_nowhere() {
-                self.fail(desk, turn, Known::Unknown);
+        let is_told = match writing.tally.verdict(self.quorum.ack()) {
+            Verdict::Met => {
+                let outcome = stored(&writing.cell);
+                self.tell(turn, outcome, writing.tally.good(), None);
+                true
             }
+            // All that answered had no room, and others may say the same: perhaps the cell is nowhere.
+            Verdict::Lost if writing.tally.is_full_so_far() && self.is_plain() => false,
+            Verdict::Lost => {
+                self.fail_write(desk, turn, &writing);
+                true
+            }
+            Verdict::Pending => false,
+        };
+        if is_told {
+            return self.linger(desk, turn, writing);
         }
-        if self.pending.is_empty() {
-            return self.stop_lingering(desk, turn);
-        }
-        Fate::Goes
+        Stage::Write(writing)
     }
 
-    /// Had everybody who answered no room, and are there others to hear? Then it may be that nobody took it.
-    fn is_perhaps_nowhere(&self) -> bool {
-        let is_so_far = self.full == self.asked.without(self.pending);
-        !self.pending.is_empty() && is_so_far && self.paxos.is_none()
-    }
-
-    /// The outcome of a write that enough owners hold.
-    pub(crate) fn stored(&self) -> Outcome {
-        let version = self
-            .cell
-            .as_ref()
-            .map(|cell| cell.version)
-            .unwrap_or_default();
-        match self.intent {
-            Intent::Delete => Outcome::Deleted { version },
-            Intent::Put | Intent::Get => Outcome::Stored { version },
+    /// Tells the client that too few owners confirmed: any of the others may have the cell, or get it yet.
+    pub(super) fn fail_write(&mut self, desk: &Desk, turn: &mut Turn<'_>, writing: &Writing) {
+        let answered = writing.tally.good();
+        // No owner has room, so none took it. What was accepted is there all the same.
+        if writing.tally.is_full() && self.is_plain() {
+            let refusal = Refusal::DiskFull;
+            return self.tell(turn, Outcome::Overloaded { refusal }, answered, None);
         }
+        let shortfall = (answered.len(), self.quorum.ack());
+        let refused = self.reason(desk, Some(&writing.tally));
+        self.tell_shortfall(desk, turn, shortfall, refused, Known::Unknown, answered);
     }
 
-    /// Nobody else will answer: whoever did not confirm a write that was stored gets a hint.
-    pub(crate) fn stop_lingering(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        let is_stored = self.good.len() >= self.quorum.ack();
-        if let Some(cell) = self.cell.take().filter(|_| is_stored) {
-            for place in self.everybody().without(self.good).iter() {
+    /// The outcome was told, and an owner confirmed, or did not.
+    pub(super) fn late_write_answered(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        mut writing: Writing,
+        place: u8,
+        answer: &Answer,
+    ) -> Stage {
+        count_confirmation(&mut writing.tally, place, answer);
+        self.linger(desk, turn, writing)
+    }
+
+    /// Waits for the owners that may still answer.
+    fn linger(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, writing: Writing) -> Stage {
+        if writing.tally.pending().is_empty() {
+            return self.stop_lingering(desk, turn, writing);
+        }
+        Stage::Lingering(writing)
+    }
+
+    /// No owner will answer any more: those that did not confirm a write that was stored get a hint.
+    pub(super) fn stop_lingering(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        writing: Writing,
+    ) -> Stage {
+        let Writing { tally, cell, .. } = writing;
+        if tally.verdict(self.quorum.ack()) == Verdict::Met {
+            for place in tally.all().without(tally.good()).iter() {
                 let member = self.owners(desk)[usize::from(place)];
                 if member != desk.me {
                     hints::keep(desk, turn, member, &self.key, &cell);
                 }
             }
         }
-        Fate::Over
+        Stage::Settled(None)
     }
 
     /// Only as a planted bug: the same value once more, under a version of its own.
-    pub(crate) fn retry_secretly(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Fate {
-        if is_planted(Bug::HiddenRetryUnderNewVersion) && !self.is_settled {
-            let hlc = desk.tick(turn);
-            self.cell
-                .as_mut()
-                .expect("a write carries its cell")
-                .version
-                .hlc = hlc;
-            self.send_write(desk, turn);
-            self.alarm_us = NEVER;
-        }
-        Fate::Goes
+    pub(super) fn retry_secretly(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        writing: Writing,
+    ) -> Stage {
+        let mut cell = writing.cell;
+        cell.version.hlc = desk.tick(turn);
+        self.send_write(desk, turn, cell)
+    }
+}
+
+fn count_confirmation(tally: &mut Tally, place: u8, answer: &Answer) {
+    if is_written(answer) || is_planted(Bug::HintCountsAsAck) {
+        tally.count(place);
+    }
+}
+
+/// The outcome of a write that enough owners hold.
+fn stored(cell: &Cell) -> Outcome {
+    let version = cell.version;
+    match cell.kind {
+        Kind::Tombstone => Outcome::Deleted { version },
+        Kind::Value => Outcome::Stored { version },
     }
 }
 

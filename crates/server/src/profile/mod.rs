@@ -219,7 +219,7 @@ fn capture_while(
     if measure == Measure::Alloc && !alloc::is_watched() {
         return Err(NoProfile::Unwatched);
     }
-    let mut tally = Tally {
+    let mut tally = SampleTally {
         measure,
         unit,
         counts: HashMap::new(),
@@ -252,14 +252,14 @@ fn capture_while(
 }
 
 /// The stacks of a capture and what they stand for.
-struct Tally {
+struct SampleTally {
     measure: Measure,
     unit: Unit,
     counts: HashMap<Vec<usize>, f64>,
     lost: u64,
 }
 
-impl Tally {
+impl SampleTally {
     fn add(&mut self, frames: &[usize], amount: u64) {
         let count = self.measure.estimate(self.unit, amount);
         if let Some(seen) = self.counts.get_mut(frames) {

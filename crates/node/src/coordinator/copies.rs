@@ -1,0 +1,241 @@
+//! Copies of one record as owners show them: the newest, which owners hold it, and which are behind.
+//!
+//! ```text
+//! copy of a place ─┬─ newer than the best ─► the best; all earlier holders and rivals are behind
+//!                  ├─ the same cell ───────► a holder
+//!                  ├─ older ───────────────► behind
+//!                  └─ its version, another cell ─► a rival, until `settle` decides
+//! ```
+//!
+//! Invariants
+//! 1. A place that showed a copy is a holder, behind, or among the rivals.
+//! 2. Rivals have the version of the best cell. Without a best cell there are no rivals.
+//!
+//! Not here: how many holders are enough (`read.rs`), the rule between rivals (`disputes.rs`).
+//! See: docs/protocol.md.
+
+use crate::disputes::{choose, is_alike};
+use crate::places::Places;
+use crate::planted::{Bug, is_planted};
+use dendra_base::{Cell, CellId, Kind, Version};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    /// The newest cell that was shown; `None` = no owner that answered has one.
+    best: Option<Cell>,
+    /// Places that hold `best`.
+    holders: Places,
+    /// Places that showed an older cell, or a rival that lost.
+    behind: Places,
+    /// Cells under the version of `best` that are not the same, each with its holders.
+    rivals: Vec<(Cell, Places)>,
+}
+
+impl Copies {
+    /// A cell that a majority accepted: which owners hold it is not known yet.
+    pub(crate) fn accepted(cell: Cell) -> Copies {
+        Copies {
+            best: Some(cell),
+            ..Copies::default()
+        }
+    }
+
+    /// The newest cell that was shown.
+    pub(crate) fn best(&self) -> Option<&Cell> {
+        self.best.as_ref()
+    }
+
+    /// The newest cell, given away.
+    pub(crate) fn into_best(self) -> Option<Cell> {
+        self.best
+    }
+
+    /// The version of the newest cell; zero when there is none.
+    pub(crate) fn version(&self) -> Version {
+        self.best
+            .as_ref()
+            .map_or(Version::ZERO, |cell| cell.version)
+    }
+
+    /// The version of the newest cell, if it is a value that has not expired.
+    pub(crate) fn live_version(&self, wall_ms: u64) -> Option<Version> {
+        let live = self
+            .best
+            .as_ref()
+            .filter(|cell| cell.as_ref().is_live(wall_ms));
+        live.map(|cell| cell.version)
+    }
+
+    /// Places that hold the newest cell.
+    pub(crate) fn holders(&self) -> Places {
+        self.holders
+    }
+
+    /// Places that showed an older cell.
+    pub(crate) fn behind(&self) -> Places {
+        self.behind
+    }
+
+    /// Do cells of one version differ?
+    pub(crate) fn is_disputed(&self) -> bool {
+        !self.rivals.is_empty()
+    }
+
+    /// The owner at `place` holds the newest cell by now.
+    pub(crate) fn hold(&mut self, place: u8) {
+        self.holders.insert(place);
+    }
+
+    /// The owner at `place` showed its copy, or that it has none.
+    pub(crate) fn take(&mut self, place: u8, copy: Option<Cell>) {
+        let Some(copy) = copy else {
+            return;
+        };
+        match &self.best {
+            Some(best) if is_alike(best, &copy) => {
+                self.holders.insert(place);
+            }
+            Some(best) if best.version == copy.version => self.take_rival(place, copy),
+            Some(best) if !is_newer(&copy, best) => {
+                self.behind.insert(place);
+            }
+            Some(_) | None => {
+                self.behind = self.behind.or(self.holders);
+                for (_, holders) in self.rivals.drain(..) {
+                    self.behind = self.behind.or(holders);
+                }
+                self.holders = Places::only(place);
+                self.best = Some(copy);
+            }
+        }
+    }
+
+    /// The owner at `place` said that its copy is the cell `known`.
+    pub(crate) fn take_same(&mut self, place: u8, known: Option<CellId>) {
+        let mut rivals = self.rivals.iter_mut();
+        let version = known.map(|known| known.version);
+        if let Some((_, holders)) = rivals.find(|(cell, _)| Some(cell.id()) == known) {
+            holders.insert(place);
+        } else if self.best.as_ref().map(|best| best.version) == version {
+            self.holders.insert(place);
+        } else {
+            self.behind.insert(place);
+        }
+    }
+
+    /// A copy came that has the version of the best one, and is another cell.
+    fn take_rival(&mut self, place: u8, copy: Cell) {
+        let mut rivals = self.rivals.iter_mut();
+        match rivals.find(|(cell, _)| cell.id() == copy.id()) {
+            Some((_, holders)) => {
+                holders.insert(place);
+            }
+            None => self.rivals.push((copy, Places::only(place))),
+        }
+    }
+
+    /// Decides between cells of one version by the votes of the first `span` owners. Those that hold another
+    /// one are behind. Returns the cell that stays; `None` when no cells differ.
+    pub(crate) fn settle(&mut self, span: u8) -> Option<&Cell> {
+        if self.rivals.is_empty() {
+            return None;
+        }
+        let first = Places::first(span);
+        let mut cells = std::mem::take(&mut self.rivals);
+        cells.extend(self.best.take().map(|best| (best, self.holders)));
+        let votes = cells
+            .iter()
+            .map(|(cell, holders)| (cell.id(), holders.and(first).len()));
+        let chosen = choose(votes, first.len());
+        let (cell, holders) = cells.swap_remove(chosen);
+        for (_, others) in cells {
+            self.behind = self.behind.or(others);
+        }
+        self.holders = holders;
+        Some(self.best.insert(cell))
+    }
+
+    /// Only as a planted bug: what was read gets a version of its own.
+    pub(crate) fn forge_version(&mut self, hlc: u64, origin: u32) {
+        if let Some(cell) = &mut self.best {
+            (cell.version.hlc, cell.version.origin) = (hlc, origin);
+        }
+        self.holders = Places::NONE;
+    }
+}
+
+fn is_newer(copy: &Cell, best: &Cell) -> bool {
+    if is_planted(Bug::TombstoneLoses) && copy.kind != best.kind {
+        return best.kind == Kind::Tombstone;
+    }
+    copy.is_newer_than(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendra_base::{CellRef, Key};
+    use proptest::prelude::*;
+
+    fn cell(hlc: u64, value: u8) -> Cell {
+        let version = Version {
+            hlc,
+            origin: 1,
+            rmw: 0,
+        };
+        CellRef::value(Key::user(b"k").as_stored(), version, &[value]).to_owned()
+    }
+
+    proptest! {
+        /// The dumb twin keeps every copy and looks at all of them in the end.
+        #[test]
+        fn the_order_in_which_owners_show_their_copies_does_not_matter(
+            shown in prop::collection::vec(prop::option::of((1u64..4, 0u8..2)), 1..7),
+        ) {
+            let mut copies = Copies::default();
+            for (place, copy) in shown.iter().enumerate() {
+                copies.take(place as u8, copy.map(|(hlc, value)| cell(hlc, value)));
+            }
+            let newest = shown.iter().flatten().map(|(hlc, _)| *hlc).max();
+            prop_assert_eq!(copies.best().map(|best| best.version.hlc), newest);
+            let of_newest = |value| {
+                let has = |at: &u8| {
+                    shown[usize::from(*at)].is_some_and(|copy| Some(copy.0) == newest && copy.1 == value)
+                };
+                (0..shown.len() as u8).filter(has).count() as u8
+            };
+            let votes = [of_newest(0), of_newest(1)];
+            prop_assert_eq!(copies.is_disputed(), votes[0] > 0 && votes[1] > 0);
+            let owners = shown.len() as u8;
+            let is_settled = copies.settle(owners).is_some();
+            prop_assert!(!copies.is_disputed());
+            if let Some(best) = copies.best() {
+                let value = best.value[0];
+                let (mine, others) = (votes[usize::from(value)], votes[1 - usize::from(value)]);
+                prop_assert_eq!(is_settled, others > 0);
+                prop_assert!(others <= owners / 2, "a majority decides");
+                prop_assert_eq!(copies.holders().len(), mine);
+                let answered = shown.iter().flatten().count() as u8;
+                prop_assert_eq!(copies.behind().len(), answered - mine);
+            }
+        }
+
+        #[test]
+        fn an_owner_that_says_the_same_counts_like_one_that_shows_it(
+            known in (1u64..4, 0u8..2), other in (1u64..4, 0u8..2),
+        ) {
+            let known = cell(known.0, known.1);
+            let both = |say: &dyn Fn(&mut Copies)| {
+                let mut copies = Copies::default();
+                copies.take(0, Some(known.clone()));
+                copies.take(1, Some(cell(other.0, other.1)));
+                say(&mut copies);
+                (copies.holders(), copies.behind(), copies.rivals.clone())
+            };
+            let same = both(&|copies| copies.take_same(2, Some(known.id())));
+            let shown = both(&|copies| copies.take(2, Some(known.clone())));
+            prop_assert_eq!(same, shown);
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The memory of a conditional write: its ballot, its own proposal, and what became of that one.
+//!
+//! ```text
+//! ballot ── a majority promised ─► own proposal (author = that ballot, successor of the base)
+//!        ── outbid ──────────────► another ballot, the same own proposal
+//! fortune   Won      the version that is stored names the own ballot as its author, or as an ancestor
+//!           Lost     it names another author for that version
+//!           Unknown  what was accepted does not tell
+//! ```
+//!
+//! Invariants
+//! 1. A ballot is drawn once per attempt, from the clock, and never used by another operation.
+//! 2. From the first question that carries it, `own` stays the same until it has won, or has lost for certain.
+//! 3. Nothing fits between a version and its successor, nor between nothing and a first version: no clock shows a
+//!    value so small.
+//!
+//! Not here: questions and answers (`paxos.rs`), what acceptors keep (`replica/record.rs`).
+//! See: docs/protocol.md; Burke, Cheng, Lloyd, "Gryff", 2020.
+
+use crate::hlc::{CLOCK_MIN, COUNTER_BITS};
+use crate::limits::ANCESTOR_AGE_MS;
+use crate::planted::{Bug, is_planted};
+use crate::turns::Standing;
+use dendra_base::peer::{ANCESTORS_MAX, Ballot, Condition, Line, Proposal};
+use dendra_base::{Cell, Version};
+
+/// What a conditional write knows in all of its stages.
+#[derive(Debug)]
+pub(crate) struct Proposer {
+    pub(crate) condition: Condition,
+    /// The client's value. Its version is zero: each proposal has one of its own.
+    pub(crate) value: Cell,
+    /// Where it stands among the conditional writes of its key and loop.
+    pub(crate) standing: Standing,
+    /// Of the attempt under way; zero before the first one.
+    pub(crate) ballot: Ballot,
+    /// How many writes had come to this loop when `ballot` was drawn: those that wait are judged by what its
+    /// promises show.
+    pub(crate) before: u64,
+    /// Did an owner say that it promised a higher ballot than this one?
+    pub(crate) is_outbid: bool,
+    /// How often it rested.
+    pub(crate) attempt: u32,
+    /// The newest version of which this write knows that it is stored, or accepted by a majority. In stage
+    /// `Prepare`: when `ballot` was drawn.
+    pub(crate) seen: Version,
+    /// The own proposal, from the moment when the first question with it leaves.
+    pub(crate) own: Option<Own>,
+}
+
+/// A proposal of this operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Own {
+    /// The ballot under which it was proposed first: it names the proposal for ever.
+    pub(crate) author: Ballot,
+    /// The authors of what it builds on, the nearest first.
+    pub(crate) ancestors: Vec<Ballot>,
+    pub(crate) version: Version,
+    /// What it builds on; zero = nothing.
+    pub(crate) base: Version,
+    /// `Proposer::before` of the attempt that made it.
+    pub(crate) before: u64,
+}
+
+/// What became of the own proposal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fortune {
+    Won,
+    Lost,
+    Unknown,
+}
+
+impl Proposer {
+    pub(crate) fn new(condition: Condition, value: Cell) -> Proposer {
+        Proposer {
+            condition,
+            value,
+            standing: Standing::New,
+            ballot: Ballot::ZERO,
+            before: 0,
+            is_outbid: false,
+            attempt: 0,
+            seen: Version::ZERO,
+            own: None,
+        }
+    }
+
+    /// May the own proposal be the one that is chosen?
+    pub(crate) fn may_be_chosen(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// Takes note of a version that is stored, or accepted by a majority.
+    pub(crate) fn saw(&mut self, version: Version) {
+        self.seen = self.seen.max(version);
+    }
+
+    /// The own proposal under the ballot of this attempt.
+    pub(crate) fn proposal(&self, own: &Own) -> Proposal {
+        Proposal {
+            ballot: self.ballot,
+            author: own.author,
+            ancestors: own.ancestors.clone(),
+            cell: Cell {
+                version: own.version,
+                ..self.value.clone()
+            },
+        }
+    }
+
+    /// What an owner tells that accepted `line` last, instead of a promise or an acceptance. It is only certain of
+    /// what `line` builds on.
+    pub(crate) fn fortune_of_outbid(&self, line: Option<&Line>) -> Fortune {
+        match (&self.own, line) {
+            (Some(own), Some(line))
+                if is_planted(Bug::LoseToOpenRival) && line.version == own.version =>
+            {
+                Fortune::Lost
+            }
+            (Some(own), Some(line)) => fortune_in_line(own, line.version, &line.ancestors),
+            (None, _) | (_, None) => Fortune::Unknown,
+        }
+    }
+}
+
+/// What was accepted earlier, as the owners say that promised.
+#[derive(Debug, Default)]
+pub(crate) struct Promises {
+    accepted: Vec<Proposal>,
+}
+
+impl Promises {
+    /// An owner promised, and told what it had accepted last.
+    pub(crate) fn add(&mut self, accepted: Option<Proposal>) {
+        self.accepted.extend(accepted);
+    }
+
+    /// The proposal of the highest ballot among those that `wanted` lets pass.
+    pub(crate) fn highest(&self, wanted: impl Fn(Version) -> bool) -> Option<&Proposal> {
+        let passing = self.accepted.iter().filter(|p| wanted(p.cell.version));
+        passing.max_by_key(|p| p.ballot)
+    }
+
+    /// What became of `own`, now that a majority knows `base`, its version or a newer one?
+    ///
+    /// The majority that accepted the base has one among the owners that promised. Of the proposals with its version
+    /// the highest is the one that won, and names the authors before it.
+    ///
+    /// Requires: they promised when the base had been accepted (`Op::is_told`).
+    pub(crate) fn fortune(&self, own: &Own, base: Version) -> Fortune {
+        if own.base == Version::ZERO {
+            return fortune_of_first(own.version, base);
+        }
+        let Some(winner) = self.highest(|version| version == base) else {
+            return Fortune::Unknown;
+        };
+        fortune_behind(own, winner)
+    }
+
+    /// Is `own` what was accepted last?
+    pub(crate) fn is_last(&self, own: &Own) -> bool {
+        let last = self.highest(|_| true);
+        last.is_some_and(|last| last.author == own.author)
+    }
+
+    /// What became of `own`, when all owners that promised hold a plain write above it? Nothing below that is finished
+    /// any more, and what was accepted under the highest ballot tells. Had `own` been chosen, that would be itself or
+    /// what was built later.
+    pub(crate) fn fortune_below(&self, own: &Own) -> Fortune {
+        match self.highest(|_| true) {
+            None => Fortune::Lost,
+            Some(last) if last.cell.version < own.version => Fortune::Lost,
+            Some(last) if own.base == Version::ZERO => {
+                fortune_of_first(own.version, last.cell.version)
+            }
+            Some(last) => fortune_behind(own, last),
+        }
+    }
+
+    /// The authors that a proposal of `author` on `base` remembers.
+    pub(crate) fn line_of(&self, base: Version, author: Ballot) -> Vec<Ballot> {
+        let Some(winner) = self.highest(|version| version == base) else {
+            return Vec::new();
+        };
+        if is_planted(Bug::ForgetAncestors) {
+            return Vec::new();
+        }
+        let line = std::iter::once(winner.author).chain(winner.ancestors.iter().copied());
+        let age = ANCESTOR_AGE_MS << COUNTER_BITS;
+        let is_young = |of: &Ballot| of.hlc.saturating_add(age) > author.hlc;
+        line.take(ANCESTORS_MAX).take_while(is_young).collect()
+    }
+}
+
+/// The version of the own proposal on `base`.
+pub(crate) fn version_behind(base: Version, author: Ballot) -> Version {
+    match base {
+        Version::ZERO => first_version(author),
+        base => base.successor(),
+    }
+}
+
+/// Is the stored version `base` what a plain write left? Then no proposal is behind it.
+pub(crate) fn is_plain(base: Version) -> bool {
+    base == Version::ZERO || base.rmw == 0 && base.hlc >= CLOCK_MIN
+}
+
+/// Bits of a first version that are its successors' numbers.
+const FIRST_BITS: u32 = 24;
+
+/// The version of what is built on nothing: its author's clock value, moved down by a byte within the 96 bits of
+/// clock and successor. So it is below all that clocks show, whatever is written meanwhile, and nobody
+/// else's: a ballot is used once. What follows it cannot reach the next one: 2^24 conditional writes of one
+/// key need as many ballots, and so many clock values of at most a few thousand origins that the author's
+/// clock has left the next ones behind.
+fn first_version(author: Ballot) -> Version {
+    let line = u128::from(author.hlc) << FIRST_BITS;
+    Version {
+        hlc: (line >> u32::BITS) as u64,
+        origin: author.origin,
+        rmw: line as u32,
+    }
+}
+
+/// What became of a proposal on nothing, now that a majority knows `base`? There is one first version of a
+/// key: its own line is the proof that it won, and another one that it did not.
+fn fortune_of_first(own: Version, base: Version) -> Fortune {
+    if base.hlc >= CLOCK_MIN {
+        // A plain write came behind it, or in its place.
+        return Fortune::Unknown;
+    }
+    let place = |version: Version| u128::from(version.hlc) << u32::BITS | u128::from(version.rmw);
+    let behind = place(base).checked_sub(place(own));
+    match behind {
+        Some(behind) if base.origin == own.origin && behind < 1 << FIRST_BITS => Fortune::Won,
+        _ => Fortune::Lost,
+    }
+}
+
+/// What became of the own proposal, when `winner` is its rival, or was built behind it or its rival?
+fn fortune_behind(own: &Own, winner: &Proposal) -> Fortune {
+    let version = winner.cell.version;
+    if version != own.version {
+        return fortune_in_line(own, version, &winner.ancestors);
+    }
+    match winner.author == own.author {
+        true => Fortune::Won,
+        false => Fortune::Lost,
+    }
+}
+
+/// What became of it, when `version` was proposed, chosen or not? All that a proposal builds on was chosen, and
+/// its ancestors name the authors.
+fn fortune_in_line(own: &Own, version: Version, ancestors: &[Ballot]) -> Fortune {
+    let is_of_one_line = (own.version.hlc, own.version.origin) == (version.hlc, version.origin);
+    if !is_of_one_line || version.rmw <= own.version.rmw {
+        return Fortune::Unknown;
+    }
+    let later = version.rmw - own.version.rmw;
+    match ancestors.get(later as usize - 1) {
+        None => Fortune::Unknown,
+        Some(author) if *author == own.author => Fortune::Won,
+        Some(_) => Fortune::Lost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ballot() -> impl Strategy<Value = Ballot> {
+        // Near each other as well as far apart.
+        let hlc = prop_oneof![any::<u64>(), CLOCK_MIN..CLOCK_MIN + 600];
+        (hlc, prop_oneof![any::<u32>(), 1u32..4]).prop_map(|(hlc, origin)| Ballot { hlc, origin })
+    }
+
+    proptest! {
+        #[test]
+        fn first_versions_are_unique_with_all_that_follows_them(
+            a in ballot(), b in ballot(), steps in 0u32..1 << FIRST_BITS,
+        ) {
+            let follows = |first: Version| Version { rmw: first.rmw.wrapping_add(steps), ..first };
+            let (first, other) = (first_version(a), first_version(b));
+            prop_assert!(first > Version::ZERO || a == Ballot::ZERO);
+            prop_assert_eq!(first == other, a == b);
+            prop_assert_eq!(follows(first) == other, a == b && steps == 0);
+            prop_assert!(follows(first) >= first, "the low bits have room for the steps");
+        }
+
+        #[test]
+        fn first_versions_are_below_all_that_clocks_show(a in ballot(), origin: u32) {
+            let plain = Version { hlc: CLOCK_MIN, origin, rmw: 0 };
+            prop_assert!(first_version(a) < plain);
+        }
+
+        #[test]
+        fn who_built_on_nothing_knows_who_won(a in ballot(), b in ballot(), steps in 0u32..1000) {
+            let (own, other) = (first_version(a), first_version(b));
+            let later = (0..steps).fold(own, |version, _| version.successor());
+            prop_assert!(matches!(fortune_of_first(own, later), Fortune::Won));
+            let is_lost = matches!(fortune_of_first(own, other), Fortune::Lost);
+            prop_assert_eq!(is_lost, a != b);
+            let plain = Version { hlc: CLOCK_MIN, ..own };
+            prop_assert!(matches!(fortune_of_first(own, plain), Fortune::Unknown));
+        }
+    }
+}
