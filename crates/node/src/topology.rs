@@ -23,6 +23,7 @@ pub use member::{BadMember, Member};
 
 use crate::limits::{CLUSTER_NAME_BYTES_MAX, MEMBERS_MAX};
 use crate::member::MemberIndex;
+use member::is_word;
 use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13Wide};
 use std::collections::BTreeMap;
@@ -369,14 +370,6 @@ fn fields(description: &str) -> BTreeMap<&str, &str> {
         .split(' ')
         .filter_map(|field| field.split_once('='))
         .collect()
-}
-
-/// Letters, digits, dots, dashes and underscores: fits a URL list, a file name and a log line.
-fn is_word(text: &str, bytes_max: usize) -> bool {
-    (1..=bytes_max).contains(&text.len())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b".-_".contains(&b))
 }
 
 fn hash(key: &[u8; 16], bytes: &[u8]) -> u64 {

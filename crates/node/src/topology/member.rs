@@ -14,7 +14,6 @@
 //! Not here: lists and what must hold between members (`topology.rs`).
 //! See: docs/cli.md, "A cluster".
 
-use super::is_word;
 use crate::limits::{HOST_BYTES_MAX, ZONE_BYTES_MAX};
 use std::fmt;
 use std::str::FromStr;
@@ -235,4 +234,12 @@ fn name_or_ipv4(host: &str) -> Result<&str, &'static str> {
         return Err("has an IPv4 address that is none");
     }
     Ok(host)
+}
+
+/// Letters, digits, dots, dashes and underscores: fits a URL list, a file name and a log line.
+pub(super) fn is_word(text: &str, bytes_max: usize) -> bool {
+    (1..=bytes_max).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b".-_".contains(&b))
 }
