@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! 1. All loops of a member share one `hlc`, one `walls` and one `hints`.
-//! 2. Every loop has an `origin` and a `seed` of its own; one loop is the keeper, and one is the watch.
+//! 2. Every loop has an `origin` and a `seed` of its own; one loop is the keeper, and one is the
+//!    watch.
 //!
 //! Not here: what the options of a server are called (crate `dendra`).
 //! See: docs/protocol.md.

@@ -1,22 +1,27 @@
-//! One client's operation at its coordinator: the stages that it goes through, and the outcome in the end.
+//! One client's operation at its coordinator: the stages that it goes through, and the outcome in
+//! the end.
 //!
 //! ```text
-//! any          Begin ─┬─ enough owners have links ─► first question, below
-//!                     ├─ too few, others expected ─► Links ─ a link comes up ─► Begin        links.rs
-//!                     └─ a write of the key is ahead ► Queue ─ its turn comes ─► Begin       queue.rs
-//! GET          Read ─┬─ a majority holds the newest ───► shown ─► (Mending)                  read.rs
-//!                    └─ too few hold it ─► WriteBack ──► shown
-//! PUT, DELETE  Clock ─► (Cover) ─► Write ──────────────► stored ─► Lingering                 clock.rs, write.rs
-//! conditional  (Cover) ─► Prepare ─┬─ the condition holds ─► Accept ─► Write ─► stored       paxos.rs
+//! any          Begin ─┬─ links to enough owners ─────► the first question, as below
+//!                     ├─ too few, others expected ───► Links ─ a link comes up ─► Begin
+//!                     └─ a write of the key is ahead ► Queue ─ its turn comes ──► Begin
+//! GET          Read ─┬─ a majority holds the newest ─► shown ─► (Mending)
+//!                    └─ too few hold it ─► WriteBack ► shown
+//! PUT, DELETE  Clock ─► (Cover) ─┬─► Write ──────────► stored ─► Lingering
+//!                                └─ too few have room ► refused
+//! conditional  (Cover) ─► Prepare ─┬─ the condition holds ─► Accept ─► Write ─► stored
 //!                 ▲                ├─ it fails ─► (WriteBack) ─► refused
 //!                 │                └─ a rival's proposal is open ─► Accept ─► WriteBack ─┐
 //!                 ├──────────────────────────────────────────────────────────────────────┘
 //!                 └─ BackOff ◄─ outbid
 //! told         Lingering, Mending ─ all answered, or the deadline ─► Settled
+//!
+//! files        links.rs, queue.rs; read.rs; clock.rs, write.rs; paxos.rs with proposer.rs
 //! ```
 //!
-//! A stage (`stage.rs`) owns what is valid in it, and a function that works on a stage takes it and returns the next
-//! one. So no set of a round that is over can be read, and no path leaves an operation without a stage.
+//! A stage (`stage.rs`) owns what is valid in it, and a function that works on a stage takes it and
+//! returns the next one. So no set of a round that is over can be read, and no path leaves an
+//! operation without a stage.
 //!
 //! Invariants
 //! 1. One outcome, at the latest at the first `Tick` at or after the deadline.
@@ -56,15 +61,15 @@ use dendra_base::{Cell, Key, Kind, Known, Quorum, Version, cell};
 use proposer::Proposer;
 use stage::{Stage, WaitFor};
 
-/// What the client wants.
+/// The client's wish.
 #[derive(Debug)]
 pub(crate) enum Intent {
     /// To read.
     Get(Breadth),
-    /// To store this cell, whatever is there: a value, or the tombstone of a deletion. Its version is zero until stage
-    /// `Clock` is over.
+    /// To store this cell without a condition: a value, or the tombstone of a deletion. Its version
+    /// is zero until stage `Clock` is over.
     Write(Cell),
-    /// The same under a condition on what is there.
+    /// The same under a condition on the stored record.
     Change(Box<Proposer>),
 }
 
@@ -80,28 +85,37 @@ pub(crate) enum Breadth {
 /// An operation under way.
 #[derive(Debug)]
 pub(crate) struct Op {
-    /// Its entry in the node's ledger. Zero until the ledger gave it one, before the first question.
+    /// Its entry in the node's ledger. Zero until the ledger gave it one, before the first
+    /// question.
     pub(crate) id: OpId,
-    /// Who gets the outcome. `None` once it was told, when the client hung up, and for operations of this node.
+    /// The client that gets the outcome. `None` once it was told, when the client hung up, and for
+    /// operations of this node.
     pub(crate) client: Option<ClientTicket>,
+    /// The same in every stage, but that a plain write's cell gets its version in `Clock`, and that a
+    /// proposer learns.
     pub(crate) intent: Intent,
+    /// How many owners are addressed, and how many have to answer. A tally has as many places.
     pub(crate) quorum: Quorum,
+    /// Of the key: its owners in the ring's order are the places of all tallies.
     pub(crate) partition: Partition,
     /// Raw user key.
     pub(crate) key: Bytes,
     /// When the outcome has to be told, on the monotonic clock.
     pub(crate) deadline_us: u64,
+    /// Where the operation is, with all that is valid only there.
     pub(crate) stage: Stage,
-    /// Counts rounds of questions. A question carries the number, so that an answer to an earlier round is known as
-    /// such. It wraps: an answer would have to be 256 rounds late.
+    /// Counts rounds of questions. A question carries the number, so that an answer to an earlier
+    /// round is known as such. It wraps: an answer would have to be 256 rounds late.
     pub(crate) round: u8,
     /// When the round, or the wait, began.
     pub(crate) since_us: u64,
-    /// When to do something although no answer came; `NEVER` = at the deadline. In stage `Waiting` the end of the
-    /// wait; in `Clock` and `Read` when further owners are asked; in `Prepare` and `Accept` when a rival that outbid
-    /// this write is let through. Every round of questions begins without an alarm.
+    /// When to do something although no answer came; `NEVER` = at the deadline. In stage `Waiting`
+    /// the end of the wait; in `Clock` and `Read` when further owners are asked; in `Prepare` and
+    /// `Accept` when a rival that outbid this write is let through. Every round of questions begins
+    /// without an alarm.
     pub(crate) alarm_us: u64,
     /// Questions to other members in this try: since it began, waited for links, or drew a ballot.
+    /// `is_frugal` compares it with the bound when the entry goes.
     pub(crate) questions: u32,
     /// How often the link of an owner came up that the operation went without.
     pub(crate) links_back: u32,
@@ -156,7 +170,7 @@ impl Op {
         self.stage = work(self, stage);
     }
 
-    /// The first question, or a reason to wait for it. `wait` is what was waited for so far.
+    /// The first question, or a reason to wait for it. `wait` is the wait that is over.
     pub(crate) fn begin(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, wait: WaitFor) -> Stage {
         if let Some(stage) = self.wait_for_turn(desk, turn) {
             return stage;
@@ -207,7 +221,8 @@ impl Op {
             }
             Stage::Prepare(preparing) => op.prepare_answered(desk, turn, preparing, place, answer),
             Stage::Accept(accepting) => op.accept_answered(desk, turn, accepting, place, &answer),
-            // A promise of the round before may come late: it was noted, and decides nothing any more.
+            // A promise of the round before may come late: it was noted, and decides nothing any
+            // more.
             Stage::Waiting(_) | Stage::Clock(_) | Stage::Cover(_) | Stage::Settled(_) => stage,
         });
     }
@@ -278,7 +293,7 @@ impl Op {
         self.stage = Stage::Settled(None);
     }
 
-    /// What a failure in this stage means for the record.
+    /// May the record have changed if the operation fails in this stage?
     pub(crate) fn known_if_failed(&self, stage: &Stage) -> Known {
         let may_be_stored = match &self.intent {
             Intent::Get(_) => false,
@@ -366,8 +381,8 @@ impl Op {
         (stage.answered().len(), needed)
     }
 
-    /// Tells the client, if one still waits, and that the owners at `answered` did. The caller goes to a stage behind
-    /// the outcome.
+    /// Tells the client, if one still waits, and that the owners at `answered` did. The caller goes
+    /// to a stage behind the outcome.
     pub(crate) fn tell(
         &mut self,
         turn: &mut Turn<'_>,

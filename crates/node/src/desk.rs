@@ -1,18 +1,17 @@
-//! What all machines of a node work with: the clock, the table of owners, open questions, open
-//! orders to the store, and the list of effects that grows while a step lasts.
+//! What all parts of a node share: the clock, the table of owners, open questions and open orders.
 //!
 //! ```text
-//! machine ── ask(member, question) ──► another member   Effect::Ask, an entry of `asks`
-//!                                      this member      `outbox`, from where node.rs routes it to the
-//!                                                       replica, and the answer in `inbox`
-//!         ── read, write, order    ──► own store        an entry of `orders`
-//!         ◄─ inbox ── answers of the own replica, and refusals of questions that never left
+//! ask(member, question) ─► another member: Effect::Ask, and an entry of `asks`
+//!                       ─► this member: `outbox`, from where node.rs routes it to the replica
+//! read, write, order    ─► the own store: an effect, and an entry of `orders`
+//! inbox ◄─ answers of the own replica, and refusals of questions that never left
 //! ```
 //!
 //! Invariants
-//! 1. An answer that names no entry is dropped: late ones, repeated ones, those of a life before.
-//! 2. `inbox` and `outbox` are empty between two steps: nothing waits there for a world to come by.
-//! 3. What is open per peer, and in sum, is bounded; at the bound a question is refused here.
+//! 1. An answer that names no entry is dropped: it is late, repeated, or of an earlier life.
+//! 2. `outbox` is empty between two steps.
+//! 3. Open questions to each peer, and open orders, are bounded. At the bound the desk refuses a
+//!    question itself.
 //!
 //! Not here: what an answer means (`coordinator/`), how a question is answered (`replica/`).
 //! See: docs/overload.md.
@@ -59,8 +58,8 @@ pub(crate) struct OwnAsk {
     pub(crate) purpose: Purpose,
     pub(crate) ask: Ask,
     pub(crate) deadline_us: u64,
-    /// How many effects stood in front of it. Those that it leads to go there: a world sees effects in
-    /// the order in which they were asked for.
+    /// How many effects stood in front of it. Those that it leads to go there: a world sees effects
+    /// in the order in which they were asked for.
     pub(crate) at: usize,
 }
 
@@ -130,9 +129,10 @@ pub(crate) struct Desk {
     pub(crate) asks: Ledger<OpenAsk>,
     pub(crate) orders: Ledger<Order>,
     pub(crate) inbox: VecDeque<(Purpose, Answer)>,
-    /// Questions to the own replica, until `node.rs` routes them: right behind the call that asked them.
+    /// Questions to the own replica, until `node.rs` routes them: right behind the call that asked
+    /// them.
     pub(crate) outbox: VecDeque<OwnAsk>,
-    /// Who waits for whose conditional write.
+    /// The queues of conditional writes.
     pub(crate) turns: Turns,
     /// Operations that want a clock round with the next probe.
     pub(crate) unclocked: Vec<OpId>,
@@ -245,7 +245,7 @@ impl Desk {
         Some(ask.purpose)
     }
 
-    /// Gives up a question that nobody answered in its time.
+    /// Gives up a question that had no answer in its time.
     pub(crate) fn give_up(&mut self, turn: &Turn<'_>, id: AskId) {
         if let Some(ask) = self.asks.remove(id) {
             self.open_asks[ask.member.at()] -= 1;
@@ -255,8 +255,8 @@ impl Desk {
         }
     }
 
-    /// Gives up what operations and scans that ended early have asked, and tells the members
-    /// that were asked.
+    /// Gives up what operations and scans that ended early have asked, and tells those who were
+    /// asked.
     pub(crate) fn withdraw(&mut self, turn: &mut Turn<'_>, ops: &[OpId], scans: &[u64]) {
         let sorted = |ids: &[u64]| {
             let mut ids = ids.to_vec();
@@ -395,7 +395,7 @@ impl Desk {
         });
     }
 
-    /// Gives an answer to whoever asked.
+    /// Gives an answer to its requester.
     pub(crate) fn reply(&mut self, turn: &mut Turn<'_>, requester: Requester, answer: Answer) {
         match requester {
             Requester::Peer(asker) => turn.effects.push(Effect::Reply { asker, answer }),
@@ -404,15 +404,16 @@ impl Desk {
         }
     }
 
-    /// Takes note of a clock value that is a clock's (`plausible.rs` looked at it): later versions and ballots are larger.
+    /// Takes note of a clock value that is a clock's (`plausible.rs` looked at it): later versions
+    /// and ballots are larger.
     pub(crate) fn follow(&self, hlc: u64) {
         let followed = self.hlc.observe(hlc);
         debug_assert_eq!(followed, Ok(()), "messages are looked at before they count");
     }
 
-    /// What this member's clocks show: nothing that was stored here is later than the first. The wall clock
-    /// is told beside it and does not move it: a wrong one stays with its member until that member
-    /// writes. What the store would say to a write is told with them.
+    /// What this member's clocks show: nothing that was stored here is later than the first. The
+    /// wall clock is told beside it and does not move it: a wrong one stays with its member until
+    /// that member writes. What the store would say to a write is told with them.
     pub(crate) fn clock(&self, turn: &Turn<'_>) -> Answer {
         Answer::Clock {
             hlc: self.hlc.last(),
@@ -422,7 +423,8 @@ impl Desk {
         }
     }
 
-    /// Takes note of the clock value of what a replica is asked to keep; `false` only as a planted bug.
+    /// Takes note of the clock value of what a replica is asked to keep; `false` only as a planted
+    /// bug.
     pub(crate) fn follows(&self, turn: &Turn<'_>, hlc: u64) -> bool {
         if is_planted(Bug::RefuseVersionsAhead)
             && hlc::ahead_ms(hlc, turn.now.wall_ms) > WALL_APART_MS_MAX

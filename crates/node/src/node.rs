@@ -9,7 +9,8 @@
 //! Heard ───────────────► health
 //! Read, Wrote, Paged ──► desk: which order?    ─► coordinator, replica, hints
 //! Pressed ─────────────► desk: told with the next clocks
-//! Tick ────────────────► those who hung up, probe for all that waits, late questions, alarms, deadlines, the ceiling
+//! Tick ────────────────► clients that hung up, alarms and deadlines, late questions, the probe
+//!                        for operations that wait for clocks, the ceiling
 //! ```
 //!
 //! Invariants
@@ -57,9 +58,10 @@ pub struct Node {
     late: Vec<u64>,
     /// Clients that hung up since the last tick.
     gone: Vec<ClientTicket>,
-    /// When to look whether a ceiling is durable; `NEVER` when nobody waits for one.
+    /// When to look whether a ceiling is durable; `NEVER` when no operation waits for one.
     cover_us: u64,
-    /// When to ask the others for their wall clocks; `NEVER` while there is no link, and on loops that are not to.
+    /// When to ask the others for their wall clocks; `NEVER` while there is no link, and on loops
+    /// that are not to.
     exchange_us: u64,
 }
 
@@ -189,7 +191,8 @@ impl Node {
         &self.desk.rounds
     }
 
-    /// Records of which two copies under one version were seen to differ, since the last time this was asked.
+    /// Records of which two copies under one version were seen to differ, since the last time this
+    /// was asked.
     pub fn take_disputes(&mut self) -> Vec<(Bytes, Version)> {
         self.desk.disputes.take_seen()
     }
@@ -236,7 +239,8 @@ impl Node {
         });
     }
 
-    /// Begins the operations that end disputes: no client waits for them, and what cannot begin is seen again.
+    /// Begins the operations that end disputes: no client waits for them, and what cannot begin is
+    /// seen again.
     fn settle_disputes(&mut self, turn: &mut Turn<'_>) {
         while let Some(todo) = self.desk.disputes.next() {
             if self.ops.len() >= self.operations_max {
@@ -256,7 +260,8 @@ impl Node {
         }
     }
 
-    /// Whoever waits for links looks whether there are enough, and whoever had to do without this member may do with it.
+    /// The link to `member` is back. Operations that wait for links look whether there are enough,
+    /// and those that asked the member in vain ask it again.
     fn go_on_with(&mut self, turn: &mut Turn<'_>, member: MemberIndex) {
         let ops = self.ops.iter();
         let without = ops.filter_map(|(id, op)| op.goes_without(&self.desk, member).then_some(id));
@@ -310,8 +315,8 @@ impl Node {
         self.ask_own(turn);
     }
 
-    /// Routes what was asked of the own replica. What that leads to stands among the effects where the question
-    /// was asked.
+    /// Routes what was asked of the own replica. What that leads to stands among the effects where
+    /// the question was asked.
     fn ask_own(&mut self, turn: &mut Turn<'_>) {
         let mut earlier = 0;
         while let Some(own) = self.desk.outbox.pop_front() {
@@ -325,7 +330,7 @@ impl Node {
     }
 
     /// Ends the operations and scans of clients that hung up, as far as they may end, and withdraws
-    /// what they asked. All of a turn at once: the cost is one look at what is open, however many
+    /// their questions. All of a turn at once: the cost is one look at what is open, however many
     /// hung up together.
     fn abandon(&mut self, turn: &mut Turn<'_>) {
         if self.gone.is_empty() {
@@ -479,7 +484,8 @@ impl Node {
         }
     }
 
-    /// A conditional write was told: those behind it are judged with it where that is right, and the next one goes.
+    /// A conditional write was told: those behind it are judged with it where that is right, and
+    /// the next one goes.
     fn pass(&mut self, turn: &mut Turn<'_>, passed: &Passed) {
         let now_us = turn.now.mono_us;
         let mut waiting = self.desk.turns.behind(&passed.key);
@@ -569,7 +575,8 @@ impl Node {
         for id in late.drain(..) {
             self.with_scan(turn, id, |scan, desk, turn| scan.due(desk, turn));
         }
-        // Questions after those who asked: whoever is over need not look for another one to ask.
+        // Questions after operations: an operation that is over need not look for another owner to
+        // ask.
         self.desk.asks.late(turn.now.mono_us, &mut late);
         for id in late.drain(..) {
             self.desk.give_up(turn, id);
@@ -577,7 +584,8 @@ impl Node {
         self.late = late;
         self.keeper.tick(&mut self.desk, turn);
         self.exchange_walls(turn);
-        // Who does not take a question has answered: then others are asked, until nobody is left.
+        // A peer that takes no question counts as an answer: then other owners are asked, until
+        // none is left.
         while !self.desk.unclocked.is_empty() {
             send_probe(&mut self.desk, turn, &mut self.probes, &mut self.ops);
             self.empty_inbox(turn);
@@ -588,7 +596,7 @@ impl Node {
         self.send_covered(turn);
     }
 
-    /// Whoever waited for a ceiling that is durable now goes on.
+    /// Operations go on that waited for a ceiling which is durable now.
     fn send_covered(&mut self, turn: &mut Turn<'_>) {
         let waiting = std::mem::take(&mut self.desk.uncovered);
         for id in waiting {

@@ -1,4 +1,5 @@
-//! What a question is for, and where its answer goes: the nouns that the desk keeps for its callers.
+//! The purpose of a question, and the requester of an answer: nouns that the desk keeps for its
+//! callers.
 //!
 //! ```text
 //! Purpose      of a question that this node asked: which machine takes the answer
@@ -6,8 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A purpose holds ids and numbers alone. What they name may be over when the answer comes, and then the
-//!    answer is dropped.
+//! 1. A purpose holds ids and numbers alone. What they name may be over when the answer comes, and
+//!    then the answer is dropped.
 //!
 //! Not here: who routes an answer (`node.rs`), what it means (`coordinator/`, `hints.rs`).
 //! See: docs/protocol.md.

@@ -1,22 +1,23 @@
-//! How long the rounds of operations take, and how often a late answer was hedged: for whoever looks.
+//! How long the rounds of operations took, and how often a late owner made the node ask another
+//! one.
 //!
 //! ```text
-//! GET          read ─ (write_back)                  a round begins when its questions are made,
-//! PUT          clock ─ (cover) ─ write              and ends when enough answers came, or it failed
-//! conditional  (queue) ─ prepare ─ accept ─ write             … finish, back_off between the attempts
+//! GET          read ─ (write_back)             a round begins when its questions are made,
+//! PUT          clock ─ (cover) ─ write         and ends when enough answers came, or it failed
+//! conditional  (queue) ─ prepare ─ accept ─ write     … finish, back_off between the attempts
 //! any          links, in front, when too few owners have one
 //! ```
 //!
 //! Invariants
-//! 1. Nothing is decided by these numbers: they are written here and read by a world.
-//! 2. A round counts once, up to the moment that the operation goes on or is told; what only lingers for
-//!    the late is not in it.
+//! 1. The node writes these numbers and decides nothing by them.
+//! 2. A round counts once, until the operation goes on or its outcome is told. What lingers behind
+//!    the outcome is not in it.
 //!
 //! Not here: which stage is which round (`coordinator/stage.rs`), names and pages (crate `server`).
 //! See: docs/protocol.md.
 
-/// Upper bounds of the buckets, in microseconds; one more bucket holds the rest. A member on the same machine
-/// answers in a fifth of a millisecond, one behind a sync in some.
+/// Upper bounds of the buckets, in microseconds; one more bucket holds the rest. A member on the
+/// same machine answers in a fifth of a millisecond, one behind a sync in some.
 pub const ROUND_BUCKETS_US: [u64; 18] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000, 10_000_000, 60_000_000,

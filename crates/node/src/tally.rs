@@ -1,8 +1,8 @@
-//! A round of questions to the owners of a key, counted: who was asked, who answered, is it enough?
+//! The count of one round: owners that were asked, owners that answered, and whether it is decided.
 //!
 //! ```text
-//! unasked ── ask ──► pending ── answer ─┬─ count ──► good         it counts towards what is needed
-//!    ▲                  ▲               ├─ refuse ─► refused      full, if that was its only question
+//! unasked ── ask ──► pending ── answer ─┬─ count ──► good      it counts towards what is needed
+//!    ▲                  ▲               ├─ refuse ─► refused   full, if it was the only question
 //!    └───── unask ──────┴── ask_again ──┴─ neither             ── an answer that does not count
 //!
 //! verdict(needed)   Met      as many are good
@@ -12,10 +12,12 @@
 //!
 //! Invariants
 //! 1. A place that is pending was asked. A place counts once, however often it was asked.
-//! 2. `Met` stays `Met`. `Lost` becomes `Pending` again only when a place is asked again or unasked.
+//! 2. `Met` stays `Met`. `Lost` becomes `Pending` again only when a place is asked again or
+//!    unasked.
 //! 3. A place is full only when each of its questions was refused for want of room.
 //!
-//! Not here: what is needed and which answers count (`coordinator/`), who stands at a place (`ring.rs`).
+//! Not here: how many are needed, which answers count (`coordinator/`), the member at a place
+//! (`ring.rs`).
 //! See: docs/protocol.md.
 
 use crate::places::Places;
@@ -44,8 +46,8 @@ pub(crate) struct Tally {
     good: Places,
     /// Refused its only question with `DiskFull`.
     full: Places,
-    /// Asked more than once. An earlier question may have been done although its answer never came, so
-    /// `DiskFull` proves nothing.
+    /// Asked more than once. An earlier question may have been done although its answer never came,
+    /// so `DiskFull` proves nothing.
     again: Places,
     /// The refusal to name if the round fails: the last one, unless the caller kept an earlier one.
     refused: Option<(u8, Refused)>,
@@ -262,7 +264,8 @@ mod tests {
             count in 0u8..7, steps in prop::collection::vec(step(), 0..40),
         ) {
             let mut tally = Tally::new(count);
-            let mut twin = Twin { places: vec![Vec::new(); usize::from(count)], refusals: Vec::new() };
+            let places = vec![Vec::new(); usize::from(count)];
+            let mut twin = Twin { places, refusals: Vec::new() };
             for (place, what) in steps {
                 if place >= count {
                     continue;
@@ -290,7 +293,7 @@ mod tests {
                         note(Happened::Counted);
                     }
                     7 => {
-                        let why = if steps_is_even(place) { Refused::DiskFull } else { Refused::Busy };
+                        let why = [Refused::DiskFull, Refused::Busy][usize::from(place % 2)];
                         tally.refuse(place, why);
                         note(Happened::Refused(why));
                         twin.refusals.push((place, why));
@@ -308,7 +311,8 @@ mod tests {
                 for needed in 0..=count + 1 {
                     prop_assert_eq!(tally.verdict(needed), twin.verdict(needed), "of {}", needed);
                 }
-                prop_assert!(was_met.into_iter().all(|needed| tally.verdict(needed) == Verdict::Met));
+                let is_met = |needed| tally.verdict(needed) == Verdict::Met;
+                prop_assert!(was_met.into_iter().all(is_met));
                 prop_assert_eq!(tally.refused(), twin.refusals.last().copied());
                 let silent = (0..count).find(|at| twin.is_open(*at)).map(|at| (at, Refused::Late));
                 prop_assert_eq!(tally.reason(), twin.refusals.last().copied().or(silent));
@@ -317,13 +321,10 @@ mod tests {
                 let open = (0..count).filter(|at| twin.is_open(*at)).count();
                 let is_so_far = open > 0
                     && answered.all(|at| twin.is_full(at))
-                    && (0..count).all(|at| !twin.is_full(at) || twin.is_asked(at) && !twin.is_open(at));
+                    && (0..count)
+                        .all(|at| !twin.is_full(at) || twin.is_asked(at) && !twin.is_open(at));
                 prop_assert_eq!(tally.is_full_so_far(), is_so_far);
             }
         }
-    }
-
-    fn steps_is_even(place: u8) -> bool {
-        place.is_multiple_of(2)
     }
 }

@@ -1,16 +1,17 @@
-//! Whose turn it is: conditional writes of one key, begun at one event loop, go one after the other.
+//! The queues of conditional writes: those of one key, begun at one loop, go one after the other.
 //!
 //! ```text
-//! begin ── nobody is ahead ──► goes, ahead of the others
-//!       ── else ─────────────► waits ── the one ahead is told ──► judged with it, or ahead itself
-//!                                    ── nothing moves ──────────► goes beside the one ahead
+//! join ── the key has no queue ─► it is made, and the write is ahead
+//!      ── else ─► waits ── the one ahead was told ─► judged by its precedent, or ahead
+//!                       ── nothing moves ──────────► leaves the queue, and goes beside it
 //! ```
 //!
 //! Invariants
-//! 1. Waiting is for speed alone: it is right to go at any time, rivals at other members do so.
-//! 2. An operation that waits is in its key's queue, and a queue has an operation ahead of it.
+//! 1. Waiting saves work and nothing else. A write may go at any time, as rivals at other members
+//!    do.
+//! 2. A write that waits is in its key's queue, and each queue has one write ahead of it.
 //!
-//! Not here: what is asked of the owners (`coordinator/paxos.rs`).
+//! Not here: when a write joins and leaves (`coordinator/queue.rs`).
 //! See: docs/protocol.md.
 
 use crate::limits::TURN_US_MAX;
@@ -24,16 +25,16 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     queues: HashMap<Bytes, Queue>,
-    /// How many operations came, so that it is known who came before what.
+    /// How many writes have joined a queue: their numbers tell which came before a ballot.
     came: u64,
-    /// What was settled in this step, with those who wait behind it.
+    /// Writes whose outcome was told in this step, until the node has judged those behind them.
     pub(crate) passed: VecDeque<Passed>,
 }
 
 #[derive(Debug)]
 struct Queue {
     waiting: VecDeque<Waiting>,
-    /// When somebody went ahead last.
+    /// When a write of the queue last became the one ahead.
     moved_us: u64,
 }
 
@@ -54,30 +55,33 @@ pub(crate) enum Standing {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     pub(crate) op: OpId,
-    /// As the how manieth it came.
+    /// Its number among all writes that joined a queue of this loop.
     pub(crate) came: u64,
 }
 
-/// The operation ahead was told.
+/// A write that was ahead, and whose outcome was told.
 #[derive(Debug)]
 pub(crate) struct Passed {
     pub(crate) key: Bytes,
     pub(crate) precedent: Option<Precedent>,
 }
 
-/// What a majority holds of a key, for those who waited before it was asked.
+/// The copy of a key that a majority holds, as the write ahead found or left it. Writes that waited
+/// before the majority was asked are judged by it.
 #[derive(Debug)]
 pub(crate) struct Precedent {
     /// The copy; `None` = none was ever written.
     pub(crate) cell: Option<Cell>,
-    /// Who came before this is judged by it.
+    /// A waiting write with a smaller number than this is judged by it.
     pub(crate) before: u64,
+    /// Of the write ahead: a write with another one asks other owners.
     pub(crate) quorum: Quorum,
+    /// Owners that hold the copy, or answered.
     pub(crate) good: Places,
 }
 
 impl Turns {
-    /// How many operations came so far.
+    /// How many writes have joined a queue so far.
     pub(crate) fn came(&self) -> u64 {
         self.came
     }
@@ -111,7 +115,7 @@ impl Turns {
         }
     }
 
-    /// Whoever waits behind this operation, which is over.
+    /// Takes the writes that wait for this key: the one ahead is over.
     pub(crate) fn behind(&mut self, key: &Bytes) -> VecDeque<Waiting> {
         self.queues
             .remove(key)
@@ -119,7 +123,7 @@ impl Turns {
             .unwrap_or_default()
     }
 
-    /// Somebody goes ahead of those who wait.
+    /// One of the writes that waited is ahead of the others.
     pub(crate) fn go_ahead(&mut self, key: &Bytes, waiting: VecDeque<Waiting>, now_us: u64) {
         let queue = Queue {
             waiting,

@@ -1,19 +1,23 @@
-//! The first round of a write: what time is it with a majority?
+//! Stage `Clock`: a coordinator asks owners for their clocks, and makes the version of a write.
 //!
 //! ```text
-//! operations of one turn ─► unclocked ─ Tick ─► one probe, to as many peers as a majority lacks;
-//!     late, refused ─► everybody else            every answer counts for all operations of the probe
-//! a quorum of answers ─► version = (max + 1, origin, 0) ─ covered? ─► Write
+//! Begin ─► unclocked ─ Tick ─► one probe to each peer, for all operations of the turn
+//! probe's answer ─► counts for each operation of the probe that addresses the owner
+//! owner late, or refused ─► unclocked again: the next probe asks the owners that are left
+//! enough owners answered ─► version = (largest clock + 1, origin, 0) ─► (Cover) ─► Write
 //! ```
 //!
 //! Invariants
-//! 1. A probe serves only operations that began before it was sent: a later one may follow a write
-//!    that was acknowledged after the answer was given.
-//! 2. The own clock answers when the probe is sent, if this member is an owner.
-//! 3. Every hybrid clock that answers is followed. It counts only if the wall clock beside it is within a minute of
-//!    the own one of this turn: a member whose wall clock is wrong finds no majority, and writes nothing.
-//! 4. A version leaves this member only once its ceiling is durable.
-//! 5. An operation that waits for clocks has asked enough owners for a majority, or is in `unclocked`.
+//! 1. A probe serves only operations that began before it was sent. A later one may follow a write
+//!    that was acknowledged after the owner had answered.
+//! 2. If this member is an owner, its own clock answers when the probe is sent.
+//! 3. The node follows every hybrid clock that an owner shows. The answer counts only if the
+//!    owner's wall clock is within a minute of this member's. So a member with a wrong wall clock
+//!    finds no majority, and writes nothing.
+//! 4. A version, or a ballot, leaves this member only once a ceiling above it is durable: stage
+//!    `Cover`.
+//! 5. Of each clock that answers, the readiness of its owner for the write is noted (`write.rs`).
+//! 6. An operation in stage `Clock` has asked enough owners for a majority, or is in `unclocked`.
 //!
 //! Not here: the clock (`hlc.rs`), which wall clocks agree (`walls.rs`).
 //! See: docs/protocol.md.
@@ -113,8 +117,8 @@ pub(crate) fn send_probe(
     }
 }
 
-/// Does the member that answered agree about the time? Of two wall clocks that are far apart either may be the wrong one:
-/// a majority tells.
+/// Does the member that answered agree about the time? Of two wall clocks that are far apart either
+/// may be the wrong one: a majority tells.
 fn is_near(desk: &Desk, turn: &Turn<'_>, hlc: u64, wall_ms: u64) -> bool {
     if is_planted(Bug::JudgeByHybridClock) {
         let ahead_ms = hlc::ahead_ms(hlc, turn.now.wall_ms);
@@ -125,8 +129,8 @@ fn is_near(desk: &Desk, turn: &Turn<'_>, hlc: u64, wall_ms: u64) -> bool {
 }
 
 impl Op {
-    /// Is this a write, and does the own wall clock agree with no majority? Then nothing is asked. `wait` is what was
-    /// waited for so far.
+    /// Is this a write, and does the own wall clock agree with no majority? Then nothing is asked.
+    /// `wait` is the wait that is over.
     pub(crate) fn check_wall(
         &mut self,
         desk: &Desk,
@@ -151,8 +155,8 @@ impl Op {
         Stage::Clock(Clocking::new(tally))
     }
 
-    /// Asks the own clock, and adds to `peers` the members that the probe has to ask: as many as are missing, the best
-    /// first. Only in stage `Clock`.
+    /// Asks the own clock, and adds to `peers` the members that the probe has to ask: as many as
+    /// are missing, the best first. Only in stage `Clock`.
     fn choose_clocks(&mut self, desk: &mut Desk, turn: &Turn<'_>, peers: &mut Places) {
         let (owners, needed) = (self.owners(desk), self.clocks_needed());
         let own_place = self.own_place(desk);
@@ -175,8 +179,8 @@ impl Op {
         let members = desk.topology.len();
         let mut patience_us = CLOCK_PATIENCE_US_MIN;
         while tally.asked().len() < needed {
-            // Of equals the one that this probe asks anyway, and else the next one in the list of members: so
-            // each member has one that it asks, and one that asks it.
+            // Of equals the one that this probe asks anyway, and else the next one in the list of
+            // members: so each member has one that it asks, and one that asks it.
             let cost = |place: &u8| {
                 let member = owners[usize::from(*place)];
                 let distance = (member.0 + members - desk.me.0) % members;
@@ -299,7 +303,8 @@ impl Op {
         self.send_when_covered(desk, turn, clocks)
     }
 
-    /// Goes on with the version or the ballot, once it may leave this member. `before` is the round that led to it.
+    /// Goes on with the version or the ballot, once it may leave this member. `before` is the round
+    /// that led to it.
     pub(crate) fn send_when_covered(
         &mut self,
         desk: &mut Desk,

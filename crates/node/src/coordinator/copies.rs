@@ -1,4 +1,5 @@
-//! Copies of one record as owners show them: the newest, which owners hold it, and which are behind.
+//! Copies of one record as owners show them: the newest, which owners hold it, and which are
+//! behind.
 //!
 //! ```text
 //! copy of a place ─┬─ newer than the best ─► the best; all earlier holders and rivals are behind
@@ -135,8 +136,8 @@ impl Copies {
         }
     }
 
-    /// Decides between cells of one version by the votes of the first `span` owners. Those that hold another
-    /// one are behind. Returns the cell that stays; `None` when no cells differ.
+    /// Decides between cells of one version by the votes of the first `span` owners. Those that
+    /// hold another one are behind. Returns the cell that stays; `None` when no cells differ.
     pub(crate) fn settle(&mut self, span: u8) -> Option<&Cell> {
         if self.rivals.is_empty() {
             return None;
@@ -201,7 +202,8 @@ mod tests {
             prop_assert_eq!(copies.best().map(|best| best.version.hlc), newest);
             let of_newest = |value| {
                 let has = |at: &u8| {
-                    shown[usize::from(*at)].is_some_and(|copy| Some(copy.0) == newest && copy.1 == value)
+                    let copy = shown[usize::from(*at)];
+                    copy.is_some_and(|copy| Some(copy.0) == newest && copy.1 == value)
                 };
                 (0..shown.len() as u8).filter(has).count() as u8
             };

@@ -1,20 +1,23 @@
-//! Too few owners can be asked: a link that was lost a moment ago is waited for, any other is not.
+//! Stage `Waiting` for links: too few owners can be asked, and those that are missing are expected
+//! back.
 //!
 //! ```text
-//! begin, or a round failed before anything of its own that changes the key had left ─► links?
-//!     enough  ─► go on, or the failure stands
-//!     too few, enough with those that are expected ─► Links ─ link up ─► begin
-//!                                                           └ no longer expected, deadline ─► Unreachable
-//!     too few ─► Unreachable
-//! link up during a round that goes without its member ─► that one is asked, too
+//! Begin, or a round failed ─► links to enough owners ────────────► go on, or the failure stands
+//!                          ─► enough, with those expected back ──► Waiting(Links)
+//!                          ─► too few ───────────────────────────► told: Unreachable
+//! Waiting(Links) ─ a link comes up, or is not expected any more ─► Begin
+//!                ─ deadline ─────────────────────────────────────► told: Unreachable
+//! any round      ─ the link of an owner that was asked in vain comes up ─► it is asked again
 //! ```
 //!
 //! Invariants
-//! 1. An operation waits only while nothing of its own that changes the key has left: it begins anew, and is applied at most once.
-//! 2. Who is asked once more is asked the same: the cell under its one version, the ballot under its own.
-//! 3. It waits no longer than its deadline, nor than somebody is expected: `LINK_GRACE_US` behind the last news.
+//! 1. An operation waits only while nothing of its own that changes the key has left. So it may
+//!    begin anew, and is applied at most once.
+//! 2. An owner that is asked again is asked the same: the cell under its one version, the ballot or
+//!    the proposal under the operation's own ballot.
+//! 3. A wait ends at the deadline, or `LINK_GRACE_US` behind the last news of a missing owner.
 //!
-//! Not here: who is expected (`health.rs`).
+//! Not here: which owners are expected back (`health.rs`).
 //! See: docs/protocol.md.
 
 use super::stage::{Stage, WaitFor};
@@ -37,7 +40,8 @@ impl Op {
         }
     }
 
-    /// Are there links to as many owners as have to answer? Those at `full` would refuse, and are left out.
+    /// Are there links to as many owners as have to answer? Those at `full` would refuse, and are
+    /// left out.
     fn links(&self, desk: &Desk, turn: &Turn<'_>, full: Places) -> Links {
         let (now_us, needed) = (turn.now.mono_us, self.owners_needed());
         let owners = self.owners(desk);
@@ -49,8 +53,8 @@ impl Op {
         desk.health.links(&others, needed, now_us)
     }
 
-    /// Where an operation goes for which there are too few links; `None` when there are enough. The owners
-    /// at `answered` did so far.
+    /// Where an operation goes for which there are too few links; `None` when there are enough. The
+    /// owners at `answered` did so far.
     ///
     /// Requires: nothing that changes the key has left.
     pub(super) fn check_links(
@@ -70,7 +74,8 @@ impl Op {
         }
     }
 
-    /// The round of this stage failed. If that may be for a link which is expected back, it is waited for.
+    /// The round of this stage failed. If that may be for a link which is expected back, it is
+    /// waited for.
     pub(super) fn fail_or_wait(&mut self, desk: &Desk, turn: &mut Turn<'_>, stage: Stage) -> Stage {
         let known = self.known_if_failed(&stage);
         match self.links(desk, turn, Places::NONE) {
@@ -85,8 +90,8 @@ impl Op {
         }
     }
 
-    /// Should this operation ask `member` now that its link is back? It should if it waits for links, or asked that
-    /// member in vain in the round under way.
+    /// Should this operation ask `member` now that its link is back? It should if it waits for
+    /// links, or asked that member in vain in the round under way.
     pub(crate) fn goes_without(&self, desk: &Desk, member: MemberIndex) -> bool {
         let Some(place) = self.place_of(desk, member) else {
             return false;
@@ -111,7 +116,8 @@ impl Op {
         }
     }
 
-    /// The link to `member` is back, and this operation goes without it: it is asked what the others were asked.
+    /// The link to `member` is back, and this operation goes without it: it is asked what the
+    /// others were asked.
     pub(crate) fn go_on_with(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, member: MemberIndex) {
         let Some(place) = self.place_of(desk, member) else {
             return;

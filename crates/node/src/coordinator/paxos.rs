@@ -1,27 +1,27 @@
-//! Conditional writes: consensus among the owners of one key about what follows one version.
+//! Stages `Prepare` and `Accept`: the owners of a key agree on what follows one version.
 //!
 //! ```text
-//! (Queue) ─ nobody of this loop is ahead ─► Prepare      queue.rs
-//! Prepare ─ a majority promised ─► base = newest stored
-//!   │          a proposal above the base was accepted ─► ACCEPT it under the own ballot ─► Finish ─► Prepare
-//!   │          the own one is known to have won         ─► Write
-//!   │          the condition fails                      ─► base held by a majority ─► ConditionFailed
-//!   │          the condition holds                      ─► Accept(base's successor, or a first version)
-//! Accept ─ a majority accepted ─► Write ─ `ack` ─► Stored, Deleted
-//! outbid ─► BackOff, with jitter ─► Prepare under a higher ballot
+//! Prepare ─ a majority promised ─► base = the newest stored copy that they showed
+//!    a proposal above the base was accepted ─► Accept, with it ─► WriteBack(Finish) ─► Prepare
+//!    the own proposal has won ───────────────► Write
+//!    the condition fails ────────────────────► (WriteBack(Refuse)) ─► told: ConditionFailed
+//!    the condition holds ────────────────────► Accept, with what follows the base
+//! Accept  ─ a majority accepted ─► Write ─ `ack` confirmations ─► told: Stored, Deleted
+//! outbid  ─► Waiting(BackOff), for a drawn time ─► Prepare under a higher ballot
 //! ```
 //!
 //! Invariants
-//! 1. Nothing fits between a version and its successor: a plain write is before the base or after the
-//!    proposal, never between. Nor between nothing and a first version: no clock shows a value so small.
-//! 2. Rivals on one base propose the same version, and rivals on nothing each their own; the majority that
-//!    accepted one of them makes every later proposer propose that one, because only what was accepted under the
-//!    highest ballot is finished. Its author's ballot tells who won.
-//! 3. Once an acceptance left, this operation proposes nothing else, unless its version was given to
-//!    a rival for certain. When neither is certain, the outcome is "unknown".
-//! 4. A ballot is used once, and leaves only once its ceiling is durable.
+//! 1. Rivals on one base propose the same version; rivals on nothing propose one each. The majority
+//!    that accepted one proposal makes every later proposer propose it too, because a proposer
+//!    finishes only what was accepted under the highest ballot. The ballot of its author tells
+//!    which rival won.
+//! 2. Once a question with the own proposal left, this operation proposes nothing else, unless its
+//!    version went to a rival for certain. While neither is certain, the outcome is "unknown".
+//! 3. A ballot is used once, and leaves only once a ceiling above it is durable.
+//! 4. What a stage showed is noted (`remember`) before the next ballot is drawn.
 //!
-//! Not here: promises (`replica/protocol.rs`), the last round (`write.rs`).
+//! Not here: what a proposer remembers, and who won (`proposer.rs`); what an acceptor keeps
+//! (`replica/protocol.rs`); the queue in front (`queue.rs`); the last round (`write.rs`).
 //! See: docs/protocol.md; Lamport, "The Part-Time Parliament"; Burke, Cheng, Lloyd, "Gryff", 2020.
 
 use super::copies::Copies;
@@ -136,7 +136,8 @@ impl Op {
                 }
                 Fortune::Unknown => {}
             }
-            // The others may do; but this write does not wait long for owners that may never answer.
+            // The others may do; but this write does not wait long for owners that may never
+            // answer.
             self.alarm_us = self.alarm_us.min(turn.now.mono_us + BACK_OFF_US_MIN);
         }
         let verdict = stage.tally().map(|tally| tally.verdict(self.majority()));
@@ -188,9 +189,10 @@ impl Op {
         }
     }
 
-    /// Can the promises prove which ballot chose the stored version `base`, and so which write it is of? Not if an
-    /// owner promised before it accepted `base`: it may have accepted it under a higher ballot than it promised, and
-    /// another owner, which took no part in that, may have shown the stored version later.
+    /// Can the promises prove which ballot chose the stored version `base`, and so which write it
+    /// is of? Not if an owner promised before it accepted `base`: it may have accepted it under a
+    /// higher ballot than it promised, and another owner, which took no part in that, may have
+    /// shown the stored version later.
     fn is_told(&self, base: Version, holders: Places) -> bool {
         holders.len() >= self.majority() || base <= self.proposer().seen
     }
@@ -207,7 +209,8 @@ impl Op {
         let is_told = self.is_told(base, copies.holders());
         let proposer = self.proposer_mut();
         proposer.saw(base);
-        // What a majority accepted is under the highest ballot of any majority, or was built on since.
+        // What a majority accepted is under the highest ballot of any majority, or was built on
+        // since.
         let open = promises
             .highest(|version| version > base || !is_planted(Bug::FinishLowerBallot))
             .filter(|last| last.cell.version > base);
@@ -346,8 +349,8 @@ impl Op {
         self.write_back(desk, turn, answered, copies, Places::NONE, Goal::Finish)
     }
 
-    /// The condition does not hold of these copies, which a majority holds: the client is told, and the writes behind
-    /// are judged by them.
+    /// The condition does not hold of these copies, which a majority holds: the client is told, and
+    /// the writes behind are judged by them.
     pub(super) fn refuse_condition(
         &mut self,
         turn: &mut Turn<'_>,

@@ -3,16 +3,17 @@
 //! ```text
 //! ballot ── a majority promised ─► own proposal (author = that ballot, successor of the base)
 //!        ── outbid ──────────────► another ballot, the same own proposal
-//! fortune   Won      the version that is stored names the own ballot as its author, or as an ancestor
+//! fortune   Won      the version that is stored names the own ballot as author or ancestor
 //!           Lost     it names another author for that version
 //!           Unknown  what was accepted does not tell
 //! ```
 //!
 //! Invariants
 //! 1. A ballot is drawn once per attempt, from the clock, and never used by another operation.
-//! 2. From the first question that carries it, `own` stays the same until it has won, or has lost for certain.
-//! 3. Nothing fits between a version and its successor, nor between nothing and a first version: no clock shows a
-//!    value so small.
+//! 2. From the first question that carries it, `own` stays the same until it has won, or has lost
+//!    for certain.
+//! 3. Nothing fits between a version and its successor, nor between nothing and a first version: no
+//!    clock shows a value so small.
 //!
 //! Not here: questions and answers (`paxos.rs`), what acceptors keep (`replica/record.rs`).
 //! See: docs/protocol.md; Burke, Cheng, Lloyd, "Gryff", 2020.
@@ -24,7 +25,7 @@ use crate::turns::Standing;
 use dendra_base::peer::{ANCESTORS_MAX, Ballot, Condition, Line, Proposal};
 use dendra_base::{Cell, Version};
 
-/// What a conditional write knows in all of its stages.
+/// The memory of a conditional write: valid in all of its stages.
 #[derive(Debug)]
 pub(crate) struct Proposer {
     pub(crate) condition: Condition,
@@ -34,15 +35,15 @@ pub(crate) struct Proposer {
     pub(crate) standing: Standing,
     /// Of the attempt under way; zero before the first one.
     pub(crate) ballot: Ballot,
-    /// How many writes had come to this loop when `ballot` was drawn: those that wait are judged by what its
-    /// promises show.
+    /// How many writes had come to this loop when `ballot` was drawn: those that wait are judged by
+    /// what its promises show.
     pub(crate) before: u64,
     /// Did an owner say that it promised a higher ballot than this one?
     pub(crate) is_outbid: bool,
     /// How often it rested.
     pub(crate) attempt: u32,
-    /// The newest version of which this write knows that it is stored, or accepted by a majority. In stage
-    /// `Prepare`: when `ballot` was drawn.
+    /// The newest version of which this write knows that it is stored, or accepted by a majority.
+    /// In stage `Prepare`: when `ballot` was drawn.
     pub(crate) seen: Version,
     /// The own proposal, from the moment when the first question with it leaves.
     pub(crate) own: Option<Own>,
@@ -62,7 +63,7 @@ pub(crate) struct Own {
     pub(crate) before: u64,
 }
 
-/// What became of the own proposal.
+/// The end of the own proposal, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fortune {
     Won,
@@ -108,8 +109,8 @@ impl Proposer {
         }
     }
 
-    /// What an owner tells that accepted `line` last, instead of a promise or an acceptance. It is only certain of
-    /// what `line` builds on.
+    /// What an owner tells that accepted `line` last, instead of a promise or an acceptance. It is
+    /// only certain of what `line` builds on.
     pub(crate) fn fortune_of_outbid(&self, line: Option<&Line>) -> Fortune {
         match (&self.own, line) {
             (Some(own), Some(line))
@@ -123,7 +124,7 @@ impl Proposer {
     }
 }
 
-/// What was accepted earlier, as the owners say that promised.
+/// The proposals that owners accepted earlier, as they told with their promises.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     accepted: Vec<Proposal>,
@@ -143,8 +144,8 @@ impl Promises {
 
     /// What became of `own`, now that a majority knows `base`, its version or a newer one?
     ///
-    /// The majority that accepted the base has one among the owners that promised. Of the proposals with its version
-    /// the highest is the one that won, and names the authors before it.
+    /// The majority that accepted the base has one among the owners that promised. Of the proposals
+    /// with its version the highest is the one that won, and names the authors before it.
     ///
     /// Requires: they promised when the base had been accepted (`Op::is_told`).
     pub(crate) fn fortune(&self, own: &Own, base: Version) -> Fortune {
@@ -163,9 +164,9 @@ impl Promises {
         last.is_some_and(|last| last.author == own.author)
     }
 
-    /// What became of `own`, when all owners that promised hold a plain write above it? Nothing below that is finished
-    /// any more, and what was accepted under the highest ballot tells. Had `own` been chosen, that would be itself or
-    /// what was built later.
+    /// What became of `own`, when all owners that promised hold a plain write above it? Nothing
+    /// below that is finished any more, and what was accepted under the highest ballot tells. Had
+    /// `own` been chosen, that would be itself or what was built later.
     pub(crate) fn fortune_below(&self, own: &Own) -> Fortune {
         match self.highest(|_| true) {
             None => Fortune::Lost,
@@ -208,11 +209,11 @@ pub(crate) fn is_plain(base: Version) -> bool {
 /// Bits of a first version that are its successors' numbers.
 const FIRST_BITS: u32 = 24;
 
-/// The version of what is built on nothing: its author's clock value, moved down by a byte within the 96 bits of
-/// clock and successor. So it is below all that clocks show, whatever is written meanwhile, and nobody
-/// else's: a ballot is used once. What follows it cannot reach the next one: 2^24 conditional writes of one
-/// key need as many ballots, and so many clock values of at most a few thousand origins that the author's
-/// clock has left the next ones behind.
+/// The version of what is built on nothing: its author's clock value, moved down by a byte within
+/// the 96 bits of clock and successor. So it is below all that clocks show, whatever is written
+/// meanwhile, and nobody else's: a ballot is used once. What follows it cannot reach the next one:
+/// 2^24 conditional writes of one key need as many ballots, and so many clock values of at most a
+/// few thousand origins that the author's clock has left the next ones behind.
 fn first_version(author: Ballot) -> Version {
     let line = u128::from(author.hlc) << FIRST_BITS;
     Version {
@@ -222,8 +223,8 @@ fn first_version(author: Ballot) -> Version {
     }
 }
 
-/// What became of a proposal on nothing, now that a majority knows `base`? There is one first version of a
-/// key: its own line is the proof that it won, and another one that it did not.
+/// What became of a proposal on nothing, now that a majority knows `base`? There is one first
+/// version of a key: its own line is the proof that it won, and another one that it did not.
 fn fortune_of_first(own: Version, base: Version) -> Fortune {
     if base.hlc >= CLOCK_MIN {
         // A plain write came behind it, or in its place.
@@ -237,7 +238,8 @@ fn fortune_of_first(own: Version, base: Version) -> Fortune {
     }
 }
 
-/// What became of the own proposal, when `winner` is its rival, or was built behind it or its rival?
+/// What became of the own proposal, when `winner` is its rival, or was built behind it or its
+/// rival?
 fn fortune_behind(own: &Own, winner: &Proposal) -> Fortune {
     let version = winner.cell.version;
     if version != own.version {
@@ -249,8 +251,8 @@ fn fortune_behind(own: &Own, winner: &Proposal) -> Fortune {
     }
 }
 
-/// What became of it, when `version` was proposed, chosen or not? All that a proposal builds on was chosen, and
-/// its ancestors name the authors.
+/// What became of it, when `version` was proposed, chosen or not? All that a proposal builds on was
+/// chosen, and its ancestors name the authors.
 fn fortune_in_line(own: &Own, version: Version, ancestors: &[Ballot]) -> Fortune {
     let is_of_one_line = (own.version.hlc, own.version.origin) == (version.hlc, version.origin);
     if !is_of_one_line || version.rmw <= own.version.rmw {

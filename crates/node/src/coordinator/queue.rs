@@ -1,18 +1,19 @@
-//! How a conditional write waits for another one of its key that was begun at the same event loop.
+//! Stage `Waiting` in a queue: conditional writes of one key, begun at one loop, go one after the
+//! other.
 //!
 //! ```text
-//! New ── nobody is ahead ─► Ahead ── told ─► its precedent, for those behind
-//!     ── else ────────────► Waits ── judged, or ahead in its turn
-//!                                 ── nothing moves ─► Beside
+//! New ── the queue is empty ─► Ahead ── its outcome is told ─► a precedent for those behind
+//!     ── else ───────────────► Waits ── refused by the precedent, or Ahead in its turn
+//!                                    ── nothing moves for TURN_US_MAX ─► Beside
 //! ```
 //!
 //! Invariants
-//! 1. A precedent is for writes that came before the promises on which it rests were asked for: at that moment, or
-//!    later, the record was as it says, and they were under way.
+//! 1. A precedent is for writes that came before the promises on which it rests were asked for. At
+//!    that moment, or later, the record was as it says, and those writes were under way.
 //! 2. A precedent only refuses. A write whose condition holds asks for promises of its own.
-//! 3. A cell that expires, and a quorum below a majority, make no precedent.
+//! 3. A cell that expires makes no precedent, nor does a quorum below a majority.
 //!
-//! Not here: the queues (`turns.rs`).
+//! Not here: the queues (`turns.rs`), promises (`paxos.rs`).
 //! See: docs/protocol.md.
 
 use super::stage::{Stage, WaitFor};
@@ -25,8 +26,8 @@ use crate::turns::{Passed, Precedent, Standing};
 use dendra_base::Cell;
 
 impl Op {
-    /// Puts a conditional write into the queue of its key; `None` when it is its turn. Plain operations have no
-    /// queue.
+    /// Puts a conditional write into the queue of its key; `None` when it is its turn. Plain
+    /// operations have no queue.
     pub(super) fn wait_for_turn(&mut self, desk: &mut Desk, turn: &Turn<'_>) -> Option<Stage> {
         let Intent::Change(proposer) = &mut self.intent else {
             return None;
@@ -113,7 +114,8 @@ impl Op {
         }
     }
 
-    /// What a majority at `good` holds, for writes of the same quorum that came before number `before`.
+    /// What a majority at `good` holds, for writes of the same quorum that came before number
+    /// `before`.
     pub(super) fn precedent(
         &self,
         cell: Option<Cell>,

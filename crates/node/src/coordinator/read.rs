@@ -1,25 +1,26 @@
-//! Reads: the newest of enough copies, held by enough owners before it is shown.
+//! Stages `Read`, `Mending` and `WriteBack`: the newest copy, shown once enough owners hold it.
 //!
 //! ```text
-//! own copy, if there is one ─► the best others, who need not send what the own copy is ─► `ack` answers
-//!     late, refused, damaged ─► the next ones
-//! newest held by a majority ─► outcome
-//!                     else  ─► WRITE to whoever should hold it and does not ─► a majority holds it ─► outcome
-//! damaged ─ enough others answered ─► WRITE the newest over it, behind the outcome
-//!                   nobody else left ─► and in front of it: a copy that was mended is an answer
+//! Read ─► own copy, if this member is an owner ─► the best other owners, until `ack` have answered
+//!         an owner is late, refuses or has damage ─► the next owner is asked, too
+//! enough answered ─► a majority holds the newest ─► told: Found, Missing
+//!                    else ─► WriteBack: the newest to owners that should hold it ─► held ─► told
+//! damage ─► enough other owners answered ─► written over behind the outcome (Mending)
+//!           no owner is left to ask ──────► written over first: a mended copy is an answer
 //! ```
 //!
 //! Invariants
-//! 1. A strict read shows a version only when a majority holds it durably: no later read sees less.
-//! 2. A damaged copy is no answer. It is written over only with what so many others came to that one of
-//!    them has whatever a majority once confirmed: with less, the copy would forget a version.
-//! 3. What is written back is what was read, its version included. It goes to the copies that the
-//!    record should have, and to those that are older. A read at the default level brings a record with fewer copies to a
-//!    majority of all before it shows it; others make no further ones.
-//! 4. Whether a value is expired is judged once, here, by the own wall clock.
-//! 5. Copies of one version that are not the same are noticed, and one of them is chosen when all owners that answer have.
+//! 1. A strict read shows a version only when a majority holds it durably. So no later read sees
+//!    less.
+//! 2. A damaged copy is no answer. It is written over only if the intact answers include at least
+//!    one member of every possible majority: with fewer, the copy could lose a version.
+//! 3. A write-back keeps the version that was read. It goes to the copies that the record should
+//!    have, and to owners that are behind. A read at the default level brings a record with fewer
+//!    copies to a majority of all owners before it shows it. Other reads make no further copies.
+//! 4. Whether a value has expired is judged once, here, by this member's wall clock.
+//! 5. If copies of one version differ, all owners are asked, and one of the cells is chosen.
 //!
-//! Not here: conditions of reads (whoever speaks to the client judges the returned cell).
+//! Not here: conditions of reads: the server judges the cell that is shown (crate `server`).
 //! See: docs/protocol.md.
 
 use super::copies::Copies;
@@ -167,7 +168,8 @@ impl Op {
         self.mend_behind(desk, turn, fetching)
     }
 
-    /// No other owner is left to ask. A damaged copy answers once it is mended, if the others tell with what.
+    /// No other owner is left to ask. A damaged copy answers once it is mended, if the others tell
+    /// with what.
     fn mend_to_answer(
         &mut self,
         desk: &mut Desk,
@@ -195,8 +197,9 @@ impl Op {
         }
     }
 
-    /// How many of the first owners should hold the newest cell: as many as it was written for, but all of them where
-    /// the answer is told as linearizable. Otherwise the next such read, of others, would not show it.
+    /// How many of the first owners should hold the newest cell: as many as it was written for, but
+    /// all of them where the answer is told as linearizable. Otherwise the next such read, of
+    /// others, would not show it.
     fn span(&self, desk: &Desk, copies: &Copies) -> u8 {
         let from = self.quorum.from();
         let is_default = self.is_strict() && from == desk.topology.copies();
@@ -207,8 +210,9 @@ impl Op {
         wanted.clamp(1, from)
     }
 
-    /// Do enough owners hold the newest cell? A majority of those that should, or of the owners of all copies: the one
-    /// of a record with fewer copies may be down while others were brought up to it.
+    /// Do enough owners hold the newest cell? A majority of those that should, or of the owners of
+    /// all copies: the one of a record with fewer copies may be down while others were brought up
+    /// to it.
     pub(super) fn is_held(&self, desk: &Desk, copies: &Copies) -> bool {
         let (hold, must) = self.held(desk, copies);
         hold >= must || self.is_majority(desk, copies.holders())
@@ -250,8 +254,8 @@ impl Op {
         if is_planted(Bug::SkipWriteBack) {
             return self.show_read(desk, turn, fetching);
         }
-        // Below the default level the client does not wait, and at it only until a majority holds the cell; but an
-        // owner that was seen to be behind is brought up.
+        // Below the default level the client does not wait, and at it only until a majority holds
+        // the cell; but an owner that was seen to be behind is brought up.
         if !self.is_strict() || self.is_held(desk, &fetching.copies) {
             let behind = self.behind(desk, &fetching);
             self.bring_up(desk, turn, &fetching.copies, behind);
@@ -268,8 +272,9 @@ impl Op {
         empty.without(copies.holders()).or(copies.behind())
     }
 
-    /// Damaged copies that may be written over: all others have answered, and are so many that whatever a majority
-    /// confirmed, one of them confirmed, too. A version that no other owner ever confirmed is lost with the damage.
+    /// Damaged copies that may be written over: all others have answered, and are so many that
+    /// whatever a majority confirmed, one of them confirmed, too. A version that no other owner
+    /// ever confirmed is lost with the damage.
     fn mendable(&self, desk: &Desk, answered: Places, damaged: Places) -> Places {
         let from = self.quorum.from();
         let is_sure = answered.or(damaged) == self.everybody()
@@ -338,8 +343,8 @@ impl Op {
         self.write_back(desk, turn, tally.good(), copies, damaged, Goal::Show)
     }
 
-    /// Writes the newest cell to the owners that should hold it and do not, and over damaged copies. The owners at
-    /// `answered` answered the round before: this round only adds to them.
+    /// Writes the newest cell to the owners that should hold it and do not, and over damaged
+    /// copies. The owners at `answered` answered the round before: this round only adds to them.
     pub(super) fn write_back(
         &mut self,
         desk: &mut Desk,
@@ -388,7 +393,8 @@ impl Op {
         }
     }
 
-    /// Do enough owners hold what is written back, and have as many answered as the client asked for?
+    /// Do enough owners hold what is written back, and have as many answered as the client asked
+    /// for?
     fn verdict_of(&self, desk: &Desk, back: &WritingBack) -> Verdict {
         let holders = back.copies.holders();
         let has_answers = |holders: Places| match back.goal {

@@ -1,4 +1,4 @@
-//! Where an operation is, and what is valid there: each stage owns its data.
+//! The stages of an operation: each owns the data that is valid in it.
 //!
 //! ```text
 //! stage      of                   its data: valid from its first question until the next stage
@@ -6,20 +6,20 @@
 //! Clock      PUT, DELETE          which clocks answered, and which owners are full or behind
 //! Cover      writes               the same, of the round that led to the version or the ballot
 //! Write      writes               the cell, and which owners confirmed it; no outcome was told
-//! Lingering  writes               the same, behind the outcome: answers decide who gets a hint
+//! Lingering  writes               the same, behind the outcome: late owners get no hint
 //! Read       GET                  copies, and which owners cannot show theirs
 //! Mending    GET                  the same, behind the outcome: damaged copies are written over
-//! WriteBack  GET, conditional     the cell, its holders, and what follows once enough have it
+//! WriteBack  GET, conditional     the cell, its holders, and the goal once enough hold it
 //! Prepare    conditional          promises, and the stored copies that came with them
 //! Accept     conditional          a proposal, and which owners accepted it
-//! Settled    any                  what conditional writes behind it are judged by
+//! Settled    any                  the precedent, for conditional writes behind it
 //! ```
 //!
 //! Invariants
 //! 1. An operation has one outcome. It was told exactly in `Lingering`, `Mending` and `Settled`.
 //! 2. A tally counts one round: the next round, also of the same stage, begins with a new one.
 //!
-//! Not here: what leads from one stage to the next (the other files of `coordinator/`).
+//! Not here: the ways from one stage to the next (the other files of `coordinator/`).
 //! See: docs/protocol.md.
 
 use super::copies::Copies;
@@ -46,7 +46,8 @@ pub(crate) enum Stage {
     Lingering(Writing),
     /// Copies are asked for.
     Read(Fetching),
-    /// The outcome of a read was told, and damaged copies wait until it is known what belongs there.
+    /// The outcome of a read was told, and damaged copies wait until it is known what belongs
+    /// there.
     Mending(Fetching),
     /// A cell that some owners hold is on its way to others.
     WriteBack(WritingBack),
@@ -58,7 +59,7 @@ pub(crate) enum Stage {
     Settled(Option<Precedent>),
 }
 
-/// What an operation without an open question waits for.
+/// The event for which an operation without an open question waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitFor {
     /// For its first question, which it asks in the same step.
@@ -74,8 +75,8 @@ pub(crate) enum WaitFor {
 /// A version, or a ballot, on its way.
 #[derive(Debug)]
 pub(crate) struct Clocking {
-    /// Good: in stage `Clock`, owners whose clocks count. In stage `Cover` the round that led to the version or the
-    /// ballot: a failure there is told by it.
+    /// Good: in stage `Clock`, owners whose clocks count. In stage `Cover` the round that led to
+    /// the version or the ballot: a failure there is told by it.
     pub(crate) tally: Tally,
     /// What owners said beside their clocks; nothing for conditional writes.
     pub(crate) pressed: Pressed,
@@ -97,8 +98,8 @@ pub(crate) struct Writing {
     pub(crate) tally: Tally,
     /// With its version: the one of this operation for ever.
     pub(crate) cell: Cell,
-    /// Owners that are behind, and are not asked as long as the others can confirm the cell. In stage `Write` alone:
-    /// behind the outcome they get a hint.
+    /// Owners that are behind, and are not asked as long as the others can confirm the cell. In
+    /// stage `Write` alone: behind the outcome they get a hint.
     pub(crate) spared: Places,
 }
 
@@ -119,7 +120,8 @@ pub(crate) struct Fetching {
 pub(crate) struct WritingBack {
     /// Good: owners that confirmed the cell in this round.
     pub(crate) tally: Tally,
-    /// Owners that answered the round before so that it counted. They are answers to the client, too.
+    /// Owners that answered the round before so that it counted. They are answers to the client,
+    /// too.
     pub(crate) answered: Places,
     /// `best` is the cell that is written. Owners that confirm it join its holders.
     pub(crate) copies: Copies,
@@ -128,27 +130,28 @@ pub(crate) struct WritingBack {
     pub(crate) goal: Goal,
 }
 
-/// What follows once enough owners hold what is written back.
+/// The next step once enough owners hold the cell that is written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
     /// It is shown to the client of a read.
     Show,
     /// A conditional write is refused: its condition does not hold of it.
     Refuse,
-    /// A conditional write asks for promises again. It is a rival's proposal, or a plain write above the own one.
+    /// A conditional write asks for promises again. It is a rival's proposal, or a plain write
+    /// above the own one.
     Finish,
 }
 
 /// Promises on their way here.
 #[derive(Debug)]
 pub(crate) struct Preparing {
-    /// What is to be promised: the proposer's, in this attempt.
+    /// The ballot of this attempt: owners promise to accept nothing below it.
     pub(crate) ballot: Ballot,
     /// Good: owners that promised.
     pub(crate) tally: Tally,
     /// Stored copies, as those owners show them: the newest is the base.
     pub(crate) copies: Copies,
-    /// What those owners accepted earlier.
+    /// Proposals that those owners accepted earlier.
     pub(crate) promises: Promises,
 }
 
@@ -172,8 +175,8 @@ impl Clocking {
 }
 
 impl Pressed {
-    /// The owner at `place` told what it would say to a write of this kind. A full disk takes deletions while memory
-    /// lasts.
+    /// The owner at `place` told what it would say to a write of this kind. A full disk takes
+    /// deletions while memory lasts.
     pub(crate) fn note(&mut self, place: u8, readiness: Readiness, kind: Kind) {
         match (readiness, kind) {
             (Readiness::Behind, _) => {

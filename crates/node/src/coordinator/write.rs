@@ -1,15 +1,24 @@
-//! The second round of a write: the cell to all owners, and who confirmed that it is durable.
+//! Stages `Write` and `Lingering`: the cell goes to all owners, and owners confirm that it is
+//! durable.
 //!
 //! ```text
-//! Write ── `ack` confirmations ─► Stored, Deleted ─► Lingering until all answered, or the deadline
-//!       ── cannot be reached ───► NotEnough, unknown
-//! over  ── owners without a confirmation ─► a hint for each
+//! Begin     ─ too few owners have room, as their clocks said ─► told: 507, not applied
+//! Write     ─ `ack` confirmations ─────────► told: Stored, Deleted ─► Lingering
+//!           ─ `ack` cannot be reached ─────► told: NotEnough, unknown ─► Lingering
+//! Lingering ─ all answered, or the deadline ─► hints for owners that did not confirm ─► Settled
 //! ```
 //!
 //! Invariants
-//! 1. All owners are asked at once; the own copy counts like any other, after its own sync.
-//! 2. After the first question left, failure means "unknown". None leaves when there are no links for enough of them.
-//! 3. A hint never counts.
+//! 1. All owners are asked at once, but for 4 and 5. The own copy counts like any other, after this
+//!    member's own sync.
+//! 2. Once a question with the cell left, a failure means "unknown". No question leaves while too
+//!    few owners have links.
+//! 3. A hint never counts as a confirmation.
+//! 4. An owner that said beside its clock that its disk is full counts as one that refused: it is
+//!    not asked.
+//! 5. An owner that said that it is behind is spared while the others can confirm the write. It is
+//!    asked as soon as they cannot, or are late, and at most once. The own copy is not spared: no
+//!    hint would be kept for it.
 //!
 //! Not here: hints (`hints.rs`), the version (`clock.rs`, `paxos.rs`).
 //! See: docs/protocol.md.
@@ -27,7 +36,8 @@ use dendra_base::peer::{Answer, Ask, Refused};
 use dendra_base::{Cell, Kind, Known};
 
 impl Op {
-    /// Sends the cell of a plain write, if enough owners have links and room. `clocks` is the round that led to it.
+    /// Sends the cell of a plain write, if enough owners have links and room. `clocks` is the round
+    /// that led to it.
     pub(super) fn write_plain(
         &mut self,
         desk: &mut Desk,
@@ -79,7 +89,8 @@ impl Op {
         spared
     }
 
-    /// Sends the cell of a conditional write to all owners. What was accepted counts on it, whatever links there are.
+    /// Sends the cell of a conditional write to all owners. What was accepted counts on it,
+    /// whatever links there are.
     pub(super) fn send_write(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, cell: Cell) -> Stage {
         let tally = self.begin_round();
         self.send_cell(desk, turn, tally, cell, Places::NONE)
@@ -157,7 +168,8 @@ impl Op {
                 self.tell(turn, outcome, writing.tally.good(), None);
                 true
             }
-            // All that answered had no room, and others may say the same: perhaps the cell is nowhere.
+            // All that answered had no room, and others may say the same: perhaps the cell is
+            // nowhere.
             Verdict::Lost if writing.tally.is_full_so_far() && self.is_plain() => false,
             Verdict::Lost => {
                 self.fail_write(desk, turn, &writing);
@@ -171,7 +183,8 @@ impl Op {
         Stage::Write(writing)
     }
 
-    /// Tells the client that too few owners confirmed: any of the others may have the cell, or get it yet.
+    /// Tells the client that too few owners confirmed: any of the others may have the cell, or get
+    /// it yet.
     pub(super) fn fail_write(&mut self, desk: &Desk, turn: &mut Turn<'_>, writing: &Writing) {
         let answered = writing.tally.good();
         // No owner has room, so none took it. What was accepted is there all the same.
@@ -205,7 +218,8 @@ impl Op {
         Stage::Lingering(writing)
     }
 
-    /// No owner will answer any more: those that did not confirm a write that was stored get a hint.
+    /// No owner will answer any more: those that did not confirm a write that was stored get a
+    /// hint.
     pub(super) fn stop_lingering(
         &mut self,
         desk: &mut Desk,

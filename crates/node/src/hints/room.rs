@@ -1,14 +1,14 @@
 //! Room for hints: how many bytes they hold, and a hint that is on its way into the store.
 //!
 //! ```text
-//! take(bytes) ─► bytes + this <= bytes_max, and the hints of an earlier life are counted ─► keep it
-//!             └► else: dropped, and counted
+//! take(bytes) ─► bytes + this <= bytes_max, and earlier hints are counted ─► it is kept
+//!             └► else: it is dropped, and counted
 //! replaced, deleted, not taken by the store ─► give_back(bytes)
 //! ```
 //!
 //! Invariants
-//! 1. `bytes` counts what is stored and what is on its way there. It is above `bytes_max` only while `take`
-//!    looks.
+//! 1. `bytes` counts what is stored and what is on its way there. It is above `bytes_max` only
+//!    while `take` looks.
 //! 2. Until `count` was told what an earlier life left, no room is given.
 //!
 //! Not here: which hints are kept and delivered (`hints.rs`).

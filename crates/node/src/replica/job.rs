@@ -1,7 +1,8 @@
 //! A promise or an acceptance under way: what was asked, and what the store has told so far.
 //!
 //! Invariants
-//! 1. `record` and `previous` are of the last read of the record: a try that found it changed reads it again.
+//! 1. `record` and `previous` are of the last read of the record: a try that found it changed reads
+//!    it again.
 //! 2. `stored` is known only behind a read of the stored cell, and only a promise reads it.
 //!
 //! Not here: the order of reads and writes (`protocol.rs`).
