@@ -441,6 +441,35 @@ fn a_load_tries_refused_records_again() {
 }
 
 #[test]
+fn a_load_sends_a_tenth_more_than_its_records_and_a_burst_to_a_node_that_refuses_all() {
+    const RECORDS: usize = 300;
+    const BURST: usize = 64;
+    const MOST: usize = RECORDS + RECORDS / 10 + BURST;
+    let names: Vec<String> = (0..RECORDS).map(|n| n.to_string()).collect();
+    let files: Vec<(&str, &[u8])> = names.iter().map(|n| (n.as_str(), &b"v"[..])).collect();
+    let folder = tree(&files);
+    // It relents where no budget is in the way: a load without one would try for half a minute.
+    let node = ScriptedNode::start(|_, before| match before {
+        0..=MOST => answer(
+            "503 Service Unavailable",
+            &["Retry-After: 0"],
+            b"overloaded: later",
+        ),
+        _ => created(),
+    });
+    let got = run(&mut load(folder.path(), &node, &["--in-flight", "8"]));
+    assert_eq!(got.code, Some(1), "{}", got.stderr);
+    assert!(
+        got.stderr.contains("retries are at most a tenth"),
+        "{}",
+        got.stderr
+    );
+    let asked = node.requests().len();
+    // The first requests earn nothing while the burst is whole.
+    assert!((MOST - 8..=MOST).contains(&asked), "{asked} of {MOST}");
+}
+
+#[test]
 fn a_load_outlives_connections_that_close_after_each_answer() {
     let folder = tree(&[("a", b"1"), ("b", b"2"), ("c", b"3"), ("d", b"4")]);
     let node = ScriptedNode::start(|_, _| Reply {

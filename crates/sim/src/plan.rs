@@ -382,8 +382,8 @@ impl Plan {
         }
     }
 
-    /// The same without the last member: it does nothing, and no client asks it. `None` when as many
-    /// members are left as a key has copies.
+    /// The same without the last member: it does nothing, and no client asks it. `None` when as
+    /// many members are left as a key has copies.
     pub fn without_last_member(&self) -> Option<Plan> {
         let mut plan = self.clone();
         let shape = &mut plan.shape;

@@ -16,6 +16,7 @@
 //! See: docs/api.md.
 
 mod answer;
+pub(crate) mod retry;
 mod url;
 
 pub(crate) use answer::{Trouble, WholeAnswer};

@@ -18,13 +18,16 @@ mod source;
 mod tally;
 
 use crate::cli::Load;
+use crate::client::retry::Budget;
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops::{self, Query};
+use dendra_base::Prng;
 use sender::{Halt, Shared};
 use std::cell::{Cell, RefCell};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
 use tally::Tally;
 use tokio::sync::{Mutex, watch};
 use tokio::task::LocalSet;
@@ -46,6 +49,8 @@ pub(crate) async fn load(args: &Load, console: Console) -> ExitResult {
         query_rest: query.behind("").replacen('?', "&", 1),
         prefix,
         retry_for: args.retry_for,
+        budget: RefCell::new(Budget::new()),
+        chance: RefCell::new(Prng::named(chance_seed(), "pauses")),
         tally: RefCell::new(tally),
         halt: watch::channel(Halt::No).0,
         last_answer: Cell::new(Instant::now()),
@@ -67,6 +72,13 @@ pub(crate) async fn load(args: &Load, console: Console) -> ExitResult {
     }
     let halt = shared.halt.borrow().clone();
     conclude(&shared.tally.borrow(), &halt, args.json, console)
+}
+
+/// Differs between processes, so that loads that were refused together do not return together.
+fn chance_seed() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanoseconds = since_1970.map_or(0, |time| u64::from(time.subsec_nanos()));
+    nanoseconds ^ (u64::from(std::process::id()) << 32)
 }
 
 /// The first SIGINT stops sending; this future ends at the second.

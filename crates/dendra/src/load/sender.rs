@@ -4,7 +4,7 @@
 //! reader thread ─► queue (QUEUE_LEN_MAX records, BYTES_IN_MEMORY_MAX bytes) ─► n senders ─► node
 //!
 //! 201                          acknowledged
-//! 408 429 503 504, no answer   again: Retry-After, or 10 ms doubling to 1 s, for --retry-for
+//! 408 429 503 504, no answer   again: while the budget lasts (client/retry.rs), for --retry-for
 //! anything else                failed, with the server's sentence; the rest go on
 //! ```
 //!
@@ -19,9 +19,11 @@
 
 use super::source::{Item, Items};
 use super::tally::{Subject, Tally};
+use crate::client::retry::{self, Budget};
 use crate::client::{Ask, Client, Trouble, WholeAnswer};
 use crate::exit::Failure;
 use bytes::Bytes;
+use dendra_base::Prng;
 use dendra_wire::percent;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -34,10 +36,6 @@ use tokio::time::{Instant, timeout};
 pub(super) const QUEUE_LEN_MAX: usize = 64;
 /// Bytes of all records that were read and are not yet answered.
 pub(super) const BYTES_IN_MEMORY_MAX: usize = 64 << 20;
-const PAUSE_FIRST: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A server that asks for more than this is asked again anyway; `--retry-for` decides.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
 
 const _: () = assert!(BYTES_IN_MEMORY_MAX >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT);
 
@@ -65,6 +63,9 @@ pub(super) struct Shared {
     pub(super) query_rest: String,
     pub(super) prefix: Vec<u8>,
     pub(super) retry_for: Duration,
+    pub(super) budget: RefCell<Budget>,
+    /// Draws the length of pauses.
+    pub(super) chance: RefCell<Prng>,
     pub(super) tally: RefCell<Tally>,
     pub(super) halt: watch::Sender<Halt>,
     pub(super) last_answer: Cell<Instant>,
@@ -160,9 +161,11 @@ impl Shared {
             body,
         };
         let deadline = Instant::now() + self.retry_for;
-        let mut pause = PAUSE_FIRST;
+        self.budget.borrow_mut().sent();
+        let mut tries = 0;
         loop {
-            let (reason, wait) = match self.client.send(&ask).await {
+            tries += 1;
+            let (reason, asked, was_sent) = match self.client.send(&ask).await {
                 Ok(answer) => {
                     self.last_answer.set(Instant::now());
                     if answer.status.is_success() {
@@ -171,21 +174,28 @@ impl Shared {
                     if !answer.is_refusal() {
                         return Err(answer.sentence());
                     }
-                    (answer.sentence(), retry_after(&answer).unwrap_or(pause))
+                    (answer.sentence(), retry_after(&answer), true)
                 }
                 Err(trouble @ Trouble::Foreign(_)) => return Err(trouble.to_string()),
                 Err(trouble) => {
                     if self.last_answer.get().elapsed() >= self.retry_for {
                         self.stop(Halt::Unreachable(trouble.to_string()));
                     }
-                    (trouble.to_string(), pause)
+                    // Without a connection no node had work from this try: it costs no budget.
+                    let was_sent = !matches!(trouble, Trouble::Unreachable(_));
+                    (trouble.to_string(), None, was_sent)
                 }
             };
+            let wait = retry::pause(tries, asked, self.chance.borrow_mut().unit());
             if Instant::now() + wait >= deadline || self.rest(wait).await == Rest::Stopped {
                 return Err(reason);
             }
+            // After the pause also without a budget: the sender's next record is as much work for
+            // the node as this one.
+            if was_sent && !self.budget.borrow_mut().try_again() {
+                return Err(format!("{reason}; {}", retry::spent()));
+            }
             self.tally.borrow_mut().retried();
-            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
@@ -208,5 +218,5 @@ enum Rest {
 
 fn retry_after(answer: &WholeAnswer) -> Option<Duration> {
     let seconds: u64 = answer.header("retry-after")?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
+    Some(Duration::from_secs(seconds))
 }
