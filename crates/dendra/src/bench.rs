@@ -22,7 +22,7 @@ use crate::ops;
 use dendra_base::Workload;
 use dendra_base::workload::{Distribution, KeyOrder, OPERATIONS, Operation, Sizes};
 use dendra_lab::ammo::{Ammo, Format, ndjson_line};
-use dendra_lab::driver::StopFlag;
+use dendra_lab::driver::{Idle, StopFlag};
 use dendra_lab::experiment::{self, News, Setup, SetupError};
 use dendra_lab::limits::VALUE_BYTES_MAX;
 use dendra_lab::run::{Mode, Run, Search, Tool};
@@ -387,6 +387,7 @@ fn setup(args: &Bench) -> Result<Setup, String> {
         threads: args.threads,
         pipeline: args.pipeline,
         timeout: Duration::from_secs_f64(timeout_s),
+        idle: if args.spin { Idle::Spin } else { Idle::Sleep },
         find_max,
         overload: factors(args.overload.as_deref())?,
         profiles: args.profile.clone(),

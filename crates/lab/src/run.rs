@@ -123,6 +123,9 @@ pub struct Settings {
     pub timeout_ms: u64,
     /// Seed of everything drawn.
     pub seed: u64,
+    /// The generator never slept (`--spin`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spins: bool,
 }
 
 /// What decides when the next request is due.

@@ -18,6 +18,7 @@ mod support;
 
 use dendra_base::Workload;
 use dendra_base::workload::{OPERATIONS, Operation};
+use dendra_lab::driver::Idle;
 use dendra_lab::run::{Mode, Verdict};
 use dendra_lab::summary::all_operations;
 use std::time::Duration;
@@ -253,4 +254,22 @@ fn a_closed_loop_says_that_it_is_one() {
     // Eight clients, five milliseconds: at most 1600 a second, on any machine.
     assert!((1..=808).contains(&phase.counts.ok), "{}", phase.counts.ok);
     assert!(dendra_lab::summary::summary(&run).contains("CLOSED LOOP"));
+}
+
+#[test]
+fn a_generator_that_spins_never_waits_to_be_woken_and_says_so() {
+    let late = |_| Reply::After(Duration::from_millis(20), 200);
+    let server = FakeServer::start(late);
+    let mut setup = setup(server.url(), 1.0, 0.5);
+    setup.mode = Mode::Closed;
+    setup.connections = 1;
+    for (idle, spun_share) in [(Idle::Spin, 0.5..=1.1), (Idle::Sleep, 0.0..=0.2)] {
+        setup.idle = idle;
+        let run = run(&setup);
+        assert_eq!(run.settings.spins, idle == Idle::Spin);
+        let phase = run.headline().expect("it was measured");
+        assert!(phase.counts.ok > 0);
+        let share = phase.generator.spun_s / phase.length_s;
+        assert!(spun_share.contains(&share), "{idle:?}: {share}");
+    }
 }

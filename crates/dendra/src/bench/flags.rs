@@ -116,6 +116,11 @@ pub(crate) struct Bench {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(dendra_lab::limits::PIPELINE_MAX)))]
     #[arg(help_heading = "With how much at once")]
     pub(crate) pipeline: u32,
+    /// Never sleep: no answer has to wake the generator, which a server on another core would pay for.
+    /// Takes all of --threads cores
+    #[arg(long)]
+    #[arg(help_heading = "With how much at once")]
+    pub(crate) spin: bool,
     /// From its planned instant until a request is given up
     #[arg(long, value_name = "TIME", default_value = "5s")]
     #[arg(help_heading = "With how much at once")]

@@ -66,6 +66,15 @@ pub enum QueueOrder {
     NewestFirst,
 }
 
+/// How a thread waits while there is nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// It sleeps until something comes or is due.
+    Sleep,
+    /// It looks again at once: no answer of a target has to wake it. The time counts as spun.
+    Spin,
+}
+
 /// What to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -89,6 +98,8 @@ pub struct Plan {
     pub timeout: Duration,
     /// Who gets a free connection.
     pub order: QueueOrder,
+    /// How threads wait.
+    pub idle: Idle,
     /// A request that left later than this although it could have, missed its instant.
     pub lag_limit_us: f64,
     /// Seed of the schedule.

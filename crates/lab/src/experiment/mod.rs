@@ -17,7 +17,7 @@ mod overload;
 
 use crate::address::Address;
 use crate::ammo::Ammo;
-use crate::driver::{Asked, Drive, DriveError, Pace, Plan, Progress, QueueOrder, StopFlag};
+use crate::driver::{Asked, Drive, DriveError, Idle, Pace, Plan, Progress, QueueOrder, StopFlag};
 use crate::limits::{RATE_MAX, SEND_LAG_LIMIT_US};
 use crate::run::{
     FORMAT, Mode, PhaseKind, Profile, Run, Search, SearchStep, SearchWhy, Server, Settings, Target,
@@ -92,6 +92,8 @@ pub struct Setup {
     pub pipeline: u32,
     /// When a request is given up.
     pub timeout: Duration,
+    /// How the generator waits.
+    pub idle: Idle,
     /// Search for the highest rate that holds this.
     pub find_max: Option<Slo>,
     /// Multiples of the rate to try afterwards.
@@ -279,6 +281,7 @@ impl Setup {
             pipeline: self.pipeline,
             timeout_ms: self.timeout.as_millis() as u64,
             seed: self.workload.seed,
+            spins: self.idle == Idle::Spin,
         }
     }
 }
@@ -450,6 +453,7 @@ impl Experiment<'_> {
             pipeline: self.setup.pipeline,
             timeout: self.setup.timeout,
             order: QueueOrder::OldestFirst,
+            idle: self.setup.idle,
             lag_limit_us: SEND_LAG_LIMIT_US,
             seed: self
                 .setup

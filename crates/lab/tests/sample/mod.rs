@@ -519,7 +519,7 @@ pub fn run(taste: Taste) -> Run {
         machine: Machine { cpus: 2, cpu_model: "Some Processor at 2.9 GHz".to_owned(), memory_bytes: 8 << 30,
             kernel: "Linux 6.1.0".to_owned(), system: "Debian GNU/Linux 12".to_owned() },
         settings: Settings { mode: Mode::Open, schedule: "constant".to_owned(), rate: 2900.0, duration_s: 60.0, warmup_s: 10.0,
-            connections: 64, threads: 1, pipeline: 1, timeout_ms: 5000, seed: taste.seed },
+            connections: 64, threads: 1, pipeline: 1, timeout_ms: 5000, seed: taste.seed, spins: false },
         workload: WorkloadNote { name: "mixed".to_owned(), mix: [("get".to_owned(), 0.65), ("put".to_owned(), 0.35)].into(),
             keys: 1_000_000, distribution: "zipfian 0.99".to_owned(), values: "fixed 100".to_owned(), miss_ratio: 0.0, file: None },
         targets: vec![Target { url: "http://127.0.0.1:8080".to_owned(), template: "/v0/entity?id={key}".to_owned(),

@@ -17,7 +17,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use dendra_base::Workload;
-use dendra_lab::driver::StopFlag;
+use dendra_lab::driver::{Idle, StopFlag};
 use dendra_lab::experiment::{self, Setup};
 use dendra_lab::run::{Mode, Run, Tool};
 use dendra_lab::schedule::{Shape, Spacing};
@@ -318,6 +318,7 @@ pub fn setup(url: String, rate: f64, duration_s: f64) -> Setup {
         threads: 1,
         pipeline: 1,
         timeout: Duration::from_secs(60),
+        idle: Idle::Sleep,
         find_max: None,
         overload: Vec::new(),
         profiles: Vec::new(),

@@ -5,6 +5,7 @@
 //! they do not                 ─► poll: an answer or the instant, which is first               two
 //! no connection is free       ─► poll: an answer                                              one
 //! either                      ─► spin the last microseconds
+//! the plan says so            ─► poll without a rest
 //! ```
 //!
 //! Invariants
@@ -16,7 +17,7 @@
 //! Not here: what is done with what came (`receive.rs`).
 
 use super::{Worker, system};
-use crate::driver::DriveError;
+use crate::driver::{DriveError, Idle};
 use crate::limits::{
     SLEPT_ANSWER_BYTES_MAX, SLEPT_ANSWERS_MAX, SLEPT_NS_MAX, SPIN_NS, SPIN_NS_MAX,
 };
@@ -104,6 +105,13 @@ impl Worker<'_> {
         sweep_at_ns: u64,
     ) -> Result<(), DriveError> {
         let now_ns = self.now_ns();
+        if self.plan.idle == Idle::Spin {
+            self.look(events, now_ns, 0)?;
+            if events.is_empty() {
+                self.spun_ns += self.now_ns() - now_ns;
+            }
+            return Ok(());
+        }
         // What becomes due while no connection is free waits for an answer anyway; what is due already is behind its plan.
         let is_free = self.free.iter().any(|free| !free.is_empty());
         let next_ns = next_ns.filter(|&next_ns| is_free || next_ns <= now_ns);
