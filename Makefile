@@ -44,8 +44,5 @@ demo:
 clean:
 	$(CARGO) clean
 
-# Yardsticks: speed beside other programs, never a part of `make test`.
--include bench/targets.mk
-
-# The report, to be looked at.
+# Measurements, and the report to be looked at.
 -include lab.mk

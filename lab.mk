@@ -1,11 +1,13 @@
 # The lab: measurements that need a machine of their own, and the report in a browser. Never a part of `make test`.
 # Options go through LAB: make study-pool LAB="--seconds 1 --out runs"
 
-.PHONY: bench report-look lab-check lab-others lab-others-setup study-pool study-connections study-cluster study-overload
+STUDIES = $(CARGO) run --quiet --release --package dendra-studies --
+
+.PHONY: bench report-look lab-check lab-others lab-others-setup study-pool study-connections study-cluster study-overload yardsticks yardsticks-setup
 
 ## bench: measure PUT and GET of a fresh node in two minutes; pages in runs/
 bench:
-	$(CARGO) xtask bench $(LAB)
+	$(STUDIES) bench $(LAB)
 
 ## report-look: draw a sample report and look at it in a headless chromium; pictures in target/report-look
 report-look:
@@ -14,11 +16,11 @@ report-look:
 
 ## lab-check: the instrument beside wrk, oha and k6 (installed when missing); report in docs/lab
 lab-check:
-	$(CARGO) xtask lab-check $(LAB)
+	$(STUDIES) lab-check $(LAB)
 
 ## lab-others: nginx and redis behind webdis, measured by templates; report in docs/lab
 lab-others:
-	$(CARGO) xtask lab-others $(LAB)
+	$(STUDIES) lab-others $(LAB)
 
 ## lab-others-setup: install nginx, redis and webdis from Debian, as root, and leave no service running
 lab-others-setup:
@@ -28,16 +30,24 @@ lab-others-setup:
 
 ## study-pool: what workers and queue of the store pool do, inline against pool; report in docs/lab
 study-pool:
-	$(CARGO) xtask study-pool $(LAB)
+	$(STUDIES) study-pool $(LAB)
 
 ## study-connections: 1 to 1024 connections, where the time goes; report in docs/lab
 study-connections:
-	$(CARGO) xtask study-connections $(LAB)
+	$(STUDIES) study-connections $(LAB)
 
 ## study-cluster: two members, three members: what a hop and a quorum cost; report in docs/lab
 study-cluster:
-	$(CARGO) xtask study-cluster $(LAB)
+	$(STUDIES) study-cluster $(LAB)
 
 ## study-overload: twice and five times the knee of a share of a core, as root; report in docs/lab
 study-overload:
-	$(CARGO) xtask study-overload $(LAB)
+	$(STUDIES) study-overload $(LAB)
+
+## yardsticks: measure one node beside nginx, redis, hyper and the floor; report in docs/lab
+# Options for a shorter run: make yardsticks LAB="--rows get --seconds 1 --rounds 2 --out runs"
+yardsticks:
+	$(STUDIES) yardsticks $(LAB)
+
+## yardsticks-setup: the same as lab-others-setup
+yardsticks-setup: lab-others-setup

@@ -7,20 +7,18 @@
 //! sim     seeds of the simulator, any of its options behind it      what `make soak` runs
 //! demo    a real tree, a real node, a real kill                    what `make demo` runs
 //! report-look     pages of the lab in a real browser                seconds
-//! bench, lab-check, lab-others, study-…       measurements, `lab.mk`
 //! ```
 //!
 //! Invariants
 //! 1. Every task works from a fresh clone: it needs cargo and nothing that cargo cannot fetch.
 //! 2. Exit 0 means that everything held; 1 that something did not; 2 that the task is unknown.
 //!
-//! Not here: how the product is built or run (`Makefile`).
+//! Not here: how the product is built or run (`Makefile`), measurements (`studies/`).
 //! See: CONTRIBUTING.md.
 
 mod ci;
 mod demo;
 mod deny;
-mod lab;
 mod look;
 mod make_run;
 mod tidy;
@@ -37,16 +35,6 @@ usage: cargo xtask <task>
   sim     [--seed N [--trace]] [--seeds N] [--minutes N] [--from N]: the cluster in a made-up world
   demo    load a real file tree, kill the node, prove that nothing is lost
   report-look [PAGE…]   pages of the lab in a headless chromium, and pictures of them
-
-  bench               PUT and GET of a fresh node, as pages in runs/
-  lab-check           the instrument beside wrk, oha and k6; report under docs/lab
-  lab-others          nginx and redis behind webdis, by templates; report under docs/lab
-  study-pool          workers and queue of the store pool; report under docs/lab
-  study-connections   1 to 1024 connections; report under docs/lab
-  study-cluster       what a hop and a quorum cost; report under docs/lab
-  study-overload      beyond the knee of a share of a core, as root; report under docs/lab
-                      [--share 0.25|off] [--connections N,…] [--timeouts 100ms,…] [--parts NAME,…]
-      [--seconds N] [--binary FILE] [--out FOLDER] [--date YYYY-MM-DD]
 ";
 
 fn main() -> ExitCode {
@@ -63,11 +51,6 @@ fn main() -> ExitCode {
         ["deny"] => deny::run(&root),
         ["demo"] => demo::run(&root),
         ["sim", ..] => ci::simulate(&root, &arguments[1..]),
-        [
-            name @ ("bench" | "lab-check" | "lab-others" | "study-pool" | "study-connections"
-            | "study-cluster" | "study-overload"),
-            ..,
-        ] => lab::run(&root, name, &arguments[1..]),
         ["report-look", ..] => look::run(&root, &arguments[1..]),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -30,9 +30,9 @@ const COLUMNS_MAX: usize = 100;
 const STARTS: [&str; 9] = [
     "crates/",
     "docs/",
-    "bench/",
     "examples/",
     "fuzz/",
+    "studies/",
     "xtask/",
     ".ci/",
     ".githooks/",

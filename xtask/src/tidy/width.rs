@@ -21,11 +21,11 @@ const COLUMNS_MAX: usize = 100;
 
 /// Crates with lines that are still too wide.
 const WIDE: [&str; 6] = [
-    "bench",
     "crates/dendra",
     "crates/lab",
     "crates/node",
     "crates/server",
+    "studies",
     "xtask",
 ];
 

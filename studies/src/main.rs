@@ -1,0 +1,137 @@
+//! Measurements with the release binary: `make bench`, the check of the instrument, the yardsticks, the studies.
+//!
+//! ```text
+//! place.rs   folders, cores, programs          node.rs    servers as processes (proc.rs: /proc)
+//! run.rs     one `dendra bench`, its figures   report.rs  a dated report under docs/lab (goals.rs, stats.rs)
+//!
+//! first.rs         make bench               PUT and GET of a fresh node, one page
+//! check.rs         make lab-check           beside wrk, oha, k6 (foreign.rs); a frozen server
+//! others.rs        make lab-others          nginx and redis behind webdis, by templates
+//! pool.rs          make study-pool          workers and queue of the store pool
+//! connections.rs   make study-connections   1 to 1024 connections
+//! cluster.rs       make study-cluster       what a hop and a quorum cost
+//! overload/        make study-overload      beyond the knee of a share of a core (share.rs)
+//! yardsticks/      make yardsticks          beside nginx, redis, hyper (hyper_map.rs), the floor (echo.rs)
+//! ```
+//!
+//! Invariants
+//! 1. Servers and generators run on different cores where there are two.
+//! 2. Every process that was started is gone at the end, and was ended by its id.
+//! 3. Figures come from `run.json` and `/proc`; nothing is typed in.
+//!
+//! Not here: measuring itself (`crates/lab`). The product does not depend on this package.
+//! See: docs/lab/README.md.
+
+mod check;
+mod cluster;
+mod connections;
+mod cost;
+mod counters;
+mod delays;
+mod echo;
+mod first;
+mod foreign;
+mod goals;
+mod hyper_map;
+mod node;
+mod others;
+mod overload;
+mod place;
+mod pool;
+mod proc;
+mod report;
+mod run;
+mod share;
+mod stats;
+mod tables;
+mod yardsticks;
+
+use place::{Held, Options, Place};
+use std::path::Path;
+use std::process::ExitCode;
+
+// As in the product: hyper must not lose to an allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const USAGE: &str = "\
+usage: dendra-studies <task> [--seconds N] [--binary FILE] [--out FOLDER] [--date YYYY-MM-DD]
+
+  bench               PUT and GET of a fresh node, as pages in runs/
+  lab-check           the instrument beside wrk, oha and k6; report under docs/lab
+  lab-others          nginx and redis behind webdis, by templates; report under docs/lab
+  study-pool          workers and queue of the store pool; report under docs/lab
+  study-connections   1 to 1024 connections; report under docs/lab
+  study-cluster       what a hop and a quorum cost; report under docs/lab
+  study-overload      beyond the knee of a share of a core, as root; report under docs/lab
+      [--share 0.25|off] [--connections N,…] [--timeouts 100ms,…] [--parts NAME,…]
+  yardsticks          beside nginx, redis, hyper and the floor; report under docs/lab
+      [--rows get,put-os,put-sync,tail,big] [--rounds N] [--connections N] [--keys N]
+      [--big-keys N] [--serve OPTION,…]
+";
+
+/// A task, and the options that only it has.
+type Task = (fn(&Place) -> Held, &'static [&'static str]);
+
+fn task(name: &str) -> Option<Task> {
+    Some(match name {
+        "bench" => (first::run, &[]),
+        "lab-check" => (check::run, &[]),
+        "lab-others" => (others::run, &[]),
+        "study-pool" => (pool::run, &[]),
+        "study-connections" => (connections::run, &[]),
+        "study-cluster" => (cluster::run, &[]),
+        "study-overload" => (overload::run, &overload::OPTIONS),
+        "yardsticks" => (yardsticks::run, &yardsticks::OPTIONS),
+        _ => return None,
+    })
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let Some((name, words)) = words.split_first() else {
+        eprint!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let held = match (name.as_str(), words) {
+        ("help" | "--help" | "-h", _) => {
+            print!("{USAGE}");
+            Ok(true)
+        }
+        // The two servers of the yardsticks that are ours.
+        ("echo", [status, body_bytes]) => echo::serve(status, body_bytes).map(|()| true),
+        ("hyper-map", []) => hyper_map::serve().map(|()| true),
+        _ => match task(name) {
+            Some(task) => run(name, words, task),
+            None => {
+                eprint!("{USAGE}");
+                return ExitCode::from(2);
+            }
+        },
+    };
+    match held {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(sentence) => {
+            eprintln!("{name}: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a task; true when what it has to show held.
+fn run(name: &str, words: &[String], (task, own): Task) -> Held {
+    let options = Options::parse(words, own)?;
+    let place = Place::prepare(&root(), name, options)?;
+    let held = task(&place)?;
+    place.leave(held);
+    Ok(held)
+}
+
+/// The folder of the workspace: the parent of this package's.
+fn root() -> std::path::PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = here.parent();
+    root.expect("this package lives one folder below the workspace")
+        .to_owned()
+}
