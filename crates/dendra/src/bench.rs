@@ -1,7 +1,7 @@
 //! `dendra bench`: settings from the command line to the lab, its record to a folder.
 //!
 //! ```text
-//! flags.rs ─► Setup ─► dendra_lab::experiment ─► Run ─► summary on stdout, run.json and report.html in --out
+//! flags.rs (values.rs) ─► Setup ─► dendra_lab::experiment ─► Run ─► summary on stdout, run.json and report.html in --out
 //!                    progress on stderr      Ctrl-C ends early; a second one at once
 //! ```
 //!
@@ -14,19 +14,18 @@
 
 mod compare;
 pub(crate) mod flags;
+mod values;
 
-use crate::config::units::parse_bytes;
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use dendra_base::Workload;
-use dendra_base::workload::{Distribution, KeyOrder, OPERATIONS, Operation, Sizes};
+use dendra_base::workload::KeyOrder;
 use dendra_lab::ammo::{Ammo, Format, ndjson_line};
 use dendra_lab::driver::{Idle, StopFlag};
 use dendra_lab::experiment::{self, News, Setup, SetupError};
-use dendra_lab::limits::VALUE_BYTES_MAX;
 use dendra_lab::run::{Mode, Run, Search, Tool};
-use dendra_lab::schedule::{Instants, Shape, Spacing, parse_seconds};
+use dendra_lab::schedule::{Instants, Shape, Spacing};
 use dendra_lab::template::Style;
 use dendra_lab::{summary, verdict};
 use flags::{Bench, BenchVerb};
@@ -34,7 +33,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Of `dendra serve`.
 const ADMIN_PORT_DEFAULT: u16 = 9080;
@@ -290,11 +288,6 @@ impl Show {
     }
 }
 
-fn seconds(name: &str, text: &str) -> Result<f64, String> {
-    parse_seconds(text)
-        .ok_or_else(|| format!("--{name} {text:?} is no length of time; write 500ms, 10s or 2m"))
-}
-
 /// Admin ports. Of one node that is to be profiled the default one.
 fn admins(args: &Bench) -> Vec<String> {
     let host = |url: &String| url.parse::<hyper::Uri>().ok()?.host().map(str::to_owned);
@@ -314,45 +307,13 @@ fn setup(args: &Bench) -> Result<Setup, String> {
         Some(path) => Some(ammo(path, workload.sizes.max())?),
         None => None,
     };
-    if args
-        .replay
-        .is_some_and(|speed| !(speed > 0.0 && speed.is_finite()))
-    {
-        return Err("--replay takes a speed above zero; 1 is as recorded".to_owned());
-    }
-    let (urls, path) = targets(args)?;
-    for line in &args.header {
-        if !line.contains(':') || !line.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-            return Err(format!("--header {line:?} is no header; write Name: value"));
-        }
-    }
-    let is_word = |text: &String| !text.is_empty() && text.bytes().all(|b| b.is_ascii_uppercase());
-    if let Some(method) = args.method.as_ref().filter(|method| !is_word(method)) {
-        return Err(format!(
-            "--method {method:?} is no method; write one like POST"
-        ));
-    }
-    for kind in &args.profile {
-        if !["cpu", "alloc", "lock", "wall"].contains(&kind.as_str()) {
-            return Err(format!(
-                "--profile {kind:?} is not known; use cpu,alloc,lock,wall"
-            ));
-        }
-    }
-    let find_max = match (&args.slo, args.find_max) {
-        (Some(slo), true) => Some(slo.parse().map_err(|why: String| format!("--slo: {why}"))?),
-        (Some(_), false) => return Err("--slo goes with --find-max".to_owned()),
-        (None, _) => None,
-    };
-    let timeout_s = seconds("timeout", &args.timeout)?;
-    if timeout_s <= 0.0 {
-        return Err("--timeout of zero would give up everything; write 1ms or more".to_owned());
-    }
+    let template = args.url_template.as_ref();
+    let target = template.and_then(|template| template.target.clone());
     Ok(Setup {
-        urls,
+        urls: target.map_or_else(|| args.urls.clone(), |target| vec![target]),
         admins: admins(args),
         style: Style {
-            path,
+            path: template.map(|template| template.path.clone()),
             method: args.method.clone(),
             body: args.body_template.clone(),
             fields: args.header.clone(),
@@ -366,10 +327,7 @@ fn setup(args: &Bench) -> Result<Setup, String> {
         workload,
         ammo,
         replay_speed: args.replay,
-        shape: args
-            .rate
-            .parse()
-            .map_err(|why: String| format!("--rate: {why}"))?,
+        shape: args.rate.clone(),
         spacing: if args.poisson {
             Spacing::Poisson
         } else {
@@ -380,16 +338,16 @@ fn setup(args: &Bench) -> Result<Setup, String> {
         } else {
             Mode::Open
         },
-        duration_s: seconds("duration", &args.duration)?,
-        warmup_s: seconds("warmup", &args.warmup)?,
+        duration_s: args.duration,
+        warmup_s: args.warmup,
         preloads: args.preload,
         connections: args.connections,
         threads: args.threads,
         pipeline: args.pipeline,
-        timeout: Duration::from_secs_f64(timeout_s),
+        timeout: args.timeout,
         idle: if args.spin { Idle::Spin } else { Idle::Sleep },
-        find_max,
-        overload: factors(args.overload.as_deref())?,
+        find_max: args.slo.clone(),
+        overload: args.overload.clone(),
         profiles: args.profile.clone(),
         command: std::env::args_os()
             .map(|word| word.to_string_lossy().into_owned())
@@ -402,53 +360,17 @@ fn setup(args: &Bench) -> Result<Setup, String> {
     })
 }
 
-/// URLs of the targets, and the template of the path. A whole URL as template names the one target.
-fn targets(args: &Bench) -> Result<(Vec<String>, Option<String>), String> {
-    let Some(template) = &args.url_template else {
-        return Ok((args.urls.clone(), None));
-    };
-    if let Some(place) = dendra_lab::template::unknown_place(template) {
-        return Err(format!(
-            "--url-template {template:?} has {place}, which nothing fills; there are {}",
-            dendra_lab::template::places()
-        ));
-    }
-    if let Some(rest) = template.strip_prefix("http://") {
-        let at = rest.find('/').unwrap_or(rest.len());
-        let (authority, path) = rest.split_at(at);
-        let path = if path.is_empty() { "/" } else { path };
-        return Ok((vec![format!("http://{authority}")], Some(path.to_owned())));
-    }
-    if template.starts_with('/') && template.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Ok((args.urls.clone(), Some(template.clone())));
-    }
-    Err(format!(
-        "--url-template {template:?} is no path; write one like /kv/{{key}}"
-    ))
-}
-
 fn workload(args: &Bench) -> Result<Workload, String> {
-    let known = Workload::named(&args.workload, args.keys, args.seed);
-    let mut workload = known.ok_or_else(|| {
-        format!(
-            "--workload {:?} is not known; use one of {}",
-            args.workload,
-            Workload::NAMES.join(", ")
-        )
-    })?;
-    if let Some(mix) = &args.mix {
-        workload.mix = parse_mix(mix)?;
+    let named = Workload::named(&args.workload, args.keys, args.seed);
+    let mut workload = named.ok_or("--workload is not known")?;
+    if let Some(mix) = args.mix {
+        workload.mix = mix;
     }
-    if let Some(name) = &args.distribution {
-        workload.distribution = parse_distribution(name)
-            .ok_or_else(|| format!("--distribution {name:?} is not known; see --help"))?;
+    if let Some(distribution) = args.distribution {
+        workload.distribution = distribution;
     }
-    if let Some(size) = &args.value_bytes {
-        workload.sizes = parse_sizes(size)
-            .ok_or_else(|| format!("--value-bytes {size:?} is no size; write 100, 4KiB, 100..4KiB or lognormal:100,1.5,64KiB"))?;
-    }
-    if workload.sizes.max() > VALUE_BYTES_MAX {
-        return Err(format!("--value-bytes is at most {VALUE_BYTES_MAX}"));
+    if let Some(sizes) = args.value_bytes {
+        workload.sizes = sizes;
     }
     if args.ordered_keys {
         workload.order = KeyOrder::Ordered;
@@ -457,75 +379,6 @@ fn workload(args: &Bench) -> Result<Workload, String> {
     workload.scan_records_max = args.scan_records;
     workload.check()?;
     Ok(workload)
-}
-
-fn parse_mix(text: &str) -> Result<[f64; OPERATIONS], String> {
-    let mut mix = [0.0; OPERATIONS];
-    for part in text.split(',') {
-        let parsed = part.split_once('=').and_then(|(name, weight)| {
-            let weight: f64 = weight.trim().parse().ok()?;
-            Some((Operation::named(name.trim())?, weight))
-        });
-        let Some((operation, weight)) = parsed else {
-            return Err(format!(
-                "--mix {part:?} is no OPERATION=WEIGHT; write get=0.8,put=0.2"
-            ));
-        };
-        mix[operation as usize] = weight;
-    }
-    Ok(mix)
-}
-
-fn parse_distribution(text: &str) -> Option<Distribution> {
-    let (name, rest) = match text.split_once(':') {
-        Some((name, rest)) => (name, Some(rest)),
-        None => (text, None),
-    };
-    let exponent = || rest.map_or(Some(0.99), |rest| rest.parse().ok());
-    match name {
-        "uniform" => Some(Distribution::Uniform),
-        "sequential" => Some(Distribution::Sequential),
-        "zipfian" => exponent().map(|exponent| Distribution::Zipfian { exponent }),
-        "latest" => exponent().map(|exponent| Distribution::Latest { exponent }),
-        "hotspot" => {
-            let (keys, requests) = rest.unwrap_or("0.2,0.8").split_once(',')?;
-            Some(Distribution::Hotspot {
-                keys: keys.parse().ok()?,
-                requests: requests.parse().ok()?,
-            })
-        }
-        _ => None,
-    }
-}
-
-fn bytes(text: &str) -> Option<u32> {
-    u32::try_from(parse_bytes(text).ok()?).ok()
-}
-
-fn parse_sizes(text: &str) -> Option<Sizes> {
-    if let Some(rest) = text.strip_prefix("lognormal:") {
-        let mut parts = rest.split(',');
-        let median = bytes(parts.next()?)?;
-        let sigma = parts.next()?.parse().ok()?;
-        let max = bytes(parts.next()?)?;
-        return Some(Sizes::LogNormal { median, sigma, max });
-    }
-    match text.split_once("..") {
-        Some((min, max)) => Some(Sizes::Uniform {
-            min: bytes(min)?,
-            max: bytes(max)?,
-        }),
-        None => bytes(text).map(Sizes::Fixed),
-    }
-}
-
-fn factors(text: Option<&str>) -> Result<Vec<f64>, String> {
-    let parse = |part: &str| part.trim().trim_end_matches('x').parse::<f64>().ok();
-    let Some(text) = text else {
-        return Ok(Vec::new());
-    };
-    let factors: Option<Vec<f64>> = text.split(',').map(parse).collect();
-    factors.ok_or_else(|| format!("--overload {text:?} is no list of factors; write 2x,5x"))
 }
 
 fn ammo(path: &Path, value_bytes: u32) -> Result<(Arc<Ammo>, String), String> {

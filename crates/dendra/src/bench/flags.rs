@@ -11,8 +11,13 @@
 //! Not here: what the flags mean for the lab (`bench.rs`).
 //! See: docs/cli.md.
 
+use super::values::{self, Mix, UrlTemplate};
 use clap::{Args, Subcommand};
+use dendra_base::workload::{Distribution, Sizes};
+use dendra_lab::schedule::Shape;
+use dendra_lab::slo::Slo;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// `dendra bench`
 #[derive(Debug, Args)]
@@ -27,13 +32,13 @@ pub(crate) struct Bench {
     pub(crate) urls: Vec<String>,
     /// What to ask: get, put, mixed, scan, insert, delete, create, read-modify-write,
     /// compare-and-set, or ycsb-a to ycsb-f
-    #[arg(long, value_name = "NAME", default_value = "get")]
+    #[arg(long, value_name = "NAME", default_value = "get", value_parser = values::workload)]
     #[arg(help_heading = "What to ask")]
     pub(crate) workload: String,
     /// Instead of the workload's own mix: get=0.8,put=0.2
-    #[arg(long, value_name = "OP=WEIGHT,…")]
+    #[arg(long, value_name = "OP=WEIGHT,…", value_parser = values::mix)]
     #[arg(help_heading = "What to ask")]
-    pub(crate) mix: Option<String>,
+    pub(crate) mix: Option<Mix>,
     /// Records that there are: gets ask for one of them, puts write one of them
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     #[arg(help_heading = "What to ask")]
@@ -44,17 +49,17 @@ pub(crate) struct Bench {
     pub(crate) preload: bool,
     /// Keys: uniform, zipfian, zipfian:0.8, latest, hotspot:0.2,0.8 (keys, requests), sequential
     /// [default: the workload's own]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::distribution)]
     #[arg(help_heading = "What to ask")]
-    pub(crate) distribution: Option<String>,
+    pub(crate) distribution: Option<Distribution>,
     /// Records with neighbouring numbers have neighbouring keys; otherwise they lie anywhere
     #[arg(long)]
     #[arg(help_heading = "What to ask")]
     pub(crate) ordered_keys: bool,
     /// Bytes of a value: 100, 4KiB, 10..1000, or lognormal:MEDIAN,SIGMA,MAX [default: 100; YCSB: 1000]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = values::sizes)]
     #[arg(help_heading = "What to ask")]
-    pub(crate) value_bytes: Option<String>,
+    pub(crate) value_bytes: Option<Sizes>,
     /// Share of gets that ask for a key that never was
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     #[arg(help_heading = "What to ask")]
@@ -73,6 +78,7 @@ pub(crate) struct Bench {
     pub(crate) ammo: Option<PathBuf>,
     /// Send the file's requests when it says, this many times as fast
     #[arg(long, value_name = "SPEED", requires = "ammo", num_args = 0..=1, default_missing_value = "1")]
+    #[arg(value_parser = values::speed)]
     #[arg(help_heading = "What to ask")]
     pub(crate) replay: Option<f64>,
     /// Write the planned requests to this file, for --ammo
@@ -83,7 +89,7 @@ pub(crate) struct Bench {
     /// burst:1000,20000@1s/10s
     #[arg(long, value_name = "PLAN", default_value = "1000")]
     #[arg(help_heading = "When to ask it")]
-    pub(crate) rate: String,
+    pub(crate) rate: Shape,
     /// Arrivals that do not know of each other, instead of evenly spaced ones
     #[arg(long)]
     #[arg(help_heading = "When to ask it")]
@@ -93,13 +99,13 @@ pub(crate) struct Bench {
     #[arg(help_heading = "When to ask it")]
     pub(crate) closed: bool,
     /// Length of the measurement, and of each step of --find-max and --overload
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::seconds)]
     #[arg(help_heading = "When to ask it")]
-    pub(crate) duration: String,
+    pub(crate) duration: f64,
     /// The same load before it, not counted
-    #[arg(long, value_name = "TIME", default_value = "1s")]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::seconds)]
     #[arg(help_heading = "When to ask it")]
-    pub(crate) warmup: String,
+    pub(crate) warmup: f64,
     /// Connections, all targets together. Beyond saturation (--find-max, --overload) each stands for
     /// a client that waits: with too few of them the store never sees more than that many at once
     #[arg(short, long, value_name = "N", default_value_t = 64)]
@@ -122,9 +128,9 @@ pub(crate) struct Bench {
     #[arg(help_heading = "With how much at once")]
     pub(crate) spin: bool,
     /// From its planned instant until a request is given up
-    #[arg(long, value_name = "TIME", default_value = "5s")]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::timeout)]
     #[arg(help_heading = "With how much at once")]
-    pub(crate) timeout: String,
+    pub(crate) timeout: Duration,
     /// Find the highest rate that holds --slo, from --rate upwards: doubles, bisects, repeats. Give it
     /// many connections (256 or more): what waits for a free one never reaches the store
     #[arg(long, requires = "slo")]
@@ -132,28 +138,28 @@ pub(crate) struct Bench {
     pub(crate) find_max: bool,
     /// What has to hold: p99<10ms,errors<0.1%. A percentile is one of all planned requests: what was not
     /// done took longer than any bound
-    #[arg(long, value_name = "TERMS")]
+    #[arg(long, value_name = "TERMS", requires = "find_max")]
     #[arg(help_heading = "Where it ends: saturation and beyond")]
-    pub(crate) slo: Option<String>,
+    pub(crate) slo: Option<Slo>,
     /// Afterwards, these multiples of the rate (of the one found), each followed by the rate itself
     /// until it is normal again. Needs many connections, as --find-max does
-    #[arg(long, value_name = "2x,5x")]
+    #[arg(long, value_name = "2x,5x", value_delimiter = ',', value_parser = values::factor)]
     #[arg(help_heading = "Where it ends: saturation and beyond")]
-    pub(crate) overload: Option<String>,
+    pub(crate) overload: Vec<f64>,
     /// Path, or whole URL, for any other store: {key}, {key_base64}, {value}, {limit} are filled in
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = values::url_template)]
     #[arg(help_heading = "Any other store")]
-    pub(crate) url_template: Option<String>,
+    pub(crate) url_template: Option<UrlTemplate>,
     /// Body of every request, with the same places and {value_base64}
     #[arg(long, value_name = "TEXT")]
     #[arg(help_heading = "Any other store")]
     pub(crate) body_template: Option<String>,
     /// Method of every request
-    #[arg(long, value_name = "WORD")]
+    #[arg(long, value_name = "WORD", value_parser = values::method)]
     #[arg(help_heading = "Any other store")]
     pub(crate) method: Option<String>,
     /// A header line for every request; may be repeated
-    #[arg(long, value_name = "LINE")]
+    #[arg(long, value_name = "LINE", value_parser = values::header)]
     #[arg(help_heading = "Any other store")]
     pub(crate) header: Vec<String>,
     /// Added to the query of Dendra's own routes: ack=1&from=1
@@ -176,6 +182,7 @@ pub(crate) struct Bench {
     pub(crate) admin: Vec<String>,
     /// Profiles to take from --admin, while the same load runs once more behind the measurement: cpu,wall,alloc,lock
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    #[arg(value_parser = ["cpu", "alloc", "lock", "wall"], hide_possible_values = true)]
     #[arg(help_heading = "What to keep")]
     pub(crate) profile: Vec<String>,
 }
