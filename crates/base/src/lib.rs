@@ -10,6 +10,7 @@
 //! receipt.rs  Durability, Known what an operation achieved, or what is known of one that failed
 //! pressure.rs Pressure, Stop    how close an engine is to a limit
 //! direction.rs Direction        of a walk over keys
+//! hex.rs                        hexadecimal digits
 //! prng.rs     Prng              seeded randomness for tests, simulation and workloads
 //! workload/   Workload          what clients do, as a seeded value
 //! limits.rs                     sizes that all crates agree on
@@ -29,6 +30,7 @@
 pub mod cell;
 pub mod condition;
 pub mod direction;
+pub mod hex;
 pub mod key;
 pub mod limits;
 pub mod peer;

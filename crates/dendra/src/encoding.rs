@@ -15,6 +15,7 @@
 
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use dendra_base::hex;
 use serde_json::{Map, Value};
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -66,7 +67,6 @@ fn encode_hex(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn decode_hex(text: &[u8]) -> Result<Vec<u8>, String> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
     if !text.len().is_multiple_of(2) {
         return Err(format!(
             "is not hexadecimal ({} digits, and a byte has two)",
@@ -74,12 +74,9 @@ fn decode_hex(text: &[u8]) -> Result<Vec<u8>, String> {
         ));
     }
     text.chunks_exact(2)
-        .map(|pair| match (digit(pair[0]), digit(pair[1])) {
-            (Some(high), Some(low)) => Ok((high * 16 + low) as u8),
-            _ => Err(format!(
-                "is not hexadecimal ({:?})",
-                pair.escape_ascii().to_string()
-            )),
+        .map(|pair| {
+            let wrong = || format!("is not hexadecimal ({:?})", pair.escape_ascii().to_string());
+            hex::pair(pair[0], pair[1]).ok_or_else(wrong)
         })
         .collect()
 }

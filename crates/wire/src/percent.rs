@@ -13,6 +13,7 @@
 //! See: RFC 3986, section 2.
 
 use crate::http::request::any_byte;
+use dendra_base::hex;
 
 /// Why text could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,16 +22,6 @@ pub enum DecodeError {
     Broken,
     /// More bytes than the buffer takes.
     TooLong,
-}
-
-/// Value of one hexadecimal digit.
-fn hex(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        b'A'..=b'F' => Some(byte - b'A' + 10),
-        _ => None,
-    }
 }
 
 /// Decodes `raw` into the front of `out`; the number of bytes written.
@@ -50,8 +41,7 @@ pub fn decode_into(raw: &[u8], out: &mut [u8]) -> Result<usize, DecodeError> {
         let byte = if first == b'%' {
             let (&[high, low], tail) = tail.split_first_chunk().ok_or(DecodeError::Broken)?;
             rest = tail;
-            let (high, low) = hex(high).zip(hex(low)).ok_or(DecodeError::Broken)?;
-            (high << 4) | low
+            hex::pair(high, low).ok_or(DecodeError::Broken)?
         } else {
             rest = tail;
             first

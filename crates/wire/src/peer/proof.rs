@@ -16,6 +16,7 @@
 //! Not here: what authenticates the frames that follow (`seal.rs`); their secrecy: see SECURITY.md.
 //! See: docs/peer.md, section "Secret"; RFC 2104.
 
+use dendra_base::hex;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
@@ -97,15 +98,14 @@ pub(super) fn unhex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     if text.len() != 2 * N {
         return None;
     }
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let mut out = [0; N];
     for (byte, pair) in out.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        *byte = hex::pair(pair[0], pair[1])?;
     }
     Some(out)
 }
 
-fn hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn write_hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
@@ -117,7 +117,7 @@ impl From<[u8; Proof::BYTES]> for Proof {
 
 impl fmt::Display for Proof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(&self.0, f)
+        write_hex(&self.0, f)
     }
 }
 
@@ -129,7 +129,7 @@ impl fmt::Debug for Proof {
 
 impl fmt::Display for Nonce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(&self.0, f)
+        write_hex(&self.0, f)
     }
 }
 

@@ -22,6 +22,7 @@ use crate::limits::{
     CHUNK_EXTENSION_BYTES_MAX, CHUNK_LINE_BYTES_MAX, TRAILER_BYTES_MAX, TRAILER_LINES_MAX,
 };
 use crate::refusal::Refusal;
+use dendra_base::hex;
 
 /// What the front of the buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,9 +154,8 @@ impl ChunkDecoder {
             Some([] | [b'\r']) | None => return Ok(None),
             Some(_) => return Err(Refusal::framing("a chunk size line must end in CR LF")),
         }
-        let size = digits
-            .iter()
-            .fold(0u64, |size, &b| (size << 4) | u64::from(hex_value(b)));
+        let values = digits.iter().filter_map(|&digit| hex::digit(digit));
+        let size = values.fold(0u64, |size, value| (size << 4) | u64::from(value));
         self.extension_bytes += extension_len;
         if self.extension_bytes > CHUNK_EXTENSION_BYTES_MAX {
             return Err(Refusal::framing("the chunk extensions are too long"));
@@ -169,14 +169,6 @@ impl ChunkDecoder {
             size => State::Data(size),
         };
         Ok(Some(line_len + 2))
-    }
-}
-
-/// Value of a byte that is a hexadecimal digit.
-fn hex_value(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        _ => (digit | 0x20) - b'a' + 10,
     }
 }
 
