@@ -389,25 +389,10 @@ pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
 /// The known word closest to `wrong`, when it is close enough to be what was meant.
 pub(crate) fn closest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
-        .map(|word| (edits(wrong, word), word))
+        .map(|word| (strsim::levenshtein(wrong, word), word))
         .filter(|(distance, word)| *distance <= 2.max(word.len() / 3))
         .min()
         .map(|(_, word)| word)
-}
-
-/// Levenshtein distance.
-fn edits(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.chars().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.chars().count()]
 }
 
 #[cfg(test)]

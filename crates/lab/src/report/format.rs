@@ -6,6 +6,8 @@
 //!
 //! Not here: axes (`scale.rs`).
 
+use jiff::Timestamp;
+
 /// A time: `870 ns`, `12.3 µs`, `4.57 ms`, `1.20 s`, `3 min`.
 pub(crate) fn duration_us(us: f64) -> String {
     let (value, unit) = match us {
@@ -89,27 +91,11 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
 
 /// A point in time of the calendar, in UTC: `2026-11-21 23:05 UTC`.
 pub(crate) fn utc(unix_ms: u64) -> String {
-    let minutes = unix_ms / 60_000;
-    let (days, minute) = ((minutes / 1440) as i64, minutes % 1440);
-    // Days to a civil date by Hinnant's algorithm: eras of 400 years that begin in March.
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let day_of_era = z.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 {
-        shifted + 3
-    } else {
-        shifted - 9
-    };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02} UTC",
-        minute / 60,
-        minute % 60
+    let at = i64::try_from(unix_ms).ok();
+    let at = at.and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    at.map_or_else(
+        || "–".to_owned(),
+        |at| at.strftime("%Y-%m-%d %H:%M UTC").to_string(),
     )
 }
 
@@ -152,5 +138,6 @@ mod tests {
         assert_eq!(utc(0), "1970-01-01 00:00 UTC");
         assert_eq!(utc(951_782_400_000), "2000-02-29 00:00 UTC");
         assert_eq!(utc(1_795_302_300_000), "2026-11-21 23:05 UTC");
+        assert_eq!(utc(u64::MAX), "–");
     }
 }
