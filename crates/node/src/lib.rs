@@ -9,8 +9,7 @@
 //! stacks.rs     AddressStacks      those requests by the address that they came from
 //! member.rs     MemberIndex        members by number
 //! outcome.rs    Outcome            what a client can get
-//! identity.rs   Own, judge         what a folder remembers of itself and of its peers
-//! acquaintance.rs Acquaintance     what a member knows of another one, and when that is noted
+//! membership/   Membership         which process may be which member; a start until it is ready
 //! topology.rs   Topology, Member   what all nodes of a cluster agree on
 //! ring.rs       Ring, Partition    which members own which key
 //! step.rs       Event, Effect      what a node is told, and what it wants done
@@ -36,7 +35,6 @@
 //! `server`), worlds (crates `server`, `sim`).
 //! See: docs/protocol.md, docs/overload.md, ARCHITECTURE.md.
 
-pub mod acquaintance;
 pub mod admission;
 pub mod config;
 mod coordinator;
@@ -45,10 +43,10 @@ mod disputes;
 mod health;
 pub mod hints;
 pub mod hlc;
-pub mod identity;
 mod ledger;
 pub mod limits;
 pub mod member;
+pub mod membership;
 pub mod node;
 pub mod outcome;
 mod places;
@@ -72,6 +70,7 @@ pub use health::PeerHealth;
 pub use hints::HintRoom;
 pub use hlc::{Hlc, Implausible};
 pub use member::MemberIndex;
+pub use membership::Membership;
 pub use node::Node;
 pub use outcome::{Known, Outcome};
 pub use ring::{Partition, Ring};

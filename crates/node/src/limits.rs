@@ -47,6 +47,14 @@ pub const DISPUTE_TIMEOUT_US: u64 = 5_000_000;
 /// twelve days for them. A claim further ahead is a lie or damage.
 pub const STARTS_AHEAD_MAX: u64 = 1 << 20;
 
+/// From the first packet of a link to the end of its handshake. A start waits so long for members
+/// that do not answer.
+pub const LINK_OPEN_TIMEOUT_US: u64 = 1_000_000;
+
+/// A process that is told `still-there` ends after this time: several times the three seconds after
+/// which a member notices that an earlier process has gone.
+pub const TWIN_PATIENCE_US: u64 = 10_000_000;
+
 /// Pressure below this delays nobody: the engine's buffers are there to be used.
 pub const DELAY_LEVEL_MIN: f64 = 0.5;
 
@@ -190,6 +198,7 @@ const _: () = assert!(
         && MEMBERS_MAX * (PEER_ASKS_MAX as usize) < 1 << 20,
     "a ledger's slots have 20 bits"
 );
+const _: () = assert!(TWIN_PATIENCE_US > 3 * LINK_OPEN_TIMEOUT_US);
 const _: () = assert!(CEILING_LEFT_MS_MIN < CEILING_STEP_MS);
 const _: () = assert!(CEILING_COUNT_MS >= 2 && CEILING_COUNT_MS < CEILING_LEFT_MS_MIN);
 const _: () = assert!(

@@ -95,6 +95,22 @@ pub enum Bug {
     WriteWithWrongClock,
     /// A copy under the known version is the known one, whatever its bytes.
     SameVersionIsSameCell,
+    /// A second process with a known number of starts is admitted.
+    TwinLetIn,
+    /// A process with fewer starts than were noted is admitted.
+    RolledBackLetIn,
+    /// A process on another folder is admitted.
+    OtherNodeLetIn,
+    /// Any number of starts is believed.
+    ImplausibleBelieved,
+    /// A process is admitted beside links to another one of its member.
+    StillThereIgnored,
+    /// A process counts before the note about it is durable.
+    NoteCountsEarly,
+    /// A refusal ends a process, whichever program made it.
+    RefusalWithoutProof,
+    /// A start is ready before its links are up.
+    ReadyBeforeLinks,
 }
 
 impl Bug {

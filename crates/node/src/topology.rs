@@ -14,7 +14,7 @@
 //! 3. A `Topology` that exists has 1 to `MEMBERS_MAX` members, none twice, and 1 to that many copies.
 //!
 //! Not here: which member owns what (`ring.rs`), where the list comes from (crate `dendra`), what a
-//! folder remembers of it (`identity.rs`).
+//! folder remembers of it (`membership/identity.rs`).
 //! See: docs/cli.md, "A cluster".
 
 mod member;

@@ -341,11 +341,6 @@ impl Lane {
         self.tick.get().monotonic_ns / 1_000
     }
 
-    /// Both clocks as of the last `refresh` or `finish`.
-    pub(crate) fn tick(&self) -> Tick {
-        self.tick.get()
-    }
-
     /// Both clocks as of the last `refresh`.
     pub(crate) fn now(&self) -> Now {
         self.tick.get().now()

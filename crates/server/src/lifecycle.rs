@@ -29,7 +29,7 @@ use crate::listener::{self, Door};
 use crate::mailbox::LaneEvent;
 use crate::maintenance;
 use crate::notes;
-use crate::peers::{self, Cluster, Disowned, Host, Met};
+use crate::peers::{self, Cluster, StartGate};
 use crate::room::Space;
 use crate::settings::Settings;
 use crate::shared::{LaneHandle, Phase, PhaseCell, Shared};
@@ -39,6 +39,7 @@ use crate::wal_thread;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::{Engine, Error, Identity};
 use dendra_node::Gate;
+use dendra_node::membership::Disowned;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -163,17 +164,16 @@ impl Server {
         }
         let met = match &shared.cluster {
             Some(cluster) => starting.wait_for(peers::meet(cluster))?,
-            None => Ok(Met::default()),
+            None => Ok(Ok(())),
         };
-        let met = met.map_err(system("the other members cannot be asked"))?;
-        if let Some(why) = met.disowned {
+        if let Err(why) = met.map_err(system("the other members cannot be asked"))? {
             tracing::error!(sentence = why.sentence, "the node does not start");
             return Err(StartError::Folder {
                 reason: leave(&*shared.folder, why),
             });
         }
         let mut running = Running::start_threads(&shared, admin)?;
-        match running.open_doors(doors.data, &met.let_in_by, starting) {
+        match running.open_doors(doors.data, starting) {
             Ok(()) => Ok(running),
             Err(error) => {
                 if let Err(stop) = running.stop() {
@@ -502,11 +502,10 @@ impl Running {
     fn open_doors(
         &mut self,
         doors: Vec<(SocketAddr, Door)>,
-        hosts: &[Host],
         starting: &Starting,
     ) -> Result<(), StartError> {
         if let Some(cluster) = &self.shared.cluster {
-            starting.wait_for(cluster.wait_for_links(hosts))?;
+            starting.wait_for(cluster.wait_for(StartGate::Open))?;
         }
         let mut sockets = Vec::new();
         for (addr, door) in doors {
@@ -523,7 +522,7 @@ impl Running {
                 .map_err(system("the listener could not be started"))?,
         );
         if let Some(cluster) = &self.shared.cluster {
-            starting.wait_for(cluster.wait_for_their_links(hosts))?;
+            starting.wait_for(cluster.wait_for(StartGate::Ready))?;
         }
         self.shared.phase.turn(Phase::Serving);
         for addr in &self.addrs {

@@ -172,7 +172,8 @@ pub const LINK_OUT_BYTES_MAX: usize = 32 << 20;
 /// When this much waits for a peer that asks, nothing more of its questions is read.
 pub const LINK_OUT_BYTES_PAUSE: usize = 1 << 20;
 /// From the first packet of a link to the end of its handshake.
-pub const LINK_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
+pub const LINK_OPEN_TIMEOUT: Duration =
+    Duration::from_micros(dendra_node::limits::LINK_OPEN_TIMEOUT_US);
 /// Links whose asker has not proven yet that it knows the secret, all loops together. A member proves within a round
 /// trip: ten thousand strangers a second that hold on leave it fifty milliseconds.
 pub const LINKS_UNPROVEN_MAX: usize = 512;
@@ -187,9 +188,6 @@ pub const LINK_PROBE_SWEEPS: u32 = 2;
 /// Sweeps without a byte, probes in between, after which a link is lost: three seconds. The node asks
 /// around a slow peer long before; this is for one that is gone without a word.
 pub const LINK_SILENT_SWEEPS_MAX: u32 = 30;
-/// A process whose member is there already, in the words of another member, ends after this: several times what it takes
-/// to notice that the earlier process has gone.
-pub const TWIN_PATIENCE: Duration = Duration::from_secs(10);
 /// Connections of one loop to one peer over plain HTTP. Each carries one question at a time: at a
 /// millisecond for each these are 32,000 a second.
 pub const HTTP_CONNECTIONS_MAX: usize = 32;

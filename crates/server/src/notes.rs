@@ -1,4 +1,4 @@
-//! The node's own notes at a start: is this the folder of this member, and which start is it?
+//! The node's notes at a start: is this the folder of this member, and which start is it?
 //!
 //! ```text
 //! engine is open ─► read "self" ─► Own::start: go on, or exit 3 ─► write "self", durable ─► number of starts
@@ -9,7 +9,7 @@
 //!    socket is opened: no peer hears a number that could come back.
 //! 2. A node without a cluster writes nothing.
 //!
-//! Not here: the rules and the bytes (crate `node`), peers.
+//! Not here: the rules and the bytes (crate `node`), notes of a running node (`peers/notes.rs`).
 //! See: docs/format/notes.md.
 
 use crate::settings::ClusterSettings;
@@ -19,7 +19,7 @@ use dendra_engine::vfs::Wait;
 use dendra_engine::{
     Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Show, WriteOutcome,
 };
-use dendra_node::identity::{Content, OWN_KEY, Own};
+use dendra_node::membership::identity::{self, Content, OWN_KEY, Own, Peer};
 use std::ops::Bound;
 
 /// How much of the folder is looked at per step when asking whether it holds a record.
@@ -61,6 +61,30 @@ pub(crate) fn start(
 pub(crate) fn starts(engine: &Engine) -> Result<u64, Reason> {
     let remembered = read(engine, &Key::new(Space::Meta, OWN_KEY))?;
     Ok(remembered.map_or(0, |own| own.boot))
+}
+
+/// The note about the member at `url`.
+pub(crate) fn peer(engine: &Engine, url: &str) -> Result<Option<Peer>, Reason> {
+    let key = peer_key(url);
+    let found = engine.get(key.as_stored(), Wait::Block, |cell| {
+        cell.is_intact(key.as_stored())
+            .then(|| Peer::decode(cell.value))
+            .flatten()
+    });
+    match found.map_err(|error| error.to_string())? {
+        Lookup::Cell(Some(peer)) => Ok(Some(peer)),
+        Lookup::Cell(None) => Err(format!(
+            "the note about {url} is damaged or of another release; run `dendra check` on the \
+             folder and restore it from a copy"
+        )),
+        Lookup::Nothing => Ok(None),
+        Lookup::WouldBlock => unreachable!("a read that may wait does not give up"),
+    }
+}
+
+/// Where that note is.
+pub(crate) fn peer_key(url: &str) -> Key {
+    Key::new(Space::Meta, &identity::peer_key(url))
 }
 
 fn read(engine: &Engine, key: &Key) -> Result<Option<Own>, Reason> {

@@ -16,8 +16,8 @@ use crate::decider::Decider;
 use crate::store::{Disk, Store, Write};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key};
-use dendra_node::acquaintance::Acquaintance;
-use dendra_node::identity::Peer;
+use dendra_node::Membership;
+use dendra_node::membership::identity::Peer;
 use dendra_node::step::{Now, StoreTicket};
 use dendra_wire::peer::Age;
 use std::collections::BTreeMap;
@@ -29,9 +29,9 @@ const MONO_STEP_US: u64 = 7_777_777;
 
 /// What a running member knows of itself and of the others.
 pub(crate) struct Meets {
-    /// What it says about itself.
+    /// Its claim.
     pub(crate) claim: Peer,
-    pub(crate) known: Vec<Acquaintance>,
+    pub(crate) membership: Membership,
     /// By member: the largest clock value that it confirmed since this was asked last.
     pub(crate) heard: Vec<u64>,
     /// Versions of notes rise.

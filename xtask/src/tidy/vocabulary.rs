@@ -58,7 +58,6 @@ const SHARED: [(&str, usize); 105] = [
     ("Log", 2),
     ("Malformed", 2),
     ("Member", 4),
-    ("Met", 2),
     ("Next", 2),
     ("Node", 3),
     ("Numbers", 2),

@@ -19,14 +19,14 @@
 use super::agent::Agent;
 use super::cluster::{count, random};
 use super::conduit::{Broken, Conduit, End, Seals};
-use super::link::learn;
+use super::notes::learn;
 use crate::connection::Connection;
 use crate::lane::Lane;
 use crate::limits;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
-use dendra_node::identity::Peer;
+use dendra_node::membership::identity::Peer;
 use dendra_node::step::{Asker, Event};
 use dendra_wire::Refusal;
 use dendra_wire::http::{Field, Head};
@@ -176,7 +176,7 @@ pub(crate) async fn serve<Guest>(
         }
     };
     let number = agent.put_asker(link.member, link.lane, &conduit);
-    agent.cluster.tries.hear(link.member, link.lane);
+    agent.cluster.heard(link.member, link.lane);
     let _listed = Listed {
         agent: &agent,
         number,

@@ -66,7 +66,7 @@ impl Link {
         }
     }
 
-    fn close(&self) {
+    pub(super) fn close(&self) {
         match self {
             Link::Frames(conduit) => conduit.close(),
             Link::Http(pool) => pool.end("it was closed here"),

@@ -1,40 +1,40 @@
-//! What all event loops of a member share: the topology, the clock, the identity, and counters.
+//! The values that all event loops of a member share: topology, clock, identity, the membership
+//! machine, and counters.
 //!
 //! ```text
-//! ClusterSettings + engine identity ─► Cluster ─► hello(lane), judge_hello ─► which member ─ proof ─► admit ─► or why not
+//! settings, folder ─► Cluster ─┬─ hello, judge_hello, prove, check, keys      the bytes of a handshake
+//!                              ├─ tell(event) ─► Membership, under a lock ─► effects
+//!                              └─ is_current(life)                            without the lock, for each frame
 //! ```
 //!
 //! Invariants
 //! 1. The number of a version's maker names this node and one of its loops: 24 bits of the node's
 //!    origin, 8 bits of the loop. Two members with equal 24 bits do not talk.
-//! 2. A member shows the node id that it showed first and never a lower number of starts; both are
-//!    durable here before it counts. Nor does it come back with less than it confirmed: that is noted every second
-//!    while it rises, when the last link to it is lost, and at a stop; no answer waits for it.
-//! 3. A member is one process: as long as links to one are up, another one is not let in, whatever it shows; and what
-//!    comes from an earlier one is dropped.
+//! 2. Admitted lives, stages of the start, and the versions of notes change in the order of the
+//!    machine's decisions: all of that happens under its lock.
 //!
-//! Not here: the order of the handshake (`link.rs`, `accept.rs`), its bytes (crate `wire`).
+//! Not here: which process is admitted (crate `node`, `membership/`), the order of the handshake
+//! (`link.rs`, `accept.rs`), its bytes (crate `wire`).
 //! See: docs/peer.md, section "Handshake".
 
-use super::disowned::Disowned;
 use super::session::Sessions;
-use super::tries::Tries;
 use super::unproven::UnprovenGauges;
-use crate::clock::{self, Tick};
+use crate::clock;
+use crate::notes;
 use crate::settings::{ClusterSettings, PeerTransport};
-use dendra_base::{Key, Space, Version};
-use dendra_engine::vfs::Wait;
-use dendra_engine::{Durability, Engine, Lookup};
-use dendra_node::acquaintance::Acquaintance;
+use dendra_base::Version;
+use dendra_engine::{Durability, Engine};
 use dendra_node::hints::HintRoom;
-use dendra_node::identity::{Peer, Verdict, peer_key};
 use dendra_node::limits::HINT_BYTES_MAX_DEFAULT;
-use dendra_node::{Hlc, MemberIndex, Ring, Topology, Walls};
+use dendra_node::membership::identity::Peer;
+use dendra_node::membership::{Disowned, MemberEffect, MemberEvent, WaitEnd};
+use dendra_node::{Hlc, MemberIndex, Membership, Ring, Topology, Walls};
 use dendra_wire::Refusal;
 use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
 use dendra_wire::peer::{Hello, Nonce, Proof, Role, SessionKeys};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use tokio::sync::watch;
 
 /// Counters about one peer, of all loops together.
 #[derive(Debug, Default)]
@@ -85,20 +85,35 @@ pub(crate) struct Cluster {
     pub(crate) sessions: Sessions,
     /// Links whose asker has not proven itself.
     pub(crate) unproven: Arc<UnprovenGauges>,
-    /// To open the own links.
-    pub(super) tries: Arc<Tries>,
-    /// By member.
-    known: Mutex<Vec<Acquaintance>>,
-    /// The life of each member that was met last, as in `known`.
+    membership: Mutex<Membership>,
+    /// The admitted life of each member, as in `membership`.
     lives: Vec<AtomicU64>,
-    /// By member: why one of the two does not let the other in.
-    shut_out: Mutex<Vec<Option<String>>>,
+    /// How far the start is.
+    pub(super) stage: watch::Sender<StartGate>,
+    /// By member: told whenever a link of it was admitted.
+    news: Vec<watch::Sender<()>>,
     /// Why another member does not let this folder in.
     pub(crate) disowned: OnceLock<Disowned>,
 }
 
-/// The code word for a process whose member seems to be there already.
-pub(super) const STILL_THERE: &str = "still-there";
+/// How far a start is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum StartGate {
+    /// Members are asked, links are opened.
+    Begun,
+    /// Clients may be accepted.
+    Open,
+    /// The node may say that it is ready.
+    Ready,
+}
+
+/// What the membership machine wants of the caller that told it an event.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) effects: Vec<MemberEffect>,
+    /// For the note among them.
+    pub(super) version: Option<Version>,
+}
 
 /// Bits of an origin that name the loop.
 const LANE_BITS: u32 = 8;
@@ -113,29 +128,6 @@ pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
             rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes[filled..], flags))?;
     }
     Ok(bytes)
-}
-
-/// What a note says of the member at `url`.
-fn remembered(engine: &Engine, url: &str) -> Result<Option<Peer>, String> {
-    let key = note_key(url);
-    let found = engine.get(key.as_stored(), Wait::Block, |cell| {
-        cell.is_intact(key.as_stored())
-            .then(|| Peer::decode(cell.value))
-            .flatten()
-    });
-    match found.map_err(|error| error.to_string())? {
-        Lookup::Cell(Some(peer)) => Ok(Some(peer)),
-        Lookup::Cell(None) => Err(format!(
-            "the note about {url} is damaged or of another release; run `dendra check` on the folder and restore it from a copy"
-        )),
-        Lookup::Nothing => Ok(None),
-        Lookup::WouldBlock => unreachable!("a read that may wait does not give up"),
-    }
-}
-
-/// Where the note about the member at `url` is.
-pub(crate) fn note_key(url: &str) -> Key {
-    Key::new(Space::Meta, &peer_key(url))
 }
 
 impl Cluster {
@@ -156,11 +148,14 @@ impl Cluster {
         }
         let identity = engine.identity();
         let topology = Arc::new(settings.topology.clone());
-        let known: Vec<Acquaintance> = topology
-            .members()
+        let members = topology.members();
+        let known = members
             .iter()
-            .map(|member| remembered(engine, &member.url).map(Acquaintance::of_note))
-            .collect::<Result<_, String>>()?;
+            .map(|member| notes::peer(engine, &member.url))
+            .collect::<Result<Vec<_>, String>>()?;
+        let loops = u16::try_from(loops).expect("loops are counted in eight bits");
+        let membership = Membership::new(&topology, settings.me, loops, known);
+        let lives = |member| membership.life(MemberIndex(member)).into();
         let life = random().map_err(|error| format!("no randomness from the system: {error}"))?;
         Ok(Cluster {
             ring: Arc::new(Ring::new(&topology)),
@@ -185,15 +180,15 @@ impl Cluster {
                 Durability::Os => 0,
             },
             origin: identity.origin,
-            loops: u16::try_from(loops).expect("loops are counted in eight bits"),
+            loops,
             hints: Arc::new(HintRoom::new(HINT_BYTES_MAX_DEFAULT)),
             transport: settings.transport,
             sessions: Sessions::default(),
             unproven: Arc::default(),
-            tries: Tries::new(topology.members().len(), loops),
-            lives: known.iter().map(|met| met.life().into()).collect(),
-            shut_out: Mutex::new(vec![None; known.len()]),
-            known: Mutex::new(known),
+            lives: (0..topology.len()).map(lives).collect(),
+            membership: Mutex::new(membership),
+            stage: watch::Sender::new(StartGate::Begun),
+            news: members.iter().map(|_| watch::Sender::new(())).collect(),
             disowned: OnceLock::new(),
             topology,
         })
@@ -205,7 +200,7 @@ impl Cluster {
         (self.origin << LANE_BITS) | lane
     }
 
-    /// Event loops of this member.
+    /// MemberEvent loops of this member.
     pub(crate) fn loops(&self) -> u16 {
         self.loops
     }
@@ -233,25 +228,9 @@ impl Cluster {
             .map(|member| (member, self.url(member)))
     }
 
-    /// Notes whether the last try to open a link to `member` failed because one of the two does not let the other in.
-    pub(super) fn set_shut_out(&self, member: MemberIndex, why: Option<&str>) {
-        let mut shut_out = self.shut_out.lock().expect("no holder panics");
-        shut_out[member.at()] = why.map(str::to_owned);
-    }
-
-    /// Why this node is of no use although others are there: it is not linked to a majority, and one that answers does
-    /// not let it in, or is not let in. Whoever finds nobody at all may be the first to start.
+    /// Why this process is not ready although others are: see [`Membership::shut_out`].
     pub(crate) fn shut_out(&self) -> Option<String> {
-        let links = self.others().map(|(_, gauges)| &gauges.links);
-        let linked = links.filter(|links| links.load(Ordering::Relaxed) > 0);
-        if 1 + linked.count() > self.topology.members().len() / 2 {
-            return None;
-        }
-        let shut_out = self.shut_out.lock().expect("no holder panics");
-        let found = self
-            .other_members()
-            .find_map(|(member, url)| Some((url, shut_out[member.at()].as_ref()?)));
-        found.map(|(url, why)| format!("shut out: no link to {url}: {why}"))
+        self.membership().shut_out()
     }
 
     /// Why this node writes nothing, although others are there: its clock agrees with no majority.
@@ -298,8 +277,8 @@ impl Cluster {
         }
     }
 
-    /// Which member says `theirs`, and is it of this cluster as this node knows it? Nothing is asked about the member
-    /// itself: the hello is not proven yet.
+    /// Which member says `theirs`, and is it of this cluster as this node knows it? The hello is not
+    /// proven yet, so nothing is asked about the member itself.
     pub(crate) fn judge_hello(
         &self,
         own: &Hello,
@@ -307,8 +286,7 @@ impl Cluster {
     ) -> Result<(MemberIndex, Peer), Refusal> {
         hello::judge(own, theirs, |other| self.topology.difference(other))?;
         let (us, them) = (&own.url, &theirs.url);
-        let member = self.topology.index_of(them).filter(|&m| m != self.me);
-        let member = member.ok_or_else(|| {
+        let member = self.membership().other_at(them).ok_or_else(|| {
             Refusal::new(
                 403,
                 "not-a-member",
@@ -324,119 +302,80 @@ impl Cluster {
         Ok((member, claim))
     }
 
-    /// May the program that makes this claim be the member?
+    fn membership(&self) -> MutexGuard<'_, Membership> {
+        self.membership.lock().expect("no holder panics")
+    }
+
+    /// Tells the membership machine an event, on an event loop.
+    pub(super) fn tell(&self, lane: usize, event: MemberEvent) -> Told {
+        let mut effects = Vec::new();
+        let mut membership = self.membership();
+        membership.step(clock::monotonic_us(), event, &mut effects);
+        let mut version = None;
+        for effect in &effects {
+            match effect {
+                MemberEffect::Admit { member, life } => {
+                    self.lives[member.at()].store(*life, Ordering::Release);
+                }
+                MemberEffect::WriteNote(_) => version = Some(self.note_version(lane)),
+                MemberEffect::OpenDoor(wait) => {
+                    if *wait == WaitEnd::GivenUp {
+                        tracing::warn!("the door opens before all links were tried");
+                    }
+                    self.stage.send_replace(StartGate::Open);
+                }
+                MemberEffect::Ready(wait) => {
+                    if *wait == WaitEnd::GivenUp {
+                        tracing::warn!(
+                            "some members let this one in, and have not opened all links to it yet"
+                        );
+                    }
+                    self.stage.send_replace(StartGate::Ready);
+                }
+                _ => {}
+            }
+        }
+        Told { effects, version }
+    }
+
+    /// When the machine wants a `Tick`.
+    pub(super) fn due_us(&self) -> Option<u64> {
+        self.membership().due_us()
+    }
+
+    /// Would the process that makes this claim be admitted?
     pub(crate) fn admit(&self, member: MemberIndex, claim: Peer) -> Result<(), Refusal> {
-        let (us, them) = (self.url(self.me), self.url(member));
-        if self.is_another(member, claim) {
-            count(&self.peers[member.at()].strangers);
-            let sentence = format!(
-                "{us} has links to another process that is {them}: two must not be one member; when that one has ended, this one is let in"
-            );
-            return Err(Refusal::new(409, STILL_THERE, sentence));
-        }
-        match self.judge(member, claim) {
-            Verdict::Known | Verdict::Learn(_) => Ok(()),
-            Verdict::Refuse(reason) => {
+        let mut told = self.tell(0, MemberEvent::Hailed { member, claim });
+        match told.effects.pop() {
+            Some(MemberEffect::Welcome) => Ok(()),
+            Some(MemberEffect::Reject(rejected)) => {
                 count(&self.peers[member.at()].strangers);
-                Err(Refusal::new(409, reason.code(), reason.to_string()))
+                Err(Refusal::new(409, rejected.code, rejected.sentence))
             }
+            other => unreachable!("a hail leads to {other:?}"),
         }
     }
 
-    /// Is the member that makes this claim the one that is known?
-    fn judge(&self, member: MemberIndex, claim: Peer) -> Verdict {
-        let url = self.url(member);
-        self.with_known(member, |met| met.judge(url, claim))
-    }
-
-    /// As `judge`; of two processes that make news at once only one goes on.
-    pub(crate) fn claim(&self, member: MemberIndex, claim: Peer) -> Verdict {
-        let url = self.url(member);
-        self.with_known(member, |met| met.claim(url, claim))
-    }
-
-    fn with_known<R>(&self, member: MemberIndex, act: impl FnOnce(&mut Acquaintance) -> R) -> R {
-        let mut known = self.known.lock().expect("no holder panics");
-        act(&mut known[member.at()])
-    }
-
-    /// Remembers a member. Requires: it was claimed, and its note is durable.
-    pub(crate) fn remember(&self, member: MemberIndex, peer: Peer) {
-        self.with_known(member, |met| {
-            if met.remember(peer) {
-                self.lives[member.at()].store(peer.life, Ordering::Release);
-            }
-        });
-    }
-
-    /// Is `life` the one in which the member was met last?
+    /// Is `life` the admitted one of the member?
     pub(crate) fn is_current(&self, member: MemberIndex, life: u64) -> bool {
         self.lives[member.at()].load(Ordering::Acquire) == life
     }
 
-    /// Are there links to another process than the one that makes this claim?
-    fn is_another(&self, member: MemberIndex, claim: Peer) -> bool {
-        self.with_known(member, |met| met.is_linked_to_another(claim))
+    /// A link that a loop of the member opened was admitted.
+    pub(super) fn heard(&self, member: MemberIndex, lane: u16) {
+        drop(self.tell(0, MemberEvent::Heard { member, lane }));
+        self.news[member.at()].send_replace(());
     }
 
-    /// An own link to the member is up, and this is what it said about itself.
-    pub(crate) fn linked(&self, member: MemberIndex, claim: Peer) {
-        self.with_known(member, |met| met.linked(claim));
-    }
-
-    /// An own link to the member was lost; over it the member had confirmed writes with clock values up to `confirmed`.
-    pub(crate) fn unlinked(&self, member: MemberIndex, confirmed: u64) {
-        self.with_known(member, |met| met.unlinked(confirmed));
-    }
-
-    /// As [`Acquaintance::rose`], with the version for that note.
-    pub(crate) fn rose(
-        &self,
-        member: MemberIndex,
-        confirmed: u64,
-        lane: usize,
-        now: Tick,
-    ) -> Option<(Peer, Version)> {
-        let now_us = now.monotonic_ns / 1_000;
-        self.with_known(member, |met| {
-            let news = met.rose(confirmed, now_us)?;
-            Some((news, self.note_version(lane, now.wall_ms())))
-        })
-    }
-
-    /// What is known of other members and is not in their notes, at a stop: no loop works any more.
-    pub(crate) fn unnoted_at_stop(&self) -> Vec<(MemberIndex, Peer)> {
-        let known = self.known.lock().expect("no holder panics");
-        let of = |(at, met): (usize, &Acquaintance)| {
-            let noted = met.unnoted_at_stop()?;
-            Some((MemberIndex(u8::try_from(at).ok()?), noted))
-        };
-        known.iter().enumerate().filter_map(of).collect()
-    }
-
-    /// What is known of a member that has gone and is not in its note, with the version for that note. Whoever comes
-    /// in its place has the later one.
-    pub(crate) fn unnoted(
-        &self,
-        member: MemberIndex,
-        lane: usize,
-        wall_ms: u64,
-    ) -> Option<(Peer, Version)> {
-        self.with_known(member, |met| {
-            let news = met.unnoted()?;
-            Some((news, self.note_version(lane, wall_ms)))
-        })
-    }
-
-    /// The note of `unnoted` is in the log.
-    pub(crate) fn noted(&self, member: MemberIndex, peer: Peer) {
-        self.with_known(member, |met| met.noted(peer));
+    /// Changes with each `heard`.
+    pub(super) fn news(&self, member: MemberIndex) -> watch::Receiver<()> {
+        self.news[member.at()].subscribe()
     }
 
     /// The version of a note that loop `lane` writes.
-    pub(crate) fn note_version(&self, lane: usize, wall_ms: u64) -> Version {
+    pub(super) fn note_version(&self, lane: usize) -> Version {
         Version {
-            hlc: self.hlc.tick(wall_ms),
+            hlc: self.hlc.tick(clock::wall_ms()),
             origin: self.origin(lane),
             rmw: 0,
         }

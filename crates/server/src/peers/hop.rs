@@ -18,7 +18,7 @@
 
 use super::agent::{Agent, Visit};
 use super::cluster::count;
-use super::link::learn;
+use super::notes::learn;
 use super::session::Session;
 use super::{Finished, accept};
 use crate::body::{BodyReader, Inflow};
@@ -192,7 +192,7 @@ impl Connection {
             Ok(Ok(())) => {
                 session.set_learnt();
                 agent.cluster.sessions.settle(token);
-                agent.cluster.tries.hear(session.member, session.lane);
+                agent.cluster.heard(session.member, session.lane);
                 Ok(())
             }
             Ok(Err(sentence)) => {

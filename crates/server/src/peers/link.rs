@@ -3,41 +3,38 @@
 //! ```text
 //! resolve, connect ─► request, hello ─► 101, hello ─► Proof, Hail ─► Welcome ─► Probe ─► Alive ─► up ─► answers …
 //!      ▲                     │ refused: the sentence goes to the log, once per sentence     │
-//!      │                     │ disowned: the node stops                                     │ a note of what
-//!      │                                                                                    │ it had confirmed
-//!      └──── pause, 20 ms doubling to 250 ms, with jitter; none when the peer is heard of ◄─ lost ┘
+//!      │                     │ Stop: the node stops                                         │ LinkDown: notes
+//!      └──── pause, 20 ms doubling to 250 ms, with jitter; none when the peer opens a link ◄─ lost ┘
 //! ```
 //!
 //! Invariants
-//! 1. The node hears `Link` up after the handshake and down when the link is lost; between the two
+//! 1. The node gets `Link` up after the handshake and down when the link is lost; between the two
 //!    there is no question on its way.
 //! 2. A peer from which nothing came for `LINK_SILENT_SWEEPS_MAX` sweeps, although it was probed, is
 //!    lost. Sweeps and not time, so that a node that was stopped itself does not blame the others.
-//! 3. Whoever waits while there is no link was refused, not queued.
+//! 3. While there is no link, questions are refused, not queued.
 //!
-//! Not here: links that others opened (`accept.rs`), the link over plain HTTP while it is up (`pool.rs`).
+//! Not here: links that others opened (`accept.rs`), the link over plain HTTP while it is up
+//! (`pool.rs`), what a failed handshake means (crate `node`, `membership/`).
 //! See: docs/peer.md.
 
 use super::agent::{Agent, Link};
-use super::cluster::{Cluster, count, note_key, random};
+use super::cluster::{Cluster, Told, count, random};
 use super::conduit::{Broken, Conduit, End, Seals};
-use super::disowned::{self, Disowned, NoLink};
+use super::notes::{learn, write_notes};
 use super::pool;
 use crate::lane::Lane;
 use crate::limits;
-use crate::notes;
-use crate::seat::Seat;
 use crate::settings::PeerTransport;
-use crate::shared::Shared;
 use bytes::{Bytes, BytesMut};
-use dendra_base::{CellRef, Prng, Version};
-use dendra_engine::{Guard, WriteOutcome};
+use dendra_base::Prng;
 use dendra_node::MemberIndex;
-use dendra_node::identity::{Peer, Verdict};
+use dendra_node::membership::identity::Peer;
+use dendra_node::membership::{Maker, MemberEffect, MemberEvent, NoLink};
 use dendra_node::step::Event;
 use dendra_wire::client::{Asked, ParsedAnswer, parse_answer};
 use dendra_wire::limits::{HEAD_BYTES_MAX, PEER_SENTENCE_BYTES_MAX};
-use dendra_wire::peer::{self, Hello, Malformed, Message, Proof, Role, SessionKeys};
+use dendra_wire::peer::{self, Hello, Malformed, Message, Proof, Role, Seal, SessionKeys};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -50,64 +47,44 @@ const SHORT_FRAME_BYTES_MAX: usize = PEER_SENTENCE_BYTES_MAX + 64;
 
 /// Keeps the link of `lane` to `member` up.
 pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) {
+    let url = agent.cluster.url(member);
     let mut pause = limits::LINK_PAUSE_MIN;
     let mut prng = Prng::named(lane.now_us() ^ u64::from(member.0), "link");
     let mut last_reason = String::new();
-    let mut elsewhere_since_us = None;
-    let mut first_try = Some(agent.cluster.tries.first(member));
-    let mut news = agent.cluster.tries.news(member);
+    let mut first_try = Some(FirstTry {
+        agent: &agent,
+        member,
+    });
+    let mut news = agent.cluster.news(member);
     loop {
         news.mark_unchanged();
         let opening = open(&lane, &agent, member);
         let opened = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, opening).await;
-        let reason = match opened {
-            Ok(Ok(opened)) => {
-                elsewhere_since_us = None;
+        let opened = opened.unwrap_or_else(|_| Err("it did not answer in time".into()));
+        let up = opened.and_then(|opened| Ok((Up::new(&agent, member, &opened)?, opened)));
+        let reason = match up {
+            Ok((up, opened)) => {
                 pause = limits::LINK_PAUSE_MIN;
                 last_reason.clear();
-                tracing::info!(peer = agent.cluster.url(member), "the link to a peer is up");
-                agent.cluster.set_shut_out(member, None);
-                let up = Up::new(&agent, member, &opened);
+                tracing::info!(peer = url, "the link to a peer is up");
                 drop(first_try.take());
                 let broken = run(&lane, &agent, member, opened).await;
-                // What was heard of it while its link was up is no news of it now.
+                // A link of the peer that came while this one was up is no news of it now.
                 news.mark_unchanged();
-                drop(up);
-                note_gone(&lane, &agent, member).await;
+                let lost = up.end();
+                write_notes(&lane, &agent, lost).await;
                 format!("the link was lost: {broken}")
             }
-            Ok(Err(NoLink::ForNow(reason))) => {
-                elsewhere_since_us = None;
-                agent.cluster.set_shut_out(member, None);
-                reason
-            }
-            Ok(Err(NoLink::NotLetIn(reason))) => {
-                elsewhere_since_us = None;
-                agent.cluster.set_shut_out(member, Some(&reason));
-                reason
-            }
-            Ok(Err(NoLink::Elsewhere(sentence))) => {
-                agent.cluster.set_shut_out(member, None);
-                let since_us = *elsewhere_since_us.get_or_insert(lane.now_us());
-                let waited_us = lane.now_us().saturating_sub(since_us);
-                if waited_us > limits::TWIN_PATIENCE.as_micros() as u64 {
-                    return end(&lane, sentence, false);
+            Err(why) => {
+                let reason = why.reason().to_owned();
+                if no_link(&lane, &agent, member, why) {
+                    return;
                 }
-                sentence
-            }
-            Ok(Err(NoLink::Disowned(sentence))) => return end(&lane, sentence, true),
-            Err(_) => {
-                agent.cluster.set_shut_out(member, None);
-                elsewhere_since_us = None;
-                "it did not answer in time".to_owned()
+                reason
             }
         };
         if reason != last_reason {
-            tracing::warn!(
-                peer = agent.cluster.url(member),
-                reason,
-                "no link to a peer"
-            );
+            tracing::warn!(peer = url, reason, "no link to a peer");
             last_reason = reason;
         }
         drop(first_try.take());
@@ -128,13 +105,34 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
     }
 }
 
-/// This node is not the member any more, says another one: it stops.
-fn end(lane: &Lane, sentence: String, is_for_ever: bool) {
-    tracing::error!(sentence, "the node stops");
-    lane.shared.disown(Disowned {
-        sentence,
-        is_for_ever,
-    });
+/// The first try of a loop to open its link; over when this is dropped.
+struct FirstTry<'a> {
+    agent: &'a Agent,
+    member: MemberIndex,
+}
+
+impl Drop for FirstTry<'_> {
+    fn drop(&mut self) {
+        let (member, lane) = (self.member, self.agent.lane as u16);
+        let cluster = &self.agent.cluster;
+        drop(cluster.tell(self.agent.lane, MemberEvent::Tried { member, lane }));
+    }
+}
+
+/// A try led to no link. True when this node stops.
+fn no_link(lane: &Lane, agent: &Agent, member: MemberIndex, why: NoLink) -> bool {
+    let event = MemberEvent::NoLink {
+        member,
+        lane: agent.lane as u16,
+        why,
+    };
+    let mut effects = agent.cluster.tell(agent.lane, event).effects;
+    let Some(MemberEffect::Stop(why)) = effects.pop() else {
+        return false;
+    };
+    tracing::error!(sentence = why.sentence, "the node stops");
+    lane.shared.disown(why);
+    true
 }
 
 /// A link whose handshake is over.
@@ -214,8 +212,8 @@ pub(super) fn recognise(
     let theirs = Hello::parse(line.as_bytes())
         .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
     let judged = cluster.judge_hello(own, &theirs);
-    let (met, claim) = judged.map_err(|refusal| refusal.to_string())?;
-    if met != member {
+    let (found, claim) = judged.map_err(|refusal| refusal.to_string())?;
+    if found != member {
         return Err(format!("{} answers at {url}", theirs.url));
     }
     let admitted = cluster.admit(member, claim);
@@ -275,7 +273,7 @@ pub(super) async fn greet(
             if body.len() < length {
                 continue;
             }
-            return Err(disowned::refused(
+            return Err(NoLink::of_status(
                 answer.status,
                 &String::from_utf8_lossy(body),
             ));
@@ -283,7 +281,7 @@ pub(super) async fn greet(
         let line = answer.peer_hello.ok_or("its answer has no hello")?;
         let line = std::str::from_utf8(line).map_err(|_| "its hello is not ASCII")?;
         let recognised = recognise(cluster, member, &own, &own_line, line);
-        let recognised = recognised.map_err(NoLink::NotLetIn)?;
+        let recognised = recognised.map_err(NoLink::NotAdmitted)?;
         let mut rest = BytesMut::from(&head[answer.consumed..]);
         let mut seals = Seals::new(&recognised.keys, End::Asks);
         let mut out = Vec::new();
@@ -292,17 +290,37 @@ pub(super) async fn greet(
         let sent = stream.write_all(&out).await;
         sent.map_err(|error| error.to_string())?;
         let frame = short_frame(&mut stream, &mut rest).await?;
-        return match peer::decode(&frame, &mut seals.checking) {
-            Ok(Message::Welcome) => Ok(Greeted {
-                stream,
-                rest,
-                seals,
-                recognised,
-            }),
-            Ok(Message::Farewell(said)) => Err(disowned::told(cluster, member, &said)),
-            Ok(_) => Err("its answer to a hail is none".into()),
-            Err(malformed) => Err(disowned::unproven(cluster, member, &frame, malformed)),
-        };
+        welcomed(cluster, member, &frame, &mut seals.checking)?;
+        return Ok(Greeted {
+            stream,
+            rest,
+            seals,
+            recognised,
+        });
+    }
+}
+
+/// Reads the answer to a hail.
+pub(super) fn welcomed(
+    cluster: &Cluster,
+    member: MemberIndex,
+    frame: &Bytes,
+    checking: &mut Seal,
+) -> Result<(), NoLink> {
+    let url = cluster.url(member);
+    match peer::decode(frame, checking) {
+        Ok(Message::Welcome) => Ok(()),
+        Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(url, &said, Maker::Member)),
+        Ok(_) => Err("its answer to a hail is none".into()),
+        // Without the keys of the handshake.
+        Err(malformed) => match peer::decode(frame, &mut Seal::plain()) {
+            Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(url, &said, Maker::Anyone)),
+            _ => Err(NoLink::NotAdmitted(format!(
+                "cluster-secret: {url} does not know the secret that {} knows ({malformed}): \
+                 start both with the same --cluster-secret-file",
+                cluster.url(cluster.me)
+            ))),
+        },
     }
 }
 
@@ -339,139 +357,68 @@ async fn upgrade(
     let message = conduit.next_message().await;
     match message.map_err(|broken| broken.to_string())? {
         Message::Alive { id: 0 } => Ok((conduit, claim)),
-        Message::Farewell(said) => Err(disowned::told(&agent.cluster, member, &said)),
+        Message::Farewell(said) => {
+            let url = agent.cluster.url(member);
+            Err(NoLink::of_farewell(url, &said, Maker::Member))
+        }
         _ => Err("its answer to a probe is none".into()),
     }
 }
 
-/// Makes what a member says about itself durable, when it is news; only then it counts.
-pub(super) async fn learn(
-    lane: &Lane,
-    agent: &Agent,
-    member: MemberIndex,
-    claim: Peer,
-) -> Result<(), String> {
-    let cluster = &agent.cluster;
-    let news = match cluster.claim(member, claim) {
-        Verdict::Known => return Ok(()),
-        Verdict::Learn(news) => news,
-        Verdict::Refuse(reason) => return Err(format!("{}: {reason}", reason.code())),
-    };
-    let version = cluster.note_version(agent.lane, lane.wall_ms());
-    write_note(lane, cluster.url(member), news, version).await?;
-    cluster.remember(member, news);
-    Ok(())
-}
-
-/// Puts what is known of the member at `url` into the log. The caller has a deadline.
-async fn write_note(lane: &Lane, url: &str, peer: Peer, version: Version) -> Result<(), String> {
-    let key = note_key(url);
-    // The node asks for a ceiling only now and then: this write brings its own.
-    lane.shared.engine.raise_hlc_ceiling(version.hlc);
-    let value = peer.encode();
-    let cell = CellRef::value(key.as_stored(), version, &value);
-    let seat = Rc::new(Seat::default());
-    lane.push_write(&seat, key.as_stored(), &cell, Guard::Newest)
-        .map_err(|_| "the log has no room for a note about it".to_owned())?;
-    let waited = seat.all_outcomes().await;
-    match (waited, seat.take_outcome(0)) {
-        (Ok(()), Some(WriteOutcome::Applied { .. })) => Ok(()),
-        (_, outcome) => Err(format!("no note about it could be written: {outcome:?}")),
-    }
-}
-
-/// Notes what a member that has gone had confirmed, so that a restart here does not forget it. It is a help, and
-/// nobody waits for it: what is known stays known to this process.
-async fn note_gone(lane: &Lane, agent: &Agent, member: MemberIndex) {
-    let cluster = &agent.cluster;
-    let Some((peer, version)) = cluster.unnoted(member, agent.lane, lane.wall_ms()) else {
-        return;
-    };
-    let writing = write_note(lane, cluster.url(member), peer, version);
-    match tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, writing).await {
-        Ok(Ok(())) => cluster.noted(member, peer),
-        Ok(Err(reason)) => tracing::debug!(reason, "what a peer confirmed is not noted"),
-        Err(_) => tracing::debug!("what a peer confirmed is not noted: the log is too slow"),
-    }
-}
-
-/// Notes what members confirmed while their links are up: a loss of all processes at once must not forget it.
-pub(crate) fn note_rising(lane: &Rc<Lane>, agent: &Rc<Agent>) {
-    for member in agent.others() {
-        let confirmed = agent.take_confirmed(member);
-        let Some((peer, version)) = agent
-            .cluster
-            .rose(member, confirmed, agent.lane, lane.tick())
-        else {
-            continue;
-        };
-        let (lane, agent) = (Rc::clone(lane), Rc::clone(agent));
-        tokio::task::spawn_local(async move {
-            let cluster = &agent.cluster;
-            let writing = write_note(&lane, cluster.url(member), peer, version);
-            match tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, writing).await {
-                Ok(Ok(())) => cluster.noted(member, peer),
-                Ok(Err(reason)) => {
-                    tracing::debug!(reason, "what a peer confirmed is not noted yet");
-                }
-                Err(_) => {
-                    tracing::debug!("what a peer confirmed is not noted yet: the log is slow")
-                }
-            }
-        });
-    }
-}
-
-/// Notes at a stop what other members confirmed since the last note. Requires: no loop and no commit runs any more.
-pub(crate) fn note_at_stop(shared: &Shared, wall_ms: u64) {
-    let Some(cluster) = &shared.cluster else {
-        return;
-    };
-    for (member, peer) in cluster.unnoted_at_stop() {
-        let url = cluster.url(member);
-        let version = cluster.note_version(0, wall_ms);
-        shared.engine.raise_hlc_ceiling(version.hlc);
-        let written = notes::put(
-            &shared.engine,
-            &note_key(url),
-            version,
-            &peer.encode(),
-            wall_ms,
-        );
-        if let Err(reason) = written {
-            tracing::warn!(
-                peer = url,
-                reason,
-                "what a peer confirmed could not be noted"
-            );
-        }
-    }
-}
-
-/// The link as the agent and the gauges count it, however its task ends.
+/// The link as the machine, the agent and the gauges count it, however its task ends.
 struct Up<'a> {
     agent: &'a Agent,
     member: MemberIndex,
+    is_over: bool,
 }
 
 impl<'a> Up<'a> {
-    fn new(agent: &'a Agent, member: MemberIndex, opened: &Opened) -> Up<'a> {
-        agent.cluster.linked(member, opened.claim);
+    fn new(agent: &'a Agent, member: MemberIndex, opened: &Opened) -> Result<Up<'a>, NoLink> {
+        let event = MemberEvent::LinkUp {
+            member,
+            lane: agent.lane as u16,
+            claim: opened.claim,
+        };
+        let mut effects = agent.cluster.tell(agent.lane, event).effects;
+        if let Some(MemberEffect::Reject(rejected)) = effects.pop() {
+            opened.link.close();
+            return Err(NoLink::ForNow(rejected.to_string()));
+        }
         let gauges = &agent.cluster.peers[member.at()];
         gauges.links.fetch_add(1, Ordering::Relaxed);
         agent.put_link(member, opened.link.clone());
-        Up { agent, member }
+        Ok(Up {
+            agent,
+            member,
+            is_over: false,
+        })
+    }
+
+    /// The link is lost: the notes to write.
+    fn end(mut self) -> Told {
+        self.go_down()
+    }
+
+    fn go_down(&mut self) -> Told {
+        self.is_over = true;
+        let (agent, member) = (self.agent, self.member);
+        let gauges = &agent.cluster.peers[member.at()];
+        gauges.links.fetch_sub(1, Ordering::Relaxed);
+        count(&gauges.lost);
+        let confirmed = agent.take_confirmed(member);
+        let event = MemberEvent::LinkDown { member, confirmed };
+        let told = agent.cluster.tell(agent.lane, event);
+        agent.drop_link(member);
+        told
     }
 }
 
 impl Drop for Up<'_> {
     fn drop(&mut self) {
-        let gauges = &self.agent.cluster.peers[self.member.at()];
-        gauges.links.fetch_sub(1, Ordering::Relaxed);
-        let confirmed = self.agent.take_confirmed(self.member);
-        self.agent.cluster.unlinked(self.member, confirmed);
-        count(&gauges.lost);
-        self.agent.drop_link(self.member);
+        if !self.is_over {
+            // The loop ends, and writes nothing more: `Stopping` asks for the notes again.
+            drop(self.go_down());
+        }
     }
 }
 

@@ -1,129 +1,99 @@
-//! A start asks all others whether they let this folder in, before a door is open.
+//! A start as a member: asks the other members, and waits until the node may serve.
 //!
 //! ```text
-//! hello ─► each other member ─ lets it in                     ─► every loop opens its link to it ─► the door opens
-//!                                                                ─► every loop of it opens its link ─► ready
-//!                            ─ cannot be asked                ─► it is not waited for
-//!                            ─ other-node, rolled-back, twin  ─► the start ends, and the folder is marked
-//!                            ─ still-there                    ─► again, until `TWIN_PATIENCE` is over
+//! Ask ─► hello and hail, to each other member ─► StartAnswered … ─► OpenLinks: the threads start
+//!                                                                ─► Stop: the start ends
+//! OpenDoor: the listener starts       Ready: `/readyz`
 //! ```
 //!
 //! Invariants
-//! 1. Nobody notes this start before all who can be asked have let it in: an image of a disk is known to those whose
-//!    writes the member had confirmed, and whoever had taken the image for the member would refuse the true folder.
-//! 2. No client is served from a folder that a member who can be asked does not let in.
-//! 3. A node is ready when it reaches those who let it in from every loop, and is reached by them, so that members can be
-//!    restarted one after the other; or when it has waited for that as long as a handshake may take, and has warned.
-//! 4. Who does not answer in `LINK_OPEN_TIMEOUT` holds nobody up: members that start together do not wait for each other.
+//! 1. A question takes at most `LINK_OPEN_TIMEOUT`, and a repeated one waits first.
+//! 2. A wait ends at `Membership::due_us` at the latest.
 //!
-//! Not here: what a refusal means (`disowned.rs`), links (`link.rs`), the waiting (`tries.rs`).
-//! See: docs/operating.md, section "When a member's folder is lost".
+//! Not here: what the answers mean, and for what a start waits (crate `node`,
+//! `membership/start.rs`).
+//! See: docs/peer.md, section "Handshake".
 
-use super::cluster::Cluster;
-use super::disowned::{Disowned, NoLink};
-use super::tries::Host;
+use super::cluster::{Cluster, StartGate};
 use super::{link, pool};
+use crate::clock;
 use crate::limits;
 use crate::settings::PeerTransport;
 use dendra_node::MemberIndex;
+use dendra_node::membership::{Disowned, MemberEffect, MemberEvent, NoLink};
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// What a start heard from the others.
-#[derive(Debug, Default)]
-pub(crate) struct Met {
-    /// Who lets it in.
-    pub(crate) let_in_by: Vec<Host>,
-    /// Why this node has to end, if it does.
-    pub(crate) disowned: Option<Disowned>,
+/// Asks all other members at once, until the loops may open their links; or why the node ends.
+pub(crate) async fn meet(cluster: &Arc<Cluster>) -> io::Result<Result<(), Disowned>> {
+    let mut asking = JoinSet::new();
+    let mut pauses: HashMap<MemberIndex, Duration> = HashMap::new();
+    let mut effects = cluster.tell(0, MemberEvent::StartAsked).effects;
+    loop {
+        for effect in effects.drain(..) {
+            match effect {
+                MemberEffect::Ask { member } => {
+                    let next = pauses
+                        .get(&member)
+                        .map_or(limits::LINK_PAUSE_MIN, |&pause| {
+                            (pause * 2).min(limits::LINK_PAUSE_MAX)
+                        });
+                    let pause = pauses.insert(member, next);
+                    asking.spawn(ask(Arc::clone(cluster), member, pause));
+                }
+                // Without an admitting member the door may open at once, too: `wait_for` sees it.
+                MemberEffect::OpenLinks => return Ok(Ok(())),
+                MemberEffect::Stop(why) => return Ok(Err(why)),
+                other => unreachable!("a start leads to {other:?}"),
+            }
+        }
+        let answered = asking.join_next().await;
+        let (member, answer) = answered
+            .expect("a start goes on when no question is open")
+            .map_err(io::Error::other)?;
+        let event = MemberEvent::StartAnswered { member, answer };
+        effects = cluster.tell(0, event).effects;
+    }
+}
+
+/// Asks one member, after a pause: how many loops it has.
+async fn ask(
+    cluster: Arc<Cluster>,
+    member: MemberIndex,
+    pause: Option<Duration>,
+) -> (MemberIndex, Result<u16, NoLink>) {
+    if let Some(pause) = pause {
+        tokio::time::sleep(pause).await;
+    }
+    let asking = async {
+        let recognised = match cluster.transport {
+            PeerTransport::Frames => link::greet(&cluster, 0, member).await?.recognised,
+            PeerTransport::Http => pool::greet(&cluster, 0, member).await?.recognised,
+        };
+        Ok(recognised.loops)
+    };
+    let asked = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, asking).await;
+    let answer = asked.unwrap_or_else(|_| Err("it did not answer in time".into()));
+    (member, answer)
 }
 
 impl Cluster {
-    /// Waits until every loop has tried to open its link to each of `hosts`, which were there a moment ago.
-    pub(crate) async fn wait_for_links(&self, hosts: &[Host]) {
-        // A try takes no longer than this, and then there are threads to be woken.
-        let at_most = 2 * limits::LINK_OPEN_TIMEOUT;
-        if !self.tries.wait_for_tries(hosts, at_most).await {
-            tracing::warn!("the door opens before all links were tried");
-        }
-    }
-
-    /// Waits until every loop of `hosts` has opened its link to this member: they heard of it when it opened its own.
-    pub(crate) async fn wait_for_their_links(&self, hosts: &[Host]) {
-        let at_most = limits::LINK_OPEN_TIMEOUT;
-        if !self.tries.wait_for_others(hosts, at_most).await {
-            tracing::warn!("some members let this one in, and have not opened all links to it yet");
-        }
-    }
-}
-
-/// Asks all others at once.
-pub(crate) async fn meet(cluster: &Arc<Cluster>) -> io::Result<Met> {
-    let mut meetings = JoinSet::new();
-    for (member, _) in cluster.other_members() {
-        meetings.spawn(meet_one(Arc::clone(cluster), member));
-    }
-    let mut met = Met::default();
-    while let Some(one) = meetings.join_next().await {
-        match one.map_err(io::Error::other)? {
-            One::LetIn(host) => met.let_in_by.push(host),
-            One::Unasked => {}
-            One::Disowned(why) => {
-                met.disowned = Some(why);
-                break;
+    /// Waits until the start has come so far.
+    pub(crate) async fn wait_for(&self, stage: StartGate) {
+        let mut now = self.stage.subscribe();
+        while *now.borrow_and_update() < stage {
+            let left_us = self
+                .due_us()
+                .map(|due_us| due_us.saturating_sub(clock::monotonic_us()));
+            let left = left_us.map_or(limits::LINK_OPEN_TIMEOUT, Duration::from_micros);
+            tokio::select! {
+                // The sender lives as long as the cluster.
+                _ = now.changed() => {}
+                () = tokio::time::sleep(left) => drop(self.tell(0, MemberEvent::Tick)),
             }
         }
     }
-    Ok(met)
-}
-
-/// What one of them says.
-enum One {
-    LetIn(Host),
-    /// It cannot be asked, or has no opinion.
-    Unasked,
-    Disowned(Disowned),
-}
-
-async fn meet_one(cluster: Arc<Cluster>, member: MemberIndex) -> One {
-    let began = Instant::now();
-    let mut pause = limits::LINK_PAUSE_MIN;
-    loop {
-        let met = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, greet(&cluster, member)).await;
-        match met {
-            Ok(Err(NoLink::Disowned(sentence))) => {
-                return One::Disowned(Disowned {
-                    sentence,
-                    is_for_ever: true,
-                });
-            }
-            Ok(Err(NoLink::Elsewhere(sentence))) if began.elapsed() > limits::TWIN_PATIENCE => {
-                return One::Disowned(Disowned {
-                    sentence,
-                    is_for_ever: false,
-                });
-            }
-            Ok(Err(NoLink::Elsewhere(_))) => {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(limits::LINK_PAUSE_MAX);
-            }
-            Ok(Ok(loops)) => return One::LetIn(Host { member, loops }),
-            Ok(Err(NoLink::NotLetIn(reason))) => {
-                cluster.set_shut_out(member, Some(&reason));
-                return One::Unasked;
-            }
-            Ok(Err(NoLink::ForNow(_))) | Err(_) => return One::Unasked,
-        }
-    }
-}
-
-/// The first half of a handshake, and no more: how many loops the member has.
-async fn greet(cluster: &Cluster, member: MemberIndex) -> Result<u16, NoLink> {
-    let recognised = match cluster.transport {
-        PeerTransport::Frames => link::greet(cluster, 0, member).await?.recognised,
-        PeerTransport::Http => pool::greet(cluster, 0, member).await?.recognised,
-    };
-    Ok(recognised.loops)
 }

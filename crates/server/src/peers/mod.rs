@@ -8,8 +8,8 @@
 //! store, log        ─► lane.rs  ─► Read, Wrote┘             └─► Read, Write, Page, Cover ─► store.rs
 //! conduit.rs   frames out, one write a turn            cluster.rs   what all loops share
 //! pool.rs, carrier.rs   the same over plain HTTP       session.rs   who asks over plain HTTP
-//! scan.rs      scans over the whole cluster            meeting.rs   a start asks whether it is let in
-//! tries.rs     when links are opened, and whether each loop has tried
+//! scan.rs      scans over the whole cluster            meeting.rs   a start asks and waits
+//! notes.rs     records about other members, to the log  mark.rs      the file `REFUSED`
 //! limits of all this: `limits.rs` of the crate
 //! ```
 //!
@@ -19,7 +19,8 @@
 //! 2. A node by itself (no `--cluster`, or one member) has no agent: its requests never come here.
 //! 3. A peer that is down costs nobody a wait: its questions are refused here, at once.
 //!
-//! Not here: decisions (crate `node`), bytes of frames (crate `wire`).
+//! Not here: decisions about requests and about members (crate `node`), bytes of frames (crate
+//! `wire`).
 //! See: docs/peer.md, docs/overload.md.
 
 mod accept;
@@ -27,25 +28,25 @@ mod agent;
 mod carrier;
 mod cluster;
 mod conduit;
-mod disowned;
 mod hop;
 mod link;
+mod mark;
 mod meeting;
+mod notes;
 mod operation;
 mod pool;
 mod scan;
 mod session;
 mod store;
-mod tries;
 mod unproven;
 
 pub(crate) use accept::{PendingLink, serve};
 pub(crate) use agent::{Agent, run};
-pub(crate) use cluster::{Cluster, PeerGauges, random};
-pub(crate) use disowned::{Disowned, MARK_NAME, MARK_NAME_NEW, mark, marked};
+pub(crate) use cluster::{Cluster, PeerGauges, StartGate, random};
 pub(crate) use hop::PendingAsk;
-pub(crate) use link::{keep, note_at_stop, note_rising};
-pub(crate) use meeting::{Met, meet};
+pub(crate) use link::keep;
+pub(crate) use mark::{MARK_NAME, MARK_NAME_NEW, mark, marked};
+pub(crate) use meeting::meet;
+pub(crate) use notes::{note_at_stop, note_rising};
 pub(crate) use operation::{Finished, PendingOperation, check_condition};
 pub(crate) use store::{Cancelled, Page, Paged, answered, cancelled, cover, wrote};
-pub(crate) use tries::Host;

@@ -22,14 +22,15 @@
 use super::agent::Agent;
 use super::carrier::{Carrier, Response};
 use super::cluster::{Cluster, count, random};
-use super::disowned::{self, NoLink};
-use super::link::{Recognised, connect, host_of, learn, recognise};
+use super::link::{Recognised, connect, host_of, recognise, welcomed};
+use super::notes::learn;
 use crate::lane::Lane;
 use crate::limits;
 use crate::seat::LocalBell;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
-use dendra_node::identity::Peer;
+use dendra_node::membership::NoLink;
+use dendra_node::membership::identity::Peer;
 use dendra_node::step::Event;
 use dendra_wire::peer::{self, Message, Question, Role, SessionKeys, hop};
 use std::cell::{Cell, RefCell};
@@ -286,11 +287,11 @@ pub(super) async fn greet(
     hop::hello_request(&mut carrier.out, host, &own.url, &own_line);
     let met = carrier.exchange().await?;
     if met.status != 200 {
-        return Err(disowned::refused(met.status, &met.said()));
+        return Err(NoLink::of_status(met.status, &met.said()));
     }
     let line = met.hello.as_deref().ok_or("its answer has no hello")?;
     let recognised = recognise(cluster, member, &own, &own_line, line);
-    let recognised = recognised.map_err(NoLink::NotLetIn)?;
+    let recognised = recognised.map_err(NoLink::NotAdmitted)?;
     if !met.keeps_alive {
         carrier = Carrier::new(connect(host).await?);
     }
@@ -300,16 +301,10 @@ pub(super) async fn greet(
     peer::encode_hail(&mut hail, &mut keys.of_requests(Role::Asker));
     let said = carrier.carry(&head, &hail).await?;
     if said.status != 200 {
-        return Err(disowned::refused(said.status, &said.said()));
+        return Err(NoLink::of_status(said.status, &said.said()));
     }
-    match peer::decode(&said.body, &mut keys.of_requests(Role::Acceptor)) {
-        Ok(Message::Welcome) => {}
-        Ok(Message::Farewell(said)) => return Err(disowned::told(cluster, member, &said)),
-        Ok(_) => return Err("its answer to a hail is none".into()),
-        Err(malformed) => {
-            return Err(disowned::unproven(cluster, member, &said.body, malformed));
-        }
-    }
+    let mut checking = keys.of_requests(Role::Acceptor);
+    welcomed(cluster, member, &said.body, &mut checking)?;
     if !said.keeps_alive {
         carrier = Carrier::new(connect(host).await?);
     }

@@ -17,7 +17,7 @@
 
 use crate::limits;
 use dendra_node::MemberIndex;
-use dendra_node::identity::Peer;
+use dendra_node::membership::identity::Peer;
 use dendra_wire::peer::{Age, Proof, SessionKeys};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

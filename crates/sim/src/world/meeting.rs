@@ -17,7 +17,8 @@
 //! 3. An image must be refused as soon as one member that can be asked has noted a start behind it,
 //!    or a clock value that the image's clock does not reach.
 //!
-//! Not here: the rules (crate `node`, `identity.rs`, `acquaintance.rs`), links (`network.rs`).
+//! Not here: the rules (crate `node`, `membership/`), links (`network.rs`), several processes of
+//! one member (`members/`).
 //! See: docs/operating.md, section "When a member's folder is lost".
 
 use super::{Happening, World};
@@ -28,9 +29,9 @@ use crate::planted::ShellBug;
 use crate::store::{Crash, Disk, Fate, Store, Write};
 use dendra_base::peer::Answer;
 use dendra_base::{CellRef, Guard, Key, Space, Version};
-use dendra_node::MemberIndex;
-use dendra_node::acquaintance::Acquaintance;
-use dendra_node::identity::{Content, DISOWNING, OWN_KEY, Own, Peer, Verdict, peer_key};
+use dendra_node::membership::identity::{Content, OWN_KEY, Own, Peer, peer_key};
+use dendra_node::membership::{Maker, MemberEffect, MemberEvent, NoLink, PeerNote};
+use dendra_node::{MemberIndex, Membership};
 
 /// How often it is looked whether there is something to note.
 const SWEEP_US: u64 = 100_000;
@@ -122,7 +123,7 @@ impl World<'_> {
     pub(super) fn begin_images(&mut self) {
         let planned = self.plan.image.as_ref().expect("it is planned");
         let members = self.members.len();
-        let due: Vec<_> = self.unnoted().collect();
+        let due = self.unnoted();
         if let Some(image) = &mut self.image {
             image.due = due;
         }
@@ -169,14 +170,32 @@ impl World<'_> {
         }
     }
 
-    fn unnoted(&self) -> impl Iterator<Item = (usize, u64, usize, Peer)> {
-        let members = self.members.iter().enumerate();
-        members.flat_map(|(by, it)| {
-            let known = it.meets.iter().flat_map(|meets| meets.known.iter());
-            known.enumerate().filter_map(move |(of, known)| {
-                Some((by, it.incarnation, of, known.unnoted_at_stop()?))
-            })
-        })
+    /// By member, in which life, of whom, what: its notes if it stopped now.
+    fn unnoted(&mut self) -> Vec<(usize, u64, usize, Peer)> {
+        let mut due = Vec::new();
+        for by in 0..self.members.len() {
+            let incarnation = self.members[by].incarnation;
+            let effects = self.tell(by, MemberEvent::Stopping);
+            due.extend(effects.into_iter().filter_map(|effect| match effect {
+                MemberEffect::WriteNote(note) => {
+                    Some((by, incarnation, note.member.at(), note.peer))
+                }
+                _ => None,
+            }));
+        }
+        due
+    }
+
+    /// Tells the machine of a member that runs.
+    fn tell(&mut self, member: usize, event: MemberEvent) -> Vec<MemberEffect> {
+        let now_us = self.now_us();
+        let it = &mut self.members[member];
+        let mono_us = it.clock.now(now_us).mono_us;
+        let mut effects = Vec::new();
+        if let Some(meets) = &mut it.meets {
+            meets.membership.step(mono_us, event, &mut effects);
+        }
+        effects
     }
 
     /// What a member knew when the restarts began, seconds ago, it has noted if it lives on.
@@ -227,11 +246,10 @@ impl World<'_> {
         }
         let mut known = Vec::with_capacity(self.members.len());
         for other in 0..self.members.len() {
-            let noted = match read(store, &note_key(self.url(other)))? {
+            known.push(match read(store, &note_key(self.url(other)))? {
                 None => None,
                 Some(cell) => Some(Peer::decode(&cell.value).ok_or(NotNow::Damaged)?),
-            };
-            known.push(Acquaintance::of_note(noted));
+            });
         }
         let claim = Peer {
             node,
@@ -239,39 +257,60 @@ impl World<'_> {
             life: self.prng.next_u64().max(1),
             clock: floor.max(1),
         };
-        self.meet(member, claim)?;
+        let heard = vec![0; known.len()];
+        let mut membership = Membership::new(&self.topology, me, 1, known);
+        self.meet(member, claim, &mut membership)?;
         Ok(Meets {
             claim,
-            heard: vec![0; known.len()],
-            known,
+            membership,
+            heard,
             notes: floor + 1,
         })
     }
 
-    /// All others that can be asked judge the claim.
-    fn meet(&mut self, member: usize, claim: Peer) -> Result<(), NotNow> {
-        let url = self.url(member).to_owned();
+    /// The start asks all others; those that can be asked judge the claim.
+    fn meet(
+        &mut self,
+        member: usize,
+        claim: Peer,
+        membership: &mut Membership,
+    ) -> Result<(), NotNow> {
+        let mono_us = self.members[member].clock.now(self.now_us()).mono_us;
         let mut must_refuse = false;
         let mut refusal = None;
-        for other in 0..self.members.len() {
-            if other == member || !self.members[other].is_running() {
-                continue;
+        let mut effects = Vec::new();
+        membership.step(mono_us, MemberEvent::StartAsked, &mut effects);
+        let asked = effects.into_iter().filter_map(|effect| match effect {
+            MemberEffect::Ask { member } => Some(member.at()),
+            _ => None,
+        });
+        for other in asked {
+            let mut answer = Err(NoLink::from("it cannot be asked"));
+            if self.members[other].is_running() {
+                // The links to the process before this one are lost at the latest now.
+                self.notice(other, member, false);
             }
-            // The links to the process before this one are lost at the latest now.
-            self.notice(other, member, false);
-            if self.is_cut(member, other) || self.is_cut(other, member) {
-                continue;
+            if self.is_asked(member, other) {
+                let image = self.image.as_ref().expect("members meet");
+                let (boot, clock) = image.noted[other][member];
+                must_refuse |= boot >= claim.boot || clock > claim.clock;
+                let at = MemberIndex(member as u8);
+                let hailed = MemberEvent::Hailed { member: at, claim };
+                answer = match self.tell(other, hailed).pop() {
+                    Some(MemberEffect::Reject(rejected)) => Err(NoLink::of_farewell(
+                        self.url(other),
+                        &rejected.to_string(),
+                        Maker::Member,
+                    )),
+                    _ => Ok(1),
+                };
             }
-            let Some(meets) = &self.members[other].meets else {
-                continue;
-            };
-            let image = self.image.as_ref().expect("members meet");
-            let (boot, clock) = image.noted[other][member];
-            must_refuse |= boot >= claim.boot || clock > claim.clock;
-            if let Verdict::Refuse(why) = meets.known[member].judge(&url, claim)
-                && DISOWNING.contains(&why.code())
-            {
-                refusal = Some(why.to_string());
+            let member = MemberIndex(other as u8);
+            let answered = MemberEvent::StartAnswered { member, answer };
+            let mut effects = Vec::new();
+            membership.step(mono_us, answered, &mut effects);
+            if let Some(MemberEffect::Stop(why)) = effects.pop() {
+                refusal = Some(why.sentence);
             }
         }
         if self.is_on_image(member) {
@@ -285,6 +324,12 @@ impl World<'_> {
             Some(why) => Err(NotNow::Refused(why)),
             None => Ok(()),
         }
+    }
+
+    /// Does the question of a start reach this member?
+    fn is_asked(&self, member: usize, other: usize) -> bool {
+        let is_cut = self.is_cut(member, other) || self.is_cut(other, member);
+        !is_cut && self.members[other].meets.is_some()
     }
 
     /// A member does not start now: on an image its true folder comes back.
@@ -337,34 +382,39 @@ impl World<'_> {
         let Some(claim) = self.members[peer].meets.as_ref().map(|meets| meets.claim) else {
             return false;
         };
-        let url = self.url(peer).to_owned();
-        let Some(meets) = &mut self.members[member].meets else {
-            return false;
-        };
-        match meets.known[peer].claim(&url, claim) {
-            Verdict::Known => {}
-            Verdict::Learn(news) => {
-                if !self.note(member, peer, news) {
+        let at = MemberIndex(peer as u8);
+        let claimed = MemberEvent::Claimed { member: at, claim };
+        let mut next = self.tell(member, claimed).pop();
+        loop {
+            match next {
+                Some(MemberEffect::Admit { .. }) => break,
+                Some(MemberEffect::WriteNote(note)) => {
+                    if !self.note(member, &note) {
+                        return false;
+                    }
+                    next = self.tell(member, MemberEvent::NoteWritten(note)).pop();
+                }
+                Some(MemberEffect::Reject(why)) => {
+                    let what = format!("m{member} refuses m{peer}: {why}");
+                    if !self.members[peer].is_rotten && !self.members[member].is_rotten {
+                        self.violate(Rule::Lost, what);
+                    }
                     return false;
                 }
-                let meets = self.members[member].meets.as_mut();
-                meets.expect("it runs").known[peer].remember(news);
-            }
-            Verdict::Refuse(why) => {
-                let what = format!("m{member} refuses m{peer}: {why}");
-                if !self.members[peer].is_rotten && !self.members[member].is_rotten {
-                    self.violate(Rule::Lost, what);
-                }
-                return false;
+                _ => return false,
             }
         }
-        let meets = self.members[member].meets.as_mut();
-        meets.expect("it runs").known[peer].linked(claim);
-        true
+        let up = MemberEvent::LinkUp {
+            member: at,
+            lane: 0,
+            claim,
+        };
+        self.tell(member, up).is_empty()
     }
 
-    /// Makes a note about `peer` durable. `false` when that did not go.
-    fn note(&mut self, member: usize, peer: usize, news: Peer) -> bool {
+    /// Makes a note durable. `false` when that did not go.
+    fn note(&mut self, member: usize, note: &PeerNote) -> bool {
+        let (peer, news) = (note.member.at(), note.peer);
         let key = note_key(self.url(peer));
         let now_us = self.now_us();
         let is_forgotten = self.has_bug(ShellBug::NotesForgotten);
@@ -395,32 +445,34 @@ impl World<'_> {
         let Some(meets) = &mut self.members[member].meets else {
             return;
         };
-        let heard = std::mem::take(&mut meets.heard[peer]);
-        meets.known[peer].unlinked(heard);
-        if let Some(news) = meets.known[peer].unnoted() {
-            self.note_clock(member, peer, news);
-        }
+        let down = MemberEvent::LinkDown {
+            member: MemberIndex(peer as u8),
+            confirmed: std::mem::take(&mut meets.heard[peer]),
+        };
+        self.tell_and_note(member, down);
     }
 
-    fn note_clock(&mut self, member: usize, peer: usize, news: Peer) {
-        if self.note(member, peer, news)
-            && let Some(meets) = &mut self.members[member].meets
-        {
-            meets.known[peer].noted(news);
+    fn tell_and_note(&mut self, member: usize, event: MemberEvent) {
+        for effect in self.tell(member, event) {
+            if let MemberEffect::WriteNote(note) = effect
+                && self.note(member, &note)
+            {
+                self.tell(member, MemberEvent::NoteWritten(note));
+            }
         }
     }
 
     /// Looks whether there is something to note.
     pub(super) fn sweep(&mut self, member: usize, incarnation: u64) {
-        let mono_us = self.members[member].clock.now(self.now_us()).mono_us;
         for peer in 0..self.members.len() {
             let Some(meets) = &mut self.members[member].meets else {
                 return;
             };
-            let heard = std::mem::take(&mut meets.heard[peer]);
-            if let Some(news) = meets.known[peer].rose(heard, mono_us) {
-                self.note_clock(member, peer, news);
-            }
+            let confirmed = MemberEvent::Confirmed {
+                member: MemberIndex(peer as u8),
+                clock: std::mem::take(&mut meets.heard[peer]),
+            };
+            self.tell_and_note(member, confirmed);
         }
         let again = Happening::Sweep {
             member,

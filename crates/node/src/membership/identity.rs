@@ -1,32 +1,32 @@
-//! What a folder remembers of itself and of its peers, so that an empty or an older disk is not
-//! taken for the member that it replaces.
+//! Records of identity: the own one of a folder, and one for each peer. A peer's claim is judged
+//! against its record.
 //!
 //! ```text
 //! key "self"         Own     node id, number of starts, home: cluster, url, topology, fence
-//! key "peer/<url>"   Peer    node id, highest number of starts that was seen, which process that was, what it confirmed
+//! key "peer/<url>"   Peer    node id, highest number of starts, life of that start, clock
 //!
-//! at a start        Own::start(remembered, …)      -> the record to make durable, or why not to open
-//! at a handshake    judge(url, claim, remembered)  -> known, to be made durable first, or refused
+//! at a start        Own::start(remembered, …)      -> the record to persist, or a refusal
+//! at a handshake    judge(url, claim, remembered)  -> known, to be persisted first, or refused
 //! ```
 //!
-//! A member that lost its disk has forgotten what it promised and acknowledged. Counted as before,
-//! it makes a majority of one old and one empty copy, and an acknowledged write is gone. The
-//! same is true of a disk that was rolled back to an image. Two processes on copies of one folder
-//! would give one version to two values: a start has a name of its own, so that they are told apart.
+//! A member that lost its disk has forgotten its promises and confirmations. Counted as before, it
+//! makes a majority of one old and one empty copy, and an acknowledged write is gone. The same is
+//! true of a disk image. Two processes on copies of one folder would give one version to two
+//! values. So each start has a random life, which tells the two apart.
 //!
 //! Invariants
-//! 1. The number of starts rises by one at each start and is durable before a peer hears it; a
-//!    member that shows a lower one than a peer has seen was rolled back.
+//! 1. The number of starts rises by one at each start, and is durable before a peer is told. A
+//!    member that shows a lower number than a peer has noted runs on an image.
 //! 2. A folder has one home for its life: one cluster, one url. Another topology takes another
 //!    epoch, and epochs only rise.
-//! 3. A number of starts that cannot be is not believed, so that one lie does not shut the member out: one process has
-//!    one number, and the number grows by one at a start. Such a claim ends no process and is not noted.
-//! 4. A member whose log is synced never comes back with a clock that ends before what it confirmed: its
-//!    disk was rolled back, or has lost what it had said to have.
+//! 3. An implausible number of starts ends no process and is not noted, so that one lie does not
+//!    shut the member out. One life has one number, and a start raises the number by one.
+//! 4. A member with a synced log never comes back with a clock below its confirmations. If it does,
+//!    its disk is an image, or has lost data that it had synced.
 //!
-//! What is not noticed, if the member was not started behind the image: one that is only moments older than what it
-//! confirmed last, for the clock's ceiling is durable ahead of its use; one of a member that does not sync its log,
-//! for that may lose as much with power; and one that was started before any peer could hear of it.
+//! Not recognised, if the member was not started after the image was made: an image moments
+//! younger than the last confirmation (the clock's ceiling is durable ahead of its use); an image
+//! of a member that does not sync its log; an image that starts before any peer can be asked.
 //!
 //! Not here: reading and writing the records (crate `server`), the handshake (crate `wire`).
 //! See: docs/format/notes.md, docs/protocol.md.
@@ -210,21 +210,21 @@ pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> Verdict {
     let is_implausible = claim.boot.saturating_sub(seen) > STARTS_AHEAD_MAX
         || (is_same_process && claim.boot != seen);
     let is_of_folder = remembered.is_none_or(|known| known.node == claim.node);
-    if is_implausible && is_of_folder {
+    if is_implausible && is_of_folder && !is_planted(Bug::ImplausibleBelieved) {
         let is = claim.boot;
         return Verdict::Refuse(NotTheSame::Implausible { url, seen, is });
     }
     let Some(known) = remembered else {
         return Verdict::Learn(Peer { clock: 0, ..claim });
     };
-    if claim.node != known.node {
+    if claim.node != known.node && !is_planted(Bug::OtherNodeLetIn) {
         return Verdict::Refuse(NotTheSame::OtherNode {
             url,
             was: known.node,
             is: claim.node,
         });
     }
-    if claim.boot < known.boot {
+    if claim.boot < known.boot && !is_planted(Bug::RolledBackLetIn) {
         return Verdict::Refuse(NotTheSame::RolledBack {
             url,
             seen: known.boot,
@@ -242,6 +242,9 @@ pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> Verdict {
             clock: known.clock,
             ..claim
         });
+    }
+    if claim.life != known.life && is_planted(Bug::TwinLetIn) {
+        return Verdict::Learn(claim);
     }
     if claim.life != known.life {
         return Verdict::Refuse(NotTheSame::Twin {

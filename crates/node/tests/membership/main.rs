@@ -1,0 +1,323 @@
+//! Golden scripts of the membership machine: what one process, `a`, does about the others.
+//!
+//! ```text
+//! tests/membership/scripts/*.txt     # what this shows
+//!                                    > a command           below it: every effect of it
+//! DENDRA_BLESS=1 cargo test -p dendra-node --test membership     writes down what happens now
+//! ```
+//!
+//! | command | event |
+//! |---|---|
+//! | `process 2 loops` | a new process with the durable notes; the first one of a script has none |
+//! | `hail b node 2 start 3 life 31 clock 40` | `Hailed`; `clock` in milliseconds, without one 0 |
+//! | `claim b …`, `up b loop 0 …` | `Claimed`, `LinkUp` |
+//! | `written`, `lost` | the oldest note under way is durable, or never will be |
+//! | `down b confirmed 50`, `confirmed b 50` | `LinkDown`, `Confirmed` |
+//! | `no-link b loop 0 farewell twin` | `NoLink`; also `forged twin`, `status 409`, `silence` |
+//! | `start`, `answer b 2 loops`, `answer b farewell twin` | `StartAsked`, `StartAnswered` |
+//! | `tried b loop 0`, `heard b loop 1`, `stop` | `Tried`, `Heard`, `Stopping` |
+//! | `advance 500ms` | time passes; `Tick` when it is due |
+//!
+//! Invariants
+//! 1. A script that is not what happens fails, with both sides.
+//!
+//! Not here: several processes at once (crate `sim`, `members/`); sentences
+//! (`src/membership/identity/tests.rs`).
+//! See: docs/peer.md, docs/protocol.md.
+
+use dendra_node::membership::identity::Peer;
+use dendra_node::membership::{
+    Maker, MemberEffect, MemberEvent, NoLink, NoteFor, PeerNote, WaitEnd,
+};
+use dendra_node::planted::{Bug, plant};
+use dendra_node::{MemberIndex, Membership, Topology};
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const MEMBERS: usize = 3;
+/// Of a clock value: the bits below its milliseconds.
+const COUNTER_BITS: u32 = 16;
+
+/// Words of a command, read from the left.
+struct Words<'a>(std::str::SplitWhitespace<'a>);
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> &'a str {
+        self.0.next().expect("one more word")
+    }
+
+    fn skip(&mut self, word: &str) {
+        assert_eq!(self.next(), word);
+    }
+
+    fn number(&mut self) -> u64 {
+        let word = self.next().trim_end_matches("ms");
+        word.parse().expect("a number")
+    }
+
+    fn after(&mut self, word: &str) -> u64 {
+        self.skip(word);
+        self.number()
+    }
+
+    fn member(&mut self) -> MemberIndex {
+        MemberIndex(self.next().as_bytes()[0] - b'a')
+    }
+
+    fn claim(&mut self) -> Peer {
+        Peer {
+            node: self.after("node").into(),
+            boot: self.after("start"),
+            life: self.after("life"),
+            clock: match self.0.next() {
+                Some("clock") => self.number() << COUNTER_BITS,
+                Some(other) => panic!("{other} is no part of a claim"),
+                None => 0,
+            },
+        }
+    }
+
+    fn no_link(&mut self) -> NoLink {
+        let kind = self.next();
+        let url = "http://b:1";
+        match kind {
+            "farewell" => NoLink::of_farewell(url, self.next(), Maker::Member),
+            "forged" => NoLink::of_farewell(url, self.next(), Maker::Anyone),
+            "status" => NoLink::of_status(self.number() as u16, "a sentence"),
+            "silence" => NoLink::from("it did not answer in time"),
+            other => panic!("{other} is no answer"),
+        }
+    }
+}
+
+fn name(member: MemberIndex) -> char {
+    char::from(b'a' + member.0)
+}
+
+fn of(peer: &Peer) -> String {
+    let Peer {
+        node,
+        boot,
+        life,
+        clock,
+    } = peer;
+    format!(
+        "node {node} start {boot} life {life} clock {}",
+        clock >> COUNTER_BITS
+    )
+}
+
+fn wait(wait: WaitEnd) -> &'static str {
+    match wait {
+        WaitEnd::Over => "",
+        WaitEnd::GivenUp => ", although not all is there",
+    }
+}
+
+/// The process, and the disk under it.
+struct Site {
+    topology: Arc<Topology>,
+    process: Membership,
+    durable: [Option<Peer>; MEMBERS],
+    under_way: VecDeque<PeerNote>,
+    now_us: u64,
+}
+
+impl Site {
+    fn new(loops: u16) -> Site {
+        let urls = (0..MEMBERS).map(|at| format!("http://{}:1", char::from(b'a' + at as u8)));
+        let urls = urls.map(|url| url.parse().expect("a member"));
+        let topology = Topology::new("script", urls.collect(), 3).expect("a topology");
+        let topology = Arc::new(topology);
+        Site {
+            process: Membership::new(&topology, MemberIndex(0), loops, [None; MEMBERS]),
+            topology,
+            durable: [None; MEMBERS],
+            under_way: VecDeque::new(),
+            now_us: 1_000_000,
+        }
+    }
+
+    fn tell(&mut self, event: MemberEvent, out: &mut String) {
+        let mut effects = Vec::new();
+        self.process.step(self.now_us, event, &mut effects);
+        for effect in effects {
+            let line = match effect {
+                MemberEffect::Welcome => "welcome".to_owned(),
+                MemberEffect::Admit { member, life } => {
+                    format!("admit {} life {life}", name(member))
+                }
+                MemberEffect::Reject(rejected) => format!("reject {}", rejected.code),
+                MemberEffect::WriteNote(note) => {
+                    self.under_way.push_back(note);
+                    let waits = match note.purpose {
+                        NoteFor::Claim => "the process waits",
+                        NoteFor::Clock => "nothing waits",
+                    };
+                    format!("note {}: {}; {waits}", name(note.member), of(&note.peer))
+                }
+                MemberEffect::Ask { member } => format!("ask {}", name(member)),
+                MemberEffect::OpenLinks => "open links".to_owned(),
+                MemberEffect::OpenDoor(over) => format!("open the door{}", wait(over)),
+                MemberEffect::Ready(over) => format!("ready{}", wait(over)),
+                MemberEffect::Stop(why) if why.is_for_ever => {
+                    "stop, and mark the folder".to_owned()
+                }
+                MemberEffect::Stop(_) => "stop".to_owned(),
+            };
+            writeln!(out, "{line}").expect("a string takes everything");
+        }
+        if let Some(why) = self.process.shut_out() {
+            let why = why.split(": ").next().unwrap_or_default();
+            writeln!(out, "({why})").expect("a string takes everything");
+        }
+    }
+
+    fn command(&mut self, line: &str, out: &mut String) {
+        let words = &mut Words(line.split_whitespace());
+        let event = match words.next() {
+            "process" => {
+                let loops = words.number() as u16;
+                self.under_way.clear();
+                self.process = Membership::new(&self.topology, MemberIndex(0), loops, self.durable);
+                return;
+            }
+            "advance" => {
+                self.now_us += words.number() * 1_000;
+                if self
+                    .process
+                    .due_us()
+                    .is_none_or(|due_us| due_us > self.now_us)
+                {
+                    return;
+                }
+                MemberEvent::Tick
+            }
+            "written" => {
+                let note = self.under_way.pop_front().expect("a note is under way");
+                self.durable[note.member.at()] = Some(note.peer);
+                MemberEvent::NoteWritten(note)
+            }
+            "lost" => {
+                self.under_way.pop_front().expect("a note is under way");
+                return;
+            }
+            "hail" => MemberEvent::Hailed {
+                member: words.member(),
+                claim: words.claim(),
+            },
+            "claim" => MemberEvent::Claimed {
+                member: words.member(),
+                claim: words.claim(),
+            },
+            "up" => MemberEvent::LinkUp {
+                member: words.member(),
+                lane: words.after("loop") as u16,
+                claim: words.claim(),
+            },
+            "down" => MemberEvent::LinkDown {
+                member: words.member(),
+                confirmed: words.after("confirmed") << COUNTER_BITS,
+            },
+            "confirmed" => MemberEvent::Confirmed {
+                member: words.member(),
+                clock: words.number() << COUNTER_BITS,
+            },
+            "no-link" => MemberEvent::NoLink {
+                member: words.member(),
+                lane: words.after("loop") as u16,
+                why: words.no_link(),
+            },
+            "start" => MemberEvent::StartAsked,
+            "answer" => {
+                let member = words.member();
+                let is_welcome = line.ends_with(" loops");
+                let answer = match is_welcome {
+                    true => Ok(words.number() as u16),
+                    false => Err(words.no_link()),
+                };
+                MemberEvent::StartAnswered { member, answer }
+            }
+            "tried" => MemberEvent::Tried {
+                member: words.member(),
+                lane: words.after("loop") as u16,
+            },
+            "heard" => MemberEvent::Heard {
+                member: words.member(),
+                lane: words.after("loop") as u16,
+            },
+            "stop" => MemberEvent::Stopping,
+            other => panic!("{other} is no command"),
+        };
+        self.tell(event, out);
+    }
+}
+
+fn play(script: &str) -> String {
+    let mut out = String::new();
+    let mut site = Site::new(1);
+    for line in script.lines() {
+        if let Some(command) = line.strip_prefix("> ") {
+            writeln!(out, "{line}").expect("a string takes everything");
+            site.command(command, &mut out);
+        } else if line.starts_with('#') || line.is_empty() {
+            writeln!(out, "{line}").expect("a string takes everything");
+        }
+    }
+    out
+}
+
+fn scripts() -> Vec<(PathBuf, String)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/membership/scripts");
+    let files = std::fs::read_dir(folder).expect("the scripts are there");
+    let mut paths: Vec<PathBuf> = files
+        .map(|file| file.expect("a readable folder").path())
+        .collect();
+    paths.sort();
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).expect("a readable script");
+        (path, text)
+    };
+    paths.into_iter().map(read).collect()
+}
+
+#[test]
+fn a_process_does_what_the_scripts_say() {
+    let is_blessing = std::env::var_os("DENDRA_BLESS").is_some();
+    let scripts = scripts();
+    assert!(scripts.len() >= 9, "the scripts are there");
+    for (path, script) in scripts {
+        let played = play(&script);
+        if is_blessing {
+            std::fs::write(&path, &played).expect("a writable script");
+        }
+        assert!(
+            is_blessing || played == script,
+            "{}: this happened instead (DENDRA_BLESS=1 writes it down):\n{played}",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn each_planted_bug_of_membership_changes_a_script() {
+    let bugs = [
+        Bug::TwinLetIn,
+        Bug::RolledBackLetIn,
+        Bug::FolderClockIgnored,
+        Bug::OtherNodeLetIn,
+        Bug::ImplausibleBelieved,
+        Bug::StillThereIgnored,
+        Bug::NoteCountsEarly,
+        Bug::RefusalWithoutProof,
+        Bug::ReadyBeforeLinks,
+    ];
+    for bug in bugs {
+        plant(Some(bug));
+        let is_noticed = scripts().iter().any(|(_, script)| play(script) != *script);
+        plant(None);
+        assert!(is_noticed, "{bug:?}");
+    }
+}

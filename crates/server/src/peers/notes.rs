@@ -1,0 +1,134 @@
+//! Notes about other members: from the membership machine into the log.
+//!
+//! ```text
+//! Claimed ─► WriteNote ─► log, durable ─► NoteWritten ─► Admit        learn: a process waits for it
+//! LinkDown, Confirmed ─► WriteNote ─► log ─► NoteWritten              nothing waits
+//! Stopping ─► WriteNote ─► log                                        at a stop
+//! ```
+//!
+//! Invariants
+//! 1. A note's version is made under the lock of the machine (`Cluster::tell`): of two notes about
+//!    one member the one that was decided later wins.
+//! 2. A note that is not durable in time is not reported: the machine counts nothing on it.
+//!
+//! Not here: what is noted, and when (crate `node`, `membership/`); reading notes, and the own record
+//! (`notes.rs` of the crate).
+//! See: docs/format/notes.md.
+
+use super::agent::Agent;
+use super::cluster::{Cluster, Told};
+use crate::lane::Lane;
+use crate::limits;
+use crate::notes;
+use crate::seat::Seat;
+use crate::shared::Shared;
+use dendra_base::{CellRef, Version};
+use dendra_engine::{Guard, WriteOutcome};
+use dendra_node::MemberIndex;
+use dendra_node::membership::identity::Peer;
+use dendra_node::membership::{MemberEffect, MemberEvent, PeerNote};
+use std::rc::Rc;
+
+/// Has a process admitted as `member`: the note about it is durable behind this.
+pub(super) async fn learn(
+    lane: &Lane,
+    agent: &Agent,
+    member: MemberIndex,
+    claim: Peer,
+) -> Result<(), String> {
+    let cluster = &agent.cluster;
+    let mut told = cluster.tell(agent.lane, MemberEvent::Claimed { member, claim });
+    loop {
+        match told.effects.pop() {
+            Some(MemberEffect::Admit { .. }) => return Ok(()),
+            Some(MemberEffect::Reject(rejected)) => return Err(rejected.to_string()),
+            Some(MemberEffect::WriteNote(note)) => {
+                write_note(lane, cluster, note, told.version).await?;
+                told = cluster.tell(agent.lane, MemberEvent::NoteWritten(note));
+            }
+            other => unreachable!("a claim leads to {other:?}"),
+        }
+    }
+}
+
+/// Puts a note into the log. The caller has a deadline.
+async fn write_note(
+    lane: &Lane,
+    cluster: &Cluster,
+    note: PeerNote,
+    version: Option<Version>,
+) -> Result<(), String> {
+    let version = version.expect("a note comes with its version");
+    let key = notes::peer_key(cluster.url(note.member));
+    // The node asks for a ceiling only now and then: this write brings its own.
+    lane.shared.engine.raise_hlc_ceiling(version.hlc);
+    let value = note.peer.encode();
+    let cell = CellRef::value(key.as_stored(), version, &value);
+    let seat = Rc::new(Seat::default());
+    lane.push_write(&seat, key.as_stored(), &cell, Guard::Newest)
+        .map_err(|_| "the log has no room for a note about it".to_owned())?;
+    let waited = seat.all_outcomes().await;
+    match (waited, seat.take_outcome(0)) {
+        (Ok(()), Some(WriteOutcome::Applied { .. })) => Ok(()),
+        (_, outcome) => Err(format!("no note about it could be written: {outcome:?}")),
+    }
+}
+
+/// Writes the notes for which nothing waits. The machine asks for one that fails again later.
+pub(super) async fn write_notes(lane: &Lane, agent: &Agent, told: Told) {
+    let cluster = &agent.cluster;
+    for effect in told.effects {
+        let MemberEffect::WriteNote(note) = effect else {
+            unreachable!("a link leads to {effect:?}");
+        };
+        let writing = write_note(lane, cluster, note, told.version);
+        match tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, writing).await {
+            Ok(Ok(())) => {
+                let told = cluster.tell(agent.lane, MemberEvent::NoteWritten(note));
+                debug_assert!(told.effects.is_empty(), "nothing waits for it");
+            }
+            Ok(Err(reason)) => tracing::debug!(reason, "the clock of a peer is not noted"),
+            Err(_) => tracing::debug!("the clock of a peer is not noted: the log is too slow"),
+        }
+    }
+}
+
+/// At each sweep of a loop: notes how far the peers' confirmations rose, while their links are up.
+pub(crate) fn note_rising(lane: &Rc<Lane>, agent: &Rc<Agent>) {
+    for member in agent.others() {
+        let clock = agent.take_confirmed(member);
+        let told = agent
+            .cluster
+            .tell(agent.lane, MemberEvent::Confirmed { member, clock });
+        if told.effects.is_empty() {
+            continue;
+        }
+        let (lane, agent) = (Rc::clone(lane), Rc::clone(agent));
+        tokio::task::spawn_local(async move { write_notes(&lane, &agent, told).await });
+    }
+}
+
+/// At a stop: notes what is not noted yet. Requires: no loop and no commit runs any more.
+pub(crate) fn note_at_stop(shared: &Shared, wall_ms: u64) {
+    let Some(cluster) = &shared.cluster else {
+        return;
+    };
+    for effect in cluster.tell(0, MemberEvent::Stopping).effects {
+        let MemberEffect::WriteNote(PeerNote { member, peer, .. }) = effect else {
+            unreachable!("a stop leads to {effect:?}");
+        };
+        let url = cluster.url(member);
+        let version = cluster.note_version(0);
+        shared.engine.raise_hlc_ceiling(version.hlc);
+        let written = notes::put(
+            &shared.engine,
+            &notes::peer_key(url),
+            version,
+            &peer.encode(),
+            wall_ms,
+        );
+        if let Err(reason) = written {
+            tracing::warn!(peer = url, reason, "the clock of a peer could not be noted");
+        }
+    }
+}
