@@ -115,7 +115,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 40] = [
+    pub const ALL: [Bug; 48] = [
         Bug::SkipWriteBack,
         Bug::AckBeforeDurable,
         Bug::HintCountsAsAck,
@@ -156,6 +156,14 @@ impl Bug {
         Bug::JudgeByHybridClock,
         Bug::WriteWithWrongClock,
         Bug::SameVersionIsSameCell,
+        Bug::TwinLetIn,
+        Bug::RolledBackLetIn,
+        Bug::OtherNodeLetIn,
+        Bug::ImplausibleBelieved,
+        Bug::StillThereIgnored,
+        Bug::NoteCountsEarly,
+        Bug::RefusalWithoutProof,
+        Bug::ReadyBeforeLinks,
     ];
 }
 

@@ -4,6 +4,7 @@
 //! plan.rs      seed ─► cluster, weather, wishes, faults
 //! schedule.rs  what happens next
 //! world/       lets it happen; member.rs, decider.rs: one member and what decides in it
+//! members/     several processes that say to be one member, with a checker of its own
 //! store/       the engine on a disk that crashes, or a map
 //! planted.rs   bugs of the shell, to see whether they are found
 //! trace.rs     lines, printed or hashed
@@ -29,6 +30,7 @@ pub mod decider;
 pub mod history;
 pub mod limits;
 mod member;
+pub mod members;
 pub mod plan;
 pub mod planted;
 pub mod real;

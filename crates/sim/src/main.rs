@@ -14,9 +14,11 @@
 //!
 //! Not here: what a run is (`world/`).
 
+use dendra_sim::check::Rule;
 use dendra_sim::check::linear::Searches;
+use dendra_sim::members::MemberPlan;
 use dendra_sim::plan::Plan;
-use dendra_sim::runner::{Failure, command, run_plan, run_seed, shrink_seed};
+use dendra_sim::runner::{Failure, command, run_membership, run_plan, run_seed, shrink_seed};
 use dendra_sim::trace::Tracing;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -94,7 +96,8 @@ fn one(seed: u64, is_traced: bool) -> bool {
         report.happenings,
         report.hash
     );
-    let Some(violation) = report.violations.into_iter().next() else {
+    let first = report.violations.into_iter().next();
+    let Some(violation) = first.or_else(|| run_membership(seed, tracing)) else {
         println!("every promise held");
         return true;
     };
@@ -105,6 +108,10 @@ fn one(seed: u64, is_traced: bool) -> bool {
 
 /// The smallest plan that fails in the same way, and its run.
 fn show_small(failure: &Failure) {
+    if failure.violation.rule == Rule::Membership {
+        println!("{:#?}", MemberPlan::draw(failure.seed));
+        return;
+    }
     let (small, runs) = shrink_seed(failure, None);
     println!(
         "\nshrunk in {runs} runs to {} operations and {} faults on {} members:\n{:#?}\n{:#?}\n{:#?}\n{:#?}",

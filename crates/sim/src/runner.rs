@@ -8,6 +8,7 @@
 
 use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
+use crate::members::{MemberPlan, run_members};
 use crate::plan::Plan;
 use crate::planted::ShellBug;
 use crate::real::nodes;
@@ -51,6 +52,19 @@ pub fn run_plan(plan: &Plan, bug: Option<ShellBug>, tracing: Tracing) -> Report 
     })
 }
 
+/// Runs the membership of one seed: the rule that it broke, if any.
+pub fn run_membership(seed: u64, tracing: Tracing) -> Option<Violation> {
+    let plan = MemberPlan::draw(seed);
+    let ran = catch_unwind(AssertUnwindSafe(|| run_members(&plan, tracing)));
+    match ran {
+        Ok(ran) => ran.violations.into_iter().next(),
+        Err(_) => Some(Violation::new(
+            Rule::Membership,
+            "the machine panicked in the world of members",
+        )),
+    }
+}
+
 /// What came of one seed.
 #[derive(Debug)]
 pub struct Ran {
@@ -65,6 +79,7 @@ pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> Ran {
     let plan = Plan::draw(seed);
     let report = run_plan(&plan, bug, Tracing::Off);
     let first = report.violations.into_iter().next();
+    let first = first.or_else(|| run_membership(seed, Tracing::Off));
     Ran {
         failure: first.map(|violation| Failure { seed, violation }),
         searches: report.searches,

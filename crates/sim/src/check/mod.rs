@@ -69,6 +69,8 @@ pub enum Rule {
     WrongClock,
     /// Something is still held when nothing is going on.
     Leak,
+    /// Two processes count as one member, one that must not counts, or one that must does not.
+    Membership,
     /// A heart panicked.
     Panic,
 }
