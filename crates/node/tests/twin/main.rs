@@ -69,12 +69,20 @@ fn in_fair_weather_everything_succeeds() {
 }
 
 /// Bugs that this world shows too rarely, or not at all: those that conversations show.
-const ELSEWHERE: [Bug; 18] = [
+const ELSEWHERE: [Bug; 26] = [
     Bug::AbandonedWriteEnds,    // no client hangs up here: scripts/hang-up.txt
     Bug::WithdrawnIsDone,       // the same
     Bug::FullIsAsked,           // stores have room here: scripts/pressed.txt
     Bug::SparedForGood,         // the same
     Bug::FolderClockIgnored,    // members do not meet here: crates/sim
+    Bug::TwinLetIn,             // the same
+    Bug::RolledBackLetIn,       // the same
+    Bug::OtherNodeLetIn,        // the same
+    Bug::ImplausibleBelieved,   // the same
+    Bug::StillThereIgnored,     // the same
+    Bug::NoteCountsEarly,       // the same
+    Bug::RefusalWithoutProof,   // the same
+    Bug::ReadyBeforeLinks,      // the same
     Bug::ForgetAncestors, // an outcome is unknown, no promise is broken: scripts/late-loser.txt
     Bug::JudgeLateComers, // one conditional write of a key and member at a time: scripts/turns.txt
     Bug::NoFence,         // one epoch only: scripts/refusals.txt
