@@ -19,7 +19,7 @@
 //! 4. A request that names a foreign host, or that a browser marks as another site's, is answered before it is looked
 //!    at: a page must not take profiles of the machine that it is shown on.
 //!
-//! Not here: the data plane (`connection.rs`), which shares no thread with this.
+//! Not here: the data plane (`connection/`), which shares no thread with this.
 //! See: docs/api.md, section "Admin plane".
 
 use crate::exposition::{self, Numbers};

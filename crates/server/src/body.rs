@@ -1,7 +1,7 @@
 //! Bodies that were not whole when their head was read: those to be stored, and those to be skipped.
 //!
 //! ```text
-//! receive   100 Continue? ─► input ─► value, at most value_bytes_max ─► lane's batch
+//! collect   input ─► value, at most value_bytes_max ─► (requests: begun)
 //! discard                    input ─► nothing, so that the next request can be found
 //! ```
 //!
@@ -11,28 +11,23 @@
 //! 2. A body that does not keep the least rate ends the connection; nothing of it is applied.
 //! 3. Nothing is sent to the engine before the body's last byte is here.
 //!
-//! Not here: bodies that came with their head (`requests.rs`), chunk syntax (crate `wire`).
+//! Not here: bodies that came with their head (`connection/requests.rs`), chunk syntax (crate `wire`).
 //! See: docs/overload.md.
 
-use crate::connection::{Connection, End, Expecting};
 use crate::input::Input;
+use crate::lane::Lane;
 use crate::limits;
-use crate::metrics::{Op, Refused, Share};
+use crate::metrics::{Refused, Share};
 use crate::room::{Room, Rooms, Turnover};
+use crate::socket::{End, Expecting, Socket};
 use crate::stages::Watch;
 use crate::status::{self, Terms};
-use bytes::{BufMut, Bytes};
 use dendra_base::Key;
 use dendra_wire::Refusal;
-use dendra_wire::http::response;
 use dendra_wire::http::{ChunkDecoder, Step};
 use dendra_wire::route::Entity;
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
 
 /// Where in a body the input stands.
 #[derive(Debug)]
@@ -97,16 +92,33 @@ pub(crate) struct Inflow {
     reader: BodyReader,
     value: Vec<u8>,
     /// Room in the bytes gate for `value`, and for what is still to come of it.
+    room: Vec<Room>,
+    /// The share of the bytes gate in which it needs room as well.
+    share: Option<Rc<Rooms>>,
+}
+
+/// A body that came whole.
+pub(crate) struct Collected {
+    pub(crate) bytes: Vec<u8>,
     pub(crate) room: Vec<Room>,
 }
 
+/// Why a body did not come whole.
+pub(crate) enum Broken {
+    /// It is refused, and the connection ends behind the refusal.
+    Refused(Refusal),
+    /// The connection ends.
+    Ended(End),
+}
+
 impl Inflow {
-    /// Nothing has arrived yet.
-    pub(crate) fn new(reader: BodyReader) -> Inflow {
+    /// Nothing has arrived yet. Room is taken in `share`, too, if there is one.
+    pub(crate) fn new(reader: BodyReader, share: Option<Rc<Rooms>>) -> Inflow {
         Inflow {
             reader,
             value: Vec::new(),
             room: Vec::new(),
+            share,
         }
     }
 
@@ -165,153 +177,100 @@ impl Pace {
     }
 }
 
-impl Connection {
-    /// Reads the rest of a body and puts the write into the loop's batch.
-    pub(crate) async fn receive(&mut self, mut body: PendingBody) -> Result<(), End> {
-        if body.expects_continue && self.input.len() == 0 {
-            response::proceed(&mut self.out);
-        }
-        self.flush().await?;
-        let value = match self.collect(&mut body.body).await {
-            Ok(value) => value,
-            Err(Ok(refusal)) => {
-                let style = body.terms.style.closing();
-                let status = status::write_refusal(&mut self.out, style, &refusal);
-                self.lane.finish(Op::Put, status);
-                self.is_closing = true;
-                self.lingers = true;
-                self.lingers_for_body = true;
-                return Ok(());
-            }
-            Err(Err(end)) => return Err(end),
-        };
-        // Waiting for the client is no stage of ours.
-        body.watch.restart();
-        let pushed = self.push_value(&mut body, value).await?;
-        if let Err(what) = pushed {
-            self.lane.metrics().refuse(Share::Writes, what);
-            let refusal = status::refused(what);
-            let status = status::write_refusal(&mut self.out, body.terms.style, &refusal);
-            self.lane.finish(Op::Put, status);
-        }
-        self.is_closing |= body.terms.style.connection == dendra_wire::http::Connection::Close;
-        Ok(())
-    }
-
-    /// Puts a value that came into the loop's batch: waits for the log rather than to have it sent once more.
-    async fn push_value(
-        &mut self,
-        body: &mut PendingBody,
-        value: Vec<u8>,
-    ) -> Result<Result<(), Refused>, End> {
-        let (terms, stored_key) = (body.terms, body.key.as_stored());
-        if self.lane.is_member() {
-            let room = std::mem::take(&mut body.body.room);
-            let value = Some(Bytes::from(value));
-            let entity = &body.entity;
-            return Ok(self.push_operation(entity, terms, stored_key, value, room, body.watch));
-        }
-        let came_us = self.lane.now_us();
-        let until_us = came_us + u64::from(body.entity.timeout_ms) * 1_000;
-        let mut entity = body.entity;
-        loop {
-            let value = Some(value.as_slice());
-            let pushed = self.push(&entity, terms, stored_key, value, body.watch);
-            if pushed != Err(Refused::LogQueue) {
-                return Ok(pushed);
-            }
-            let len = value.map_or(0, <[u8]>::len);
-            if !self.lane.wait_for_log(&self.seat, len, until_us).await {
-                return Ok(pushed);
-            }
-            self.lane.refresh();
-            if self.is_client_gone() {
-                self.lane.forgo_log();
-                self.lane.metrics().abandoned.add(1);
-                return Err(End::HungUp);
-            }
-            let waited_ms = (self.lane.now_us() - came_us) / 1_000;
-            let left_ms = u64::from(body.entity.timeout_ms).saturating_sub(waited_ms);
-            entity.timeout_ms = (left_ms as u32).max(1);
-        }
-    }
-
+impl Inflow {
     /// Reads the rest of a body.
-    pub(crate) async fn collect(
-        &mut self,
-        body: &mut Inflow,
-    ) -> Result<Vec<u8>, Result<Refusal, End>> {
+    pub(crate) async fn collect(mut self, socket: &mut Socket) -> Result<Collected, Broken> {
+        let lane = Rc::clone(socket.lane());
+        let seat = Rc::clone(socket.seat());
         let mut pace = Pace {
-            began_us: self.lane.now_us(),
+            began_us: lane.now_us(),
             received: 0,
         };
         let mut turnover = Turnover::new(pace.began_us);
-        let timeout = self.lane.shared.settings.timeouts.body;
+        let timeout = lane.shared.settings.timeouts.body;
         loop {
-            if let Some(bytes) = body.lacking(&self.input) {
-                let Some(rooms) = self.wait_for_room(bytes, timeout).await else {
-                    self.lane.metrics().refuse(Share::Writes, Refused::Bytes);
-                    return Err(Ok(status::refused(Refused::Bytes).closing()));
+            if let Some(bytes) = self.lacking(socket.input()) {
+                let Some(rooms) = self.wait_for_room(socket, bytes, timeout).await else {
+                    lane.metrics().refuse(Share::Writes, Refused::Bytes);
+                    return Err(Broken::Refused(status::refused(Refused::Bytes).closing()));
                 };
-                let now_us = self.lane.now_us();
+                let now_us = lane.now_us();
                 // It is not the sender who was slow meanwhile.
                 pace.began_us = now_us;
                 turnover = Turnover::new(now_us);
-                body.grow(bytes, rooms);
+                self.grow(bytes, rooms);
             }
             let Inflow {
                 reader,
                 value,
                 room,
-            } = body;
-            let before = pace.received + self.input.len();
-            let taken = reader.take(&mut self.input, |data| value.extend_from_slice(data));
-            pace.received = before - self.input.len();
+                ..
+            } = &mut self;
+            let before = pace.received + socket.unread_len();
+            let taken = reader.take(socket.input(), |data| value.extend_from_slice(data));
+            pace.received = before - socket.unread_len();
             match taken {
-                Ok(Taken::All) => return Ok(std::mem::take(value)),
+                Ok(Taken::All) => {
+                    let (bytes, room) = (std::mem::take(value), std::mem::take(room));
+                    return Ok(Collected { bytes, room });
+                }
                 Ok(Taken::More) => {}
-                Err(refusal) => return Err(Ok(refusal)),
+                Err(refusal) => return Err(Broken::Refused(refusal)),
             }
             let holds = !room.is_empty();
             let deadline_us = pace.deadline_us(timeout);
-            self.seat.arm(match holds {
+            seat.arm(match holds {
                 true => deadline_us.min(turnover.due_us()),
                 false => deadline_us,
             });
-            let before = pace.received + self.input.len();
+            let before = pace.received + socket.unread_len();
             let filled = match reader {
                 BodyReader::Length(left) if holds && *left > limits::READ_BYTES_MAX as u64 / 2 => {
-                    self.fill_value(value, left, &mut pace).await
+                    match socket.fill_value(value, *left as usize).await {
+                        Ok(n) => {
+                            *left -= n as u64;
+                            pace.received += n;
+                            Ok(())
+                        }
+                        Err(end) => Err(end),
+                    }
                 }
-                BodyReader::Length(_) | BodyReader::Chunked(_) => self.fill(Expecting::Body).await,
+                BodyReader::Length(_) | BodyReader::Chunked(_) => {
+                    socket.fill(Expecting::Body).await
+                }
             };
-            turnover.note(pace.received + self.input.len() - before);
-            let now_us = self.lane.now_us();
+            turnover.note(pace.received + socket.unread_len() - before);
+            let now_us = lane.now_us();
             // A sender may be slow for as long as no other request needs its room.
-            if holds && turnover.is_slow(now_us) && self.is_body_room_short() {
+            if holds && turnover.is_slow(now_us) && self.is_room_short(&lane) {
                 let why = "others waited for the room that the body held, and it came too slowly";
-                return Err(Ok(Refusal::too_slow(why)));
+                return Err(Broken::Refused(Refusal::too_slow(why)));
             }
             match filled {
                 Ok(()) => {}
                 Err(End::TooSlow) if now_us < deadline_us => {}
                 Err(End::TooSlow) => {
-                    return Err(Ok(Refusal::too_slow("the body did not arrive in time")));
+                    let refusal = Refusal::too_slow("the body did not arrive in time");
+                    return Err(Broken::Refused(refusal));
                 }
-                Err(end) => return Err(Err(end)),
+                Err(end) => return Err(Broken::Ended(end)),
             }
         }
     }
 
-    /// Waits for room, on a member first among the values that it writes; meanwhile the socket is not read.
-    async fn wait_for_room(&mut self, bytes: usize, at_most: Duration) -> Option<Vec<Room>> {
-        let lane = Rc::clone(&self.lane);
-        let share = lane.is_member().then_some(&lane.value_bytes);
+    /// Waits for room, first in the share; meanwhile the socket is not read.
+    async fn wait_for_room(
+        &self,
+        socket: &mut Socket,
+        bytes: usize,
+        at_most: Duration,
+    ) -> Option<Vec<Room>> {
+        let lane = Rc::clone(socket.lane());
         let mut rooms = Vec::with_capacity(2);
-        for from in share.into_iter().chain([&lane.bytes]) {
-            let room = match from.offer_in_turn(self.source, bytes) {
+        for from in self.share.iter().chain([&lane.bytes]) {
+            let room = match from.offer_in_turn(socket.source(), bytes) {
                 Some(room) => Some(room),
-                None => self.stand_for_room(from, bytes, at_most).await,
+                None => stand_for_room(socket, from, bytes, at_most).await,
             };
             rooms.push(room?);
         }
@@ -319,77 +278,46 @@ impl Connection {
     }
 
     /// Do other bodies wait for room that this one may hold?
-    fn is_body_room_short(&self) -> bool {
-        self.lane.bytes.is_short() || (self.lane.is_member() && self.lane.value_bytes.is_short())
+    fn is_room_short(&self, lane: &Lane) -> bool {
+        let share = self.share.as_ref();
+        lane.bytes.is_short() || share.is_some_and(|share| share.is_short())
     }
+}
 
-    async fn stand_for_room(
-        &mut self,
-        from: &Rc<Rooms>,
-        bytes: usize,
-        at_most: Duration,
-    ) -> Option<Room> {
-        let _held = self.hold_input();
-        let until_us = self.deadline_us(at_most);
-        let room = from.wait(&self.seat, self.source, bytes, until_us).await;
-        self.lane.refresh();
-        room
-    }
+async fn stand_for_room(
+    socket: &mut Socket,
+    from: &Rc<Rooms>,
+    bytes: usize,
+    at_most: Duration,
+) -> Option<Room> {
+    let _held = socket.hold_input();
+    let until_us = socket.deadline_us(at_most);
+    let (seat, source) = (socket.seat(), socket.source());
+    let room = from.wait(seat, source, bytes, until_us).await;
+    socket.lane().refresh();
+    room
+}
 
-    /// Reads a large body straight to where it is stored.
-    async fn fill_value(
-        &mut self,
-        value: &mut Vec<u8>,
-        left: &mut u64,
-        pace: &mut Pace,
-    ) -> Result<(), End> {
-        self.input.settle(&self.lane);
-        let Connection { stream, seat, .. } = self;
-        let mut room = value.limit(*left as usize);
-        let mut read = pin!(stream.read_buf(&mut room));
-        let done = poll_fn(|cx| {
-            if seat.is_late() {
-                return Poll::Ready(Err(End::TooSlow));
-            }
-            match Pin::as_mut(&mut read).poll(cx) {
-                Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(End::HungUp)),
-                Poll::Ready(Ok(n)) => Poll::Ready(Ok(n)),
-                Poll::Pending => {
-                    seat.register(cx);
-                    Poll::Pending
-                }
-            }
-        })
-        .await;
-        self.lane.refresh();
-        let n = done?;
-        self.lane.metrics().reads.add(1);
-        self.lane.metrics().read_bytes.add(n as u64);
-        *left -= n as u64;
-        pace.received += n;
-        Ok(())
-    }
-
-    /// Reads a body to its end and forgets it.
-    pub(crate) async fn discard(&mut self, mut body: BodyReader) -> Result<(), End> {
-        self.flush().await?;
-        let mut pace = Pace {
-            began_us: self.lane.now_us(),
-            received: 0,
-        };
-        loop {
-            let before = self.input.len();
-            let taken = body.take(&mut self.input, |_| {});
-            pace.received += before - self.input.len();
-            match taken {
-                Ok(Taken::All) => return Ok(()),
-                Ok(Taken::More) => {}
-                // The request is answered already: all that is left to say is the end.
-                Err(_) => return Err(End::Done),
-            }
-            let timeout = self.lane.shared.settings.timeouts.body;
-            self.seat.arm(pace.deadline_us(timeout));
-            self.fill_unwanted().await?;
+/// Reads a body to its end and forgets it.
+pub(crate) async fn discard(socket: &mut Socket, mut body: BodyReader) -> Result<(), End> {
+    socket.flush().await?;
+    let lane = Rc::clone(socket.lane());
+    let mut pace = Pace {
+        began_us: lane.now_us(),
+        received: 0,
+    };
+    loop {
+        let before = socket.unread_len();
+        let taken = body.take(socket.input(), |_| {});
+        pace.received += before - socket.unread_len();
+        match taken {
+            Ok(Taken::All) => return Ok(()),
+            Ok(Taken::More) => {}
+            // The request is answered already: all that is left to say is the end.
+            Err(_) => return Err(End::Done),
         }
+        let timeout = lane.shared.settings.timeouts.body;
+        socket.seat().arm(pace.deadline_us(timeout));
+        socket.fill_unwanted().await?;
     }
 }

@@ -9,7 +9,7 @@
 //! 1. A connection that waits holds no more memory than its unread bytes: ten thousand slow clients
 //!    cost ten thousand half heads, not ten thousand read buffers.
 //!
-//! Not here: reading from the socket (`connection.rs`).
+//! Not here: reading from the socket (`socket.rs`).
 
 use crate::lane::Lane;
 use crate::limits;

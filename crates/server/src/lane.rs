@@ -16,7 +16,7 @@
 //! 3. All writes of one turn of the loop are one submission.
 //! 4. Requests waiting and bytes held are counted here and never exceed this loop's share.
 //!
-//! Not here: HTTP (`connection.rs`), accepting (`listener.rs`), committing with durability `sync`
+//! Not here: HTTP (`connection/`), accepting (`listener.rs`), committing with durability `sync`
 //! (`wal_thread.rs`).
 //! See: docs/overload.md.
 
@@ -35,7 +35,7 @@ use crate::stages::{Draw, Watch};
 use crate::store_pool::{Job, PoolAnswer, Work};
 use crate::wal_thread;
 use dendra_base::peer::Readiness;
-use dendra_base::{CellRef, Key, Quorum};
+use dendra_base::{CellRef, Key};
 use dendra_engine::{Batch, Durability, Error, Guard, Pressure, Stop, Submitted, WriteOutcome};
 use dendra_node::step::{Event, Now, StoreTicket};
 use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Topology};
@@ -480,17 +480,6 @@ impl Lane {
         }
     }
 
-    /// As `admit`, for a client's write. A full disk keeps no member from asking the others: its own copy is refused
-    /// where it would be written.
-    pub(crate) fn admit_write(&self) -> Entry {
-        match self.admit(Class::Write) {
-            Entry::Refused {
-                refusal: dendra_node::Refusal::DiskFull,
-            } if self.is_member() => Entry::Granted,
-            entry => entry,
-        }
-    }
-
     /// Is half of the node's room for bytes in use? Then connections get small buffers.
     pub(crate) fn is_crowded(&self) -> bool {
         self.bytes.is_crowded()
@@ -525,16 +514,6 @@ impl Lane {
         self.agent.clone()
     }
 
-    /// Is this node a member among others?
-    pub(crate) fn is_member(&self) -> bool {
-        self.agent.is_some()
-    }
-
-    /// The quorum of a request that names none.
-    pub(crate) fn quorum(&self) -> Quorum {
-        Quorum::usual(self.routes.replication_factor, self.routes.nodes)
-    }
-
     /// Has a clock ceiling noted at the next sweep.
     pub(crate) fn cover_later(&self, hlc: u64) {
         let most = self.uncovered.get().map_or(hlc, |other| other.max(hlc));
@@ -565,7 +544,7 @@ impl Lane {
         let target = Target::Seat {
             seat: Rc::clone(seat),
             round: seat.round(),
-            place: seat.expect_outcome(),
+            place: seat.expect(),
         };
         self.push(self.ticket(target, permit), stored_key, cell, guard);
         Ok(())
@@ -842,7 +821,7 @@ impl Lane {
     fn take_outcome(&self, slot: u32, outcome: WriteOutcome) {
         match self.take_ticket(slot).target {
             Target::Seat { seat, round, place } if round == seat.round() => {
-                seat.put_outcome(place, outcome);
+                seat.put(place, outcome.into());
             }
             Target::Seat { .. } => {}
             Target::Node(ticket) => self.tell_node(peers::wrote(ticket, outcome)),
@@ -869,10 +848,12 @@ impl Lane {
         let target = Target::Seat {
             seat: Rc::clone(seat),
             round: seat.round(),
-            place: 0,
+            place: seat.next_place(),
         };
         let slot = self.ticket(target, permit);
-        self.queue(slot, deadline_us, watch, work).map(|()| slot)
+        self.queue(slot, deadline_us, watch, work)?;
+        seat.expect();
+        Ok(slot)
     }
 
     /// Takes what waits in the store pool under `slot` out of it: `false` when a worker has begun it.
@@ -925,7 +906,9 @@ impl Lane {
 
     fn take_answer(&self, slot: u32, answer: PoolAnswer) {
         match self.take_ticket(slot).target {
-            Target::Seat { seat, round, .. } if round == seat.round() => seat.put_answer(answer),
+            Target::Seat { seat, round, place } if round == seat.round() => {
+                seat.put(place, answer.into());
+            }
             Target::Seat { .. } | Target::Cover(_) => {}
             Target::Node(ticket) => self.tell_node(peers::answered(ticket, answer)),
         }

@@ -8,9 +8,10 @@
 //!
 //! settings.rs    what an operator decides        lifecycle.rs   start, signals, stop
 //! listener.rs    accepting                       lane.rs        one event loop
-//! connection.rs  read, answer, write             requests.rs    what a request means
-//! body.rs        bodies that arrive slowly       scan.rs        streamed scans
-//! input.rs seat.rs mailbox.rs                    what a connection and a loop hold
+//! connection/    requests, answers, scans        socket.rs       the client's side of it
+//! backend.rs     what carries operations out     alone.rs        the own store of a node alone
+//! finished.rs    how an operation ended          answers.rs      from there to the answer's bytes
+//! body.rs        bodies that arrive slowly       scan_job.rs     a scan in the store pool
 //! status.rs      outcome to HTTP                 versions.rs    the node's clock
 //! notes.rs       is this the member's folder         folder.rs     files beside the engine's
 //! last_clock.rs  where the clock ended at a stop
@@ -29,13 +30,16 @@
 //! Not here: decisions (crate `node`), bytes of HTTP (crate `wire`), bytes on disk (crate `engine`).
 //! See: docs/api.md, docs/overload.md, ARCHITECTURE.md.
 
-mod abandon;
 mod admin;
+mod alone;
+mod answers;
+mod backend;
 mod body;
 mod clock;
 mod connection;
 mod delay;
 mod exposition;
+mod finished;
 pub mod folder;
 mod input;
 mod lane;
@@ -50,12 +54,12 @@ mod metrics;
 mod notes;
 mod peers;
 mod profile;
-mod requests;
 mod room;
-mod scan;
+mod scan_job;
 mod seat;
 pub mod settings;
 mod shared;
+mod socket;
 mod stages;
 mod status;
 mod store_pool;

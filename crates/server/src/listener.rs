@@ -13,7 +13,7 @@
 //!    few are kept by the kernel. One that gave up in the backlog is closed here.
 //! 4. Running out of descriptors pauses accepting and is said once, not once per attempt.
 //!
-//! Not here: what happens on a connection (`connection.rs`).
+//! Not here: what happens on a connection (`connection/`).
 //! See: docs/overload.md.
 
 use crate::limits;

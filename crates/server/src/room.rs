@@ -13,7 +13,7 @@
 //! 2. No request waits longer than it said, and a line holds at most as many bytes as its gate, or as was said.
 //! 3. While a request waits, or was refused a moment ago, room that moves too few bytes is taken back (`Turnover`).
 //!
-//! Not here: counting (crate `node`, `admission.rs`), what the bytes are (`body.rs`, `scan.rs`, `connection.rs`).
+//! Not here: counting (crate `node`, `admission.rs`), what the bytes are (`body.rs`, `alone.rs`, `socket.rs`).
 //! See: docs/overload.md.
 
 use crate::clock;

@@ -1,9 +1,9 @@
-//! Where one connection waits: for its outcomes, for an answer of the store pool, for a deadline.
+//! Where one connection waits: for the ends of what it has begun, or for a deadline.
 //!
 //! ```text
-//! connection ─► expect_outcome … wait ─┐            ┌─ put_outcome, put_answer   (pump, committer)
-//!                                      └─► woken ◄──┤
-//!                                                   └─ check_deadline, tell      (sweep, pump)
+//! connection ─► expect … all ─┐            ┌─ put                    (pump, committer, agent)
+//!                             └─► woken ◄──┤
+//!                                          └─ check_deadline, tell   (sweep, pump)
 //! ```
 //!
 //! Invariants
@@ -11,11 +11,9 @@
 //! 2. A round ends when the connection stops waiting; what belongs to an earlier round never arrives.
 //! 3. A passed deadline is told once and stays until the next `arm`.
 //!
-//! Not here: who waits for what (`connection.rs`), tickets (`lane.rs`).
+//! Not here: who waits for what (`connection/`), tickets (`lane.rs`).
 
-use crate::peers::Finished;
-use crate::store_pool::PoolAnswer;
-use dendra_engine::WriteOutcome;
+use crate::finished::Finished;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
@@ -31,53 +29,13 @@ pub(crate) enum Due {
     Poisoned,
 }
 
-/// Results that are waited for together, in the order in which they were expected.
-#[derive(Debug)]
-struct Awaited<T> {
-    results: RefCell<Vec<Option<T>>>,
-    missing: Cell<u32>,
-}
-
-impl<T> Default for Awaited<T> {
-    fn default() -> Awaited<T> {
-        Awaited {
-            results: RefCell::default(),
-            missing: Cell::new(0),
-        }
-    }
-}
-
-impl<T> Awaited<T> {
-    /// One more is expected; its place.
-    fn expect(&self) -> u32 {
-        let mut results = self.results.borrow_mut();
-        results.push(None);
-        self.missing.set(self.missing.get() + 1);
-        u32::try_from(results.len() - 1).expect("bounded by PIPELINED_WRITES_MAX")
-    }
-
-    /// One came; was it the last?
-    fn put(&self, place: u32, result: T) -> bool {
-        let before = self.results.borrow_mut()[place as usize].replace(result);
-        assert!(before.is_none(), "a result came twice");
-        self.missing.set(self.missing.get() - 1);
-        self.missing.get() == 0
-    }
-
-    /// Did it come, and was not taken?
-    fn has(&self, place: usize) -> bool {
-        self.results.borrow()[place].is_some()
-    }
-
-    /// What came for a place.
-    fn take(&self, place: usize) -> Option<T> {
-        self.results.borrow_mut()[place].take()
-    }
-
-    fn clear(&self) {
-        self.results.borrow_mut().clear();
-        self.missing.set(0);
-    }
+/// When a wait ends although not everything came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// At the deadline: a failed log keeps no read from being answered.
+    Deadline,
+    /// At the deadline, or when the log fails.
+    DeadlineOrPoison,
 }
 
 /// The seat of one connection.
@@ -88,11 +46,9 @@ pub(crate) struct Seat {
     is_late: Cell<bool>,
     told: Cell<Option<Due>>,
     round: Cell<u32>,
-    /// Of writes to the own store.
-    outcomes: Awaited<WriteOutcome>,
-    answer: RefCell<Option<PoolAnswer>>,
-    /// What the loop's node came to, in a cluster.
-    finished: Awaited<Finished>,
+    /// What is waited for together, in the order in which it was expected.
+    finished: RefCell<Vec<Option<Finished>>>,
+    missing: Cell<u32>,
 }
 
 impl Default for Seat {
@@ -103,9 +59,8 @@ impl Default for Seat {
             is_late: Cell::new(false),
             told: Cell::new(None),
             round: Cell::new(0),
-            outcomes: Awaited::default(),
-            answer: RefCell::new(None),
-            finished: Awaited::default(),
+            finished: RefCell::default(),
+            missing: Cell::new(0),
         }
     }
 }
@@ -168,93 +123,67 @@ impl Seat {
     /// Ends the round: what was expected is not waited for any more.
     pub(crate) fn next_round(&self) {
         self.round.set(self.round.get().wrapping_add(1));
-        self.outcomes.clear();
-        *self.answer.borrow_mut() = None;
-        self.finished.clear();
+        self.finished.borrow_mut().clear();
+        self.missing.set(0);
     }
 
-    /// Expects one more outcome; returns its place.
-    pub(crate) fn expect_outcome(&self) -> u32 {
-        self.outcomes.expect()
+    /// The place of what is expected next.
+    pub(crate) fn next_place(&self) -> u32 {
+        let len = self.finished.borrow().len();
+        u32::try_from(len).expect("bounded by PIPELINED_WRITES_MAX")
     }
 
-    /// Delivers one outcome; the last one wakes.
-    pub(crate) fn put_outcome(&self, place: u32, outcome: WriteOutcome) {
-        if self.outcomes.put(place, outcome) {
+    /// Expects one more; returns its place.
+    pub(crate) fn expect(&self) -> u32 {
+        let place = self.next_place();
+        let mut finished = self.finished.borrow_mut();
+        if finished.capacity() == 0 {
+            // Most connections wait for one at a time, and there are many of them.
+            finished.reserve_exact(1);
+        }
+        finished.push(None);
+        self.missing.set(self.missing.get() + 1);
+        place
+    }
+
+    /// Delivers one; the last one wakes.
+    pub(crate) fn put(&self, place: u32, finished: Finished) {
+        let before = self.finished.borrow_mut()[place as usize].replace(finished);
+        assert!(before.is_none(), "a result came twice");
+        self.missing.set(self.missing.get() - 1);
+        if self.missing.get() == 0 {
             self.wake();
         }
     }
 
-    /// Delivers the store pool's answer and wakes.
-    pub(crate) fn put_answer(&self, answer: PoolAnswer) {
-        *self.answer.borrow_mut() = Some(answer);
-        self.wake();
+    /// Did it come for `place`, and was not taken?
+    pub(crate) fn has(&self, place: usize) -> bool {
+        let finished = self.finished.borrow();
+        finished.get(place).is_some_and(Option::is_some)
     }
 
-    /// The outcome at `place`, if it came.
-    pub(crate) fn take_outcome(&self, place: usize) -> Option<WriteOutcome> {
-        self.outcomes.take(place)
+    /// What came for `place`, if it came.
+    pub(crate) fn take(&self, place: usize) -> Option<Finished> {
+        self.finished.borrow_mut().get_mut(place)?.take()
     }
 
-    /// Waits for all expected outcomes; an early end says why.
-    pub(crate) async fn all_outcomes(&self) -> Result<(), Due> {
-        self.all(&self.outcomes).await
-    }
-
-    async fn all<T>(&self, awaited: &Awaited<T>) -> Result<(), Due> {
+    /// Waits for everything that is expected; an early end says why.
+    pub(crate) async fn all(&self, until: Until) -> Result<(), Due> {
         poll_fn(|cx| {
-            if awaited.missing.get() == 0 {
+            if self.missing.get() == 0 {
                 return Poll::Ready(Ok(()));
             }
-            if let Some(due @ (Due::Deadline | Due::Poisoned)) = self.due() {
-                return Poll::Ready(Err(due));
+            match (self.due(), until) {
+                (Some(due @ Due::Deadline), _)
+                | (Some(due @ Due::Poisoned), Until::DeadlineOrPoison) => {
+                    return Poll::Ready(Err(due));
+                }
+                (Some(Due::Poisoned | Due::Drain) | None, _) => {}
             }
             self.register(cx);
             Poll::Pending
         })
         .await
-    }
-
-    /// Waits for the store pool's answer; an early end says why.
-    pub(crate) async fn answer(&self) -> Result<PoolAnswer, Due> {
-        poll_fn(|cx| {
-            if let Some(answer) = self.answer.borrow_mut().take() {
-                return Poll::Ready(Ok(answer));
-            }
-            if let Some(due @ Due::Deadline) = self.due() {
-                return Poll::Ready(Err(due));
-            }
-            self.register(cx);
-            Poll::Pending
-        })
-        .await
-    }
-
-    /// Expects one more answer of the node; returns its place.
-    pub(crate) fn expect_finished(&self) -> u32 {
-        self.finished.expect()
-    }
-
-    /// Delivers one answer of the node; the last one wakes.
-    pub(crate) fn put_finished(&self, place: u32, finished: Finished) {
-        if self.finished.put(place, finished) {
-            self.wake();
-        }
-    }
-
-    /// Did the node's answer at `place` come?
-    pub(crate) fn has_finished(&self, place: usize) -> bool {
-        self.finished.has(place)
-    }
-
-    /// The node's answer at `place`, if it came.
-    pub(crate) fn take_finished(&self, place: usize) -> Option<Finished> {
-        self.finished.take(place)
-    }
-
-    /// Waits for all expected answers of the node; an early end says why.
-    pub(crate) async fn all_finished(&self) -> Result<(), Due> {
-        self.all(&self.finished).await
     }
 
     /// Waits for the deadline.
@@ -308,20 +237,31 @@ impl LocalBell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dendra_base::Version;
 
     #[test]
-    fn outcomes_stand_where_they_were_expected_in_whatever_order_they_come() {
+    fn ends_stand_where_they_were_expected_in_whatever_order_they_come() {
         let seat = Seat::default();
-        assert_eq!((seat.expect_outcome(), seat.expect_outcome()), (0, 1));
-        seat.put_outcome(1, WriteOutcome::NotApplied);
-        assert_eq!(seat.outcomes.missing.get(), 1);
-        let applied = WriteOutcome::Applied {
-            version: Version::ZERO,
-        };
-        seat.put_outcome(0, applied);
-        assert_eq!(seat.outcomes.missing.get(), 0);
-        assert_eq!(seat.take_outcome(0), Some(applied));
+        assert_eq!((seat.expect(), seat.expect()), (0, 1));
+        seat.put(1, Finished::Failed);
+        assert_eq!(seat.missing.get(), 1);
+        seat.put(0, Finished::Damaged);
+        assert_eq!(seat.missing.get(), 0);
+        assert!(matches!(seat.take(0), Some(Finished::Damaged)));
+        assert!(matches!(seat.take(1), Some(Finished::Failed)));
+        assert!(seat.take(1).is_none() && seat.take(2).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_failed_log_ends_the_wait_for_a_write_and_not_for_a_read() {
+        let seat = Seat::default();
+        seat.expect();
+        seat.tell(Due::Poisoned);
+        assert_eq!(seat.all(Until::DeadlineOrPoison).await, Err(Due::Poisoned));
+        let mut read = std::pin::pin!(seat.all(Until::Deadline));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(read.as_mut().poll(&mut cx).is_pending());
+        seat.put(0, Finished::Failed);
+        assert_eq!(read.as_mut().poll(&mut cx), Poll::Ready(Ok(())));
     }
 
     #[test]

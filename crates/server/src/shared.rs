@@ -9,7 +9,7 @@
 //! 1. A phase only moves to the right; `Poisoned` is final.
 //! 2. Everything here is set before the first client is accepted and never replaced.
 //!
-//! Not here: state of one event loop (`lane.rs`), of one connection (`connection.rs`).
+//! Not here: state of one event loop (`lane.rs`), of one connection (`connection/`).
 
 use crate::delay::Overload;
 use crate::mailbox::Mailbox;

@@ -15,7 +15,7 @@
 //! 4. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE` of the time of one
 //!    processor, and at least one is begun in `SCAN_REST_MAX`.
 //!
-//! Not here: reads that do not block (`connection.rs` asks the engine itself), writes (`wal_thread.rs`).
+//! Not here: reads that do not block (`alone.rs` asks the engine itself), writes (`wal_thread.rs`).
 //! See: docs/overload.md.
 
 use crate::clock;
@@ -25,7 +25,7 @@ use crate::mailbox::LaneEvent;
 use crate::metrics::Op;
 use crate::peers::{Page, Paged};
 use crate::profile::{self, Lock};
-use crate::scan::Scan;
+use crate::scan_job::Scan;
 use crate::shared::Shared;
 use crate::stages::{Stage, Stages, Watch};
 use dendra_base::{Cell, Key};

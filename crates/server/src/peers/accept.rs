@@ -20,7 +20,6 @@ use super::agent::Agent;
 use super::cluster::{count, random};
 use super::conduit::{Broken, Conduit, End, Seals};
 use super::notes::learn;
-use crate::connection::Connection;
 use crate::lane::Lane;
 use crate::limits;
 use bytes::Bytes;
@@ -92,14 +91,16 @@ pub(super) fn read_hello(agent: &Agent, head: &Head<'_>) -> Result<Met, Refusal>
 #[derive(Debug)]
 pub(crate) struct PendingLink(Met);
 
-impl Connection {
-    /// Judges a peer's hello and forms the answer: the link, or the refusal.
-    pub(crate) fn meet(&mut self, head: &Head<'_>) -> Result<PendingLink, Refusal> {
-        let agent = self.lane.agent().ok_or_else(no_peers)?;
-        let met = read_hello(&agent, head)?;
-        peer::hello::accept(&mut self.out, &met.acceptor);
-        Ok(PendingLink(met))
-    }
+/// Judges a peer's hello and forms the answer: the link, or the refusal.
+pub(crate) fn meet(
+    lane: &Lane,
+    out: &mut Vec<u8>,
+    head: &Head<'_>,
+) -> Result<PendingLink, Refusal> {
+    let agent = lane.agent().ok_or_else(no_peers)?;
+    let met = read_hello(&agent, head)?;
+    peer::hello::accept(out, &met.acceptor);
+    Ok(PendingLink(met))
 }
 
 /// A link in the agent's list, however its task ends.

@@ -21,9 +21,9 @@
 
 use super::cluster::{Cluster, count};
 use super::conduit::Conduit;
-use super::operation::Finished;
 use super::pool::Pool;
 use super::unproven::Unproven;
+use crate::finished::Finished;
 use crate::lane::{Lane, RoomPermit};
 use crate::limits;
 use crate::metrics::LaneMetrics;
@@ -94,7 +94,7 @@ impl Visit {
         let visitor = Visitor {
             seat: Rc::clone(seat),
             round: seat.round(),
-            place: seat.expect_finished(),
+            place: seat.expect(),
         };
         agent.visitors.borrow_mut().insert(number, visitor);
         Visit {
@@ -353,7 +353,7 @@ impl Agent {
         let client = Client {
             seat: Rc::clone(seat),
             round: seat.round(),
-            place: seat.expect_finished(),
+            place: seat.expect(),
             _permit: permit,
         };
         let place = self.clients.borrow_mut().insert(client) as u64;
@@ -366,7 +366,7 @@ impl Agent {
         let place = client as u32;
         let client = self.clients.borrow_mut().remove(place as usize);
         if client.round == client.seat.round() {
-            client.seat.put_finished(client.place, finished);
+            client.seat.put(client.place, finished);
         }
     }
 
@@ -447,7 +447,7 @@ impl Agent {
                 cell,
             } => self.finish(
                 client,
-                Finished::Operation {
+                Finished::Outcome {
                     outcome,
                     acks,
                     cell,
@@ -499,8 +499,8 @@ impl Agent {
         if let Some(visitor) = visitor
             && visitor.round == visitor.seat.round()
         {
-            let reply = Finished::Reply(answer);
-            visitor.seat.put_finished(visitor.place, reply);
+            let reply = Finished::Reply(Box::new(answer));
+            visitor.seat.put(visitor.place, reply);
         }
     }
 

@@ -16,16 +16,18 @@
 //! Not here: questions that come as frames of a link (`accept.rs`), asking (`pool.rs`).
 //! See: docs/peer.md, section "Over plain HTTP".
 
+use super::accept;
 use super::agent::{Agent, Visit};
 use super::cluster::count;
 use super::notes::learn;
 use super::session::Session;
-use super::{Finished, accept};
-use crate::body::{BodyReader, Inflow};
-use crate::connection::{Connection, End};
+use crate::body::{BodyReader, Broken, Inflow};
+use crate::finished::Finished;
+use crate::lane::Lane;
 use crate::limits;
 use crate::metrics::{Op, Refused, Share};
-use crate::seat::Due;
+use crate::seat::{Due, Until};
+use crate::socket::{End, Socket};
 use crate::status;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused as RefusedBy};
@@ -54,235 +56,254 @@ enum Frame {
     },
 }
 
-impl Connection {
-    /// Answers a hello: the asker's token is known from here on.
-    pub(crate) fn greet(&mut self, head: &Head<'_>, style: Style) -> Result<(), Refusal> {
-        let agent = self.lane.agent().ok_or_else(accept::no_peers)?;
-        let met = accept::read_hello(&agent, head)?;
-        let token = agent.cluster.prove(Role::Asker, &met.asker, &met.acceptor);
-        let keys = agent.cluster.keys(&met.asker, &met.acceptor);
-        let session = Session::new(met.member, met.claim, met.lane, keys);
-        agent.cluster.sessions.greet(&token, session);
-        hop::hello_answer(&mut self.out, style, &met.acceptor);
-        self.lane.finish(Op::Other, 200);
-        Ok(())
-    }
+/// What became of a peer's question.
+pub(crate) enum Answered {
+    /// The answer is formed; does the connection end behind it?
+    Formed { is_last: bool },
+    /// Its frame did not come whole: the refusal ends the connection.
+    Broken(Refusal),
+}
 
-    /// Looks at the token of a question and at the length of its frame; `rest` stands behind the
-    /// head. Gives how much of it was taken.
-    pub(crate) fn hear(
-        &mut self,
-        head: &Head<'_>,
-        rest: &[u8],
-        style: Style,
-    ) -> Result<(usize, PendingAsk), Refusal> {
-        let agent = self.lane.agent().ok_or_else(accept::no_peers)?;
-        let token = match head.peer_proof {
-            Field::Once(text) => Proof::from_hex(text),
-            Field::Absent | Field::Repeated => None,
-        };
-        let found = token.and_then(|token| {
-            let session = agent.cluster.sessions.find(&token)?;
-            Some((token, session))
-        });
-        let (token, session) = found.ok_or_else(|| {
-            let us = agent.cluster.url(agent.cluster.me);
-            let sentence =
-                format!("{us} knows no peer with this Dendra-Peer-Proof: shake hands again");
-            Refusal::new(403, "peer-token", sentence)
-        })?;
-        let arriving = |body| Frame::Arriving {
+impl PendingAsk {
+    /// The style of its answer.
+    pub(crate) fn style(&self) -> Style {
+        self.style
+    }
+}
+
+/// Answers a hello: the asker's token is known from here on.
+pub(crate) fn greet(
+    lane: &Lane,
+    out: &mut Vec<u8>,
+    head: &Head<'_>,
+    style: Style,
+) -> Result<(), Refusal> {
+    let agent = lane.agent().ok_or_else(accept::no_peers)?;
+    let met = accept::read_hello(&agent, head)?;
+    let token = agent.cluster.prove(Role::Asker, &met.asker, &met.acceptor);
+    let keys = agent.cluster.keys(&met.asker, &met.acceptor);
+    let session = Session::new(met.member, met.claim, met.lane, keys);
+    agent.cluster.sessions.greet(&token, session);
+    hop::hello_answer(out, style, &met.acceptor);
+    lane.finish(Op::Other, 200);
+    Ok(())
+}
+
+/// Looks at the token of a question and at the length of its frame; `rest` stands behind the
+/// head. Gives how much of it was taken.
+pub(crate) fn hear(
+    lane: &Lane,
+    head: &Head<'_>,
+    rest: &[u8],
+    style: Style,
+) -> Result<(usize, PendingAsk), Refusal> {
+    let agent = lane.agent().ok_or_else(accept::no_peers)?;
+    let token = match head.peer_proof {
+        Field::Once(text) => Proof::from_hex(text),
+        Field::Absent | Field::Repeated => None,
+    };
+    let found = token.and_then(|token| {
+        let session = agent.cluster.sessions.find(&token)?;
+        Some((token, session))
+    });
+    let (token, session) = found.ok_or_else(|| {
+        let us = agent.cluster.url(agent.cluster.me);
+        let sentence = format!("{us} knows no peer with this Dendra-Peer-Proof: shake hands again");
+        Refusal::new(403, "peer-token", sentence)
+    })?;
+    let arriving = |reader| Frame::Arriving {
+        body: Inflow::new(reader, Some(Rc::clone(&lane.value_bytes))),
+        expects_continue: head.expects_continue(),
+    };
+    let (taken, frame) = match head.body {
+        Body::None => return Err(malformed(Malformed::Length(0))),
+        Body::Length(length) if length > PEER_FRAME_BYTES_MAX as u64 => {
+            return Err(too_long());
+        }
+        Body::Length(length) if length <= rest.len() as u64 => {
+            let frame = &rest[..length as usize];
+            (frame.len(), Frame::Whole(Bytes::copy_from_slice(frame)))
+        }
+        Body::Length(length) if !lane.bytes.has_place(length as usize) => {
+            lane.metrics().refuse(Share::Peers, Refused::Bytes);
+            return Err(status::refused(Refused::Bytes));
+        }
+        Body::Length(length) => (0, arriving(BodyReader::of_length(length))),
+        Body::Chunked => {
+            let reader = BodyReader::chunked(PEER_FRAME_BYTES_MAX as u64);
+            (0, arriving(reader))
+        }
+    };
+    let pending = PendingAsk {
+        token,
+        session,
+        style,
+        frame,
+    };
+    Ok((taken, pending))
+}
+
+/// Answers a question of a peer; the refusal, if it is one, says whether the connection ends.
+pub(crate) async fn answer(socket: &mut Socket, pending: PendingAsk) -> Result<Answered, End> {
+    let lane = Rc::clone(socket.lane());
+    let PendingAsk {
+        token,
+        session,
+        style,
+        frame,
+    } = pending;
+    let mut room = Vec::new();
+    let frame = match frame {
+        Frame::Whole(frame) => {
+            socket.flush().await?;
+            frame
+        }
+        Frame::Arriving {
             body,
-            expects_continue: head.expects_continue(),
-        };
-        let (taken, frame) = match head.body {
-            Body::None => return Err(malformed(Malformed::Length(0))),
-            Body::Length(length) if length > PEER_FRAME_BYTES_MAX as u64 => {
-                return Err(too_long());
+            expects_continue,
+        } => {
+            if expects_continue && socket.unread_len() == 0 {
+                response::proceed(socket.out());
             }
-            Body::Length(length) if length <= rest.len() as u64 => {
-                let frame = &rest[..length as usize];
-                (frame.len(), Frame::Whole(Bytes::copy_from_slice(frame)))
-            }
-            Body::Length(length) if !self.lane.bytes.has_place(length as usize) => {
-                self.lane.metrics().refuse(Share::Peers, Refused::Bytes);
-                return Err(status::refused(Refused::Bytes));
-            }
-            Body::Length(length) => (0, arriving(Inflow::new(BodyReader::of_length(length)))),
-            Body::Chunked => {
-                let reader = BodyReader::chunked(PEER_FRAME_BYTES_MAX as u64);
-                (0, arriving(Inflow::new(reader)))
-            }
-        };
-        let pending = PendingAsk {
-            token,
-            session,
-            style,
-            frame,
-        };
-        Ok((taken, pending))
-    }
-
-    /// Answers a question of a peer.
-    pub(crate) async fn answer_peer(&mut self, pending: PendingAsk) -> Result<(), End> {
-        let PendingAsk {
-            token,
-            session,
-            style,
-            frame,
-        } = pending;
-        self.is_closing |= style.connection == dendra_wire::http::Connection::Close;
-        let mut room = Vec::new();
-        let frame = match frame {
-            Frame::Whole(frame) => {
-                self.flush().await?;
-                frame
-            }
-            Frame::Arriving {
-                mut body,
-                expects_continue,
-            } => {
-                if expects_continue && self.input.len() == 0 {
-                    response::proceed(&mut self.out);
+            socket.flush().await?;
+            match body.collect(socket).await {
+                Ok(frame) => {
+                    room = frame.room;
+                    Bytes::from(frame.bytes)
                 }
-                self.flush().await?;
-                match self.collect(&mut body).await {
-                    Ok(frame) => {
-                        room = std::mem::take(&mut body.room);
-                        Bytes::from(frame)
-                    }
-                    Err(Ok(refusal)) => {
-                        self.refuse_and_close(&refusal);
-                        return Ok(());
-                    }
-                    Err(Err(end)) => return Err(end),
-                }
-            }
-        };
-        let _held = self.hold_input();
-        let _room = room;
-        let agent = self.lane.agent().expect("it was looked for in `hear`");
-        let answered = self.answer_frame(&agent, &token, &session, &frame).await;
-        self.lane.refresh();
-        match answered {
-            Ok(frame) => hop::answer(&mut self.out, style, &frame),
-            Err(refusal) => {
-                self.is_closing |= refusal.close;
-                let status = status::write_refusal(&mut self.out, style, &refusal);
-                self.lane.finish(Op::Other, status);
+                Err(Broken::Refused(refusal)) => return Ok(Answered::Broken(refusal)),
+                Err(Broken::Ended(end)) => return Err(end),
             }
         }
-        Ok(())
-    }
-
-    /// What the peer says about itself is durable behind this.
-    async fn learn_about(
-        &self,
-        agent: &Agent,
-        token: &Proof,
-        session: &Session,
-    ) -> Result<(), Refusal> {
-        let is_current = || agent.cluster.is_current(session.member, session.claim.life);
-        if session.is_learnt() && is_current() {
-            return Ok(());
+    };
+    let _held = socket.hold_input();
+    let _room = room;
+    let agent = lane.agent().expect("it was looked for in `hear`");
+    let answered = answer_frame(socket, &agent, &token, &session, &frame).await;
+    lane.refresh();
+    match answered {
+        Ok(frame) => {
+            hop::answer(socket.out(), style, &frame);
+            Ok(Answered::Formed { is_last: false })
         }
-        let learning = learn(&self.lane, agent, session.member, session.claim);
-        let learnt = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, learning).await;
-        match learnt {
-            Ok(Ok(())) => {
-                session.set_learnt();
-                agent.cluster.sessions.settle(token);
-                agent.cluster.heard(session.member, session.lane);
-                Ok(())
-            }
-            Ok(Err(sentence)) => {
-                let peer = agent.cluster.url(session.member);
-                tracing::warn!(peer, sentence, "a peer is not let in");
-                Err(Refusal::new(403, "peer-token", sentence))
-            }
-            Err(_) => Err(Refusal::not_serving(
-                "the log is too slow",
-                limits::RETRY_AFTER_S,
-            )),
+        Err(refusal) => {
+            let status = status::write_refusal(socket.out(), style, &refusal);
+            lane.finish(Op::Other, status);
+            Ok(Answered::Formed {
+                is_last: refusal.close,
+            })
         }
     }
+}
 
-    async fn answer_frame(
-        &self,
-        agent: &Rc<Agent>,
-        token: &Proof,
-        session: &Session,
-        frame: &Bytes,
-    ) -> Result<Vec<u8>, Refusal> {
-        let mut out = Vec::new();
-        let mut seal = session.keys.of_requests(Role::Acceptor);
-        let mut checking = session.keys.of_requests(Role::Asker);
-        let question = match peer::decode(frame, &mut checking).map_err(malformed)? {
-            Message::Ask(question) => Some(question),
-            Message::Probe { id } => {
-                peer::encode_alive(&mut out, &mut seal, id);
-                None
-            }
-            Message::Hail => {
-                match agent.cluster.admit(session.member, session.claim) {
-                    Ok(()) => peer::encode_welcome(&mut out, &mut seal),
-                    Err(refusal) => {
-                        peer::encode_farewell(&mut out, &mut seal, &refusal.to_string());
-                    }
+/// What the peer says about itself is durable behind this.
+async fn learn_about(
+    lane: &Lane,
+    agent: &Agent,
+    token: &Proof,
+    session: &Session,
+) -> Result<(), Refusal> {
+    let is_current = || agent.cluster.is_current(session.member, session.claim.life);
+    if session.is_learnt() && is_current() {
+        return Ok(());
+    }
+    let learning = learn(lane, agent, session.member, session.claim);
+    let learnt = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, learning).await;
+    match learnt {
+        Ok(Ok(())) => {
+            session.set_learnt();
+            agent.cluster.sessions.settle(token);
+            agent.cluster.heard(session.member, session.lane);
+            Ok(())
+        }
+        Ok(Err(sentence)) => {
+            let peer = agent.cluster.url(session.member);
+            tracing::warn!(peer, sentence, "a peer is not let in");
+            Err(Refusal::new(403, "peer-token", sentence))
+        }
+        Err(_) => Err(Refusal::not_serving(
+            "the log is too slow",
+            limits::RETRY_AFTER_S,
+        )),
+    }
+}
+
+async fn answer_frame(
+    socket: &Socket,
+    agent: &Rc<Agent>,
+    token: &Proof,
+    session: &Session,
+    frame: &Bytes,
+) -> Result<Vec<u8>, Refusal> {
+    let (lane, seat) = (socket.lane(), socket.seat());
+    let mut out = Vec::new();
+    let mut seal = session.keys.of_requests(Role::Acceptor);
+    let mut checking = session.keys.of_requests(Role::Asker);
+    let question = match peer::decode(frame, &mut checking).map_err(malformed)? {
+        Message::Ask(question) => Some(question),
+        Message::Probe { id } => {
+            peer::encode_alive(&mut out, &mut seal, id);
+            None
+        }
+        Message::Hail => {
+            match agent.cluster.admit(session.member, session.claim) {
+                Ok(()) => peer::encode_welcome(&mut out, &mut seal),
+                Err(refusal) => {
+                    peer::encode_farewell(&mut out, &mut seal, &refusal.to_string());
                 }
-                return Ok(out);
             }
-            Message::Answer { .. }
-            | Message::Proof(_)
-            | Message::Alive { .. }
-            | Message::Welcome
-            | Message::Withdraw { .. }
-            | Message::Farewell(_) => {
-                return Err(malformed(Malformed::Body("no question")));
-            }
-        };
-        self.learn_about(agent, token, session).await?;
-        let Some(question) = question else {
-            return Ok(out);
-        };
-        let Question {
-            id,
-            sent_ms,
-            mut stamp,
-            ask,
-        } = question;
-        let age_ms = session.age_ms(sent_ms, self.lane.now_us() / 1_000);
-        stamp.left_ms = stamp.left_ms.saturating_sub(age_ms);
-        if stamp.left_ms == 0 {
-            count(&agent.cluster.peers[session.member.at()].late);
-            peer::encode_answer(&mut out, &mut seal, id, &Answer::Refused(RefusedBy::Late));
             return Ok(out);
         }
-        let left_us = u64::from(stamp.left_ms) * 1_000 + limits::OUTCOME_GRACE.as_micros() as u64;
-        let visit = Visit::begin(agent, &self.seat);
-        let asker = visit.asker(session.member, id);
-        agent.post(Event::Asked { asker, stamp, ask });
-        self.seat.arm(self.lane.now_us() + left_us);
-        let waited = self.seat.all_finished().await;
-        let finished = self.seat.take_finished(0);
-        self.seat.next_round();
-        drop(visit);
-        match (finished, waited) {
-            (Some(Finished::Reply(answer)), _) => {
-                peer::encode_answer(&mut out, &mut seal, id, &answer);
-                Ok(out)
-            }
-            (_, Err(Due::Poisoned)) => Err(Refusal::not_serving(
-                "the log failed and the node stops",
-                limits::RETRY_AFTER_S,
-            )
-            .closing()),
-            _ => Err(Refusal::new(
-                504,
-                "peer-late",
-                "the question's time is over, and its answer is not there",
-            )),
+        Message::Answer { .. }
+        | Message::Proof(_)
+        | Message::Alive { .. }
+        | Message::Welcome
+        | Message::Withdraw { .. }
+        | Message::Farewell(_) => {
+            return Err(malformed(Malformed::Body("no question")));
         }
+    };
+    learn_about(lane, agent, token, session).await?;
+    let Some(question) = question else {
+        return Ok(out);
+    };
+    let Question {
+        id,
+        sent_ms,
+        mut stamp,
+        ask,
+    } = question;
+    let age_ms = session.age_ms(sent_ms, lane.now_us() / 1_000);
+    stamp.left_ms = stamp.left_ms.saturating_sub(age_ms);
+    if stamp.left_ms == 0 {
+        count(&agent.cluster.peers[session.member.at()].late);
+        peer::encode_answer(&mut out, &mut seal, id, &Answer::Refused(RefusedBy::Late));
+        return Ok(out);
+    }
+    let left_us = u64::from(stamp.left_ms) * 1_000 + limits::OUTCOME_GRACE.as_micros() as u64;
+    let visit = Visit::begin(agent, seat);
+    let asker = visit.asker(session.member, id);
+    agent.post(Event::Asked { asker, stamp, ask });
+    seat.arm(lane.now_us() + left_us);
+    let waited = seat.all(Until::DeadlineOrPoison).await;
+    let finished = seat.take(0);
+    seat.next_round();
+    drop(visit);
+    match (finished, waited) {
+        (Some(Finished::Reply(answer)), _) => {
+            peer::encode_answer(&mut out, &mut seal, id, &answer);
+            Ok(out)
+        }
+        (_, Err(Due::Poisoned)) => Err(Refusal::not_serving(
+            "the log failed and the node stops",
+            limits::RETRY_AFTER_S,
+        )
+        .closing()),
+        _ => Err(Refusal::new(
+            504,
+            "peer-late",
+            "the question's time is over, and its answer is not there",
+        )),
     }
 }
 

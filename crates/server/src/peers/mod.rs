@@ -40,13 +40,14 @@ mod session;
 mod store;
 mod unproven;
 
-pub(crate) use accept::{PendingLink, serve};
+pub(crate) use accept::{PendingLink, meet as accept_link, serve};
 pub(crate) use agent::{Agent, run};
 pub(crate) use cluster::{Cluster, PeerGauges, StartGate, random};
-pub(crate) use hop::PendingAsk;
+pub(crate) use hop::{Answered, PendingAsk, answer, greet, hear};
 pub(crate) use link::keep;
 pub(crate) use mark::{MARK_NAME, MARK_NAME_NEW, mark, marked};
 pub(crate) use meeting::meet;
 pub(crate) use notes::{note_at_stop, note_rising};
-pub(crate) use operation::{Finished, PendingOperation, check_condition};
+pub(crate) use operation::Member;
+pub(crate) use scan::ClusterWalk;
 pub(crate) use store::{Cancelled, Page, Paged, answered, cancelled, cover, wrote};

@@ -17,16 +17,17 @@
 
 use super::agent::Agent;
 use super::cluster::{Cluster, Told};
+use crate::finished::Finished;
 use crate::lane::Lane;
 use crate::limits;
 use crate::notes;
-use crate::seat::Seat;
+use crate::seat::{Seat, Until};
 use crate::shared::Shared;
 use dendra_base::{CellRef, Version};
-use dendra_engine::{Guard, WriteOutcome};
-use dendra_node::MemberIndex;
+use dendra_engine::Guard;
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{MemberEffect, MemberEvent, PeerNote};
+use dendra_node::{MemberIndex, Outcome};
 use std::rc::Rc;
 
 /// Has a process admitted as `member`: the note about it is durable behind this.
@@ -67,10 +68,16 @@ async fn write_note(
     let seat = Rc::new(Seat::default());
     lane.push_write(&seat, key.as_stored(), &cell, Guard::Newest)
         .map_err(|_| "the log has no room for a note about it".to_owned())?;
-    let waited = seat.all_outcomes().await;
-    match (waited, seat.take_outcome(0)) {
-        (Ok(()), Some(WriteOutcome::Applied { .. })) => Ok(()),
-        (_, outcome) => Err(format!("no note about it could be written: {outcome:?}")),
+    let waited = seat.all(Until::DeadlineOrPoison).await;
+    match (waited, seat.take(0)) {
+        (
+            Ok(()),
+            Some(Finished::Outcome {
+                outcome: Outcome::Stored { .. },
+                ..
+            }),
+        ) => Ok(()),
+        (_, ended) => Err(format!("no note about it could be written: {ended:?}")),
     }
 }
 

@@ -1,7 +1,7 @@
-//! A client's operation in a cluster: begun with the loop's node, answered from its outcome.
+//! A member of a cluster as a backend: operations are begun with the loop's node.
 //!
 //! ```text
-//! request ─► quorum, condition ─► permit, ticket ─► Begin ─► … ─► Finished ─► status, ETag, receipt
+//! request ─► quorum, condition ─► permit, ticket ─► Begin ─► … ─► Outcome ─► seat
 //!               │ below the default level: 400       │ gate full: 503
 //! ```
 //!
@@ -10,253 +10,203 @@
 //!    begins when the first is answered. Answers leave in the order of the requests.
 //! 2. Every operation ends: the node keeps deadlines, and the seat's own stands a little behind.
 //!
-//! Not here: operations of a node by itself (`requests.rs`).
+//! Not here: operations of a node alone (`alone.rs` of the crate), scans (`scan.rs`).
 //! See: docs/api.md, docs/protocol.md.
 
-use crate::connection::{Connection, End};
+use super::Agent;
+use super::scan::ClusterWalk;
+use crate::backend::{Held, KeyRequest, Pending, Value};
 use crate::lane::Lane;
 use crate::limits;
-use crate::metrics::{Op, Refused, Share};
-use crate::requests::answer_read;
-use crate::room::Room;
-use crate::stages::{Stage, Watch};
-use crate::status::{self, Terms};
+use crate::metrics::Refused;
+use crate::seat::{Due, Until};
+use crate::socket::{End, Gone, Socket};
+use crate::stages::Stage;
+use crate::status::Terms;
 use bytes::Bytes;
-use dendra_base::peer::{Answer, Condition, Operation, Range, Refused as RefusedBy};
-use dendra_base::{BadQuorum, Cell, Consistency};
+use dendra_base::peer::{Condition, Operation, Refused as RefusedBy};
+use dendra_base::{BadQuorum, Consistency, Quorum};
 use dendra_node::step::{ClientTicket, Event};
-use dendra_node::{Known, MemberIndex, Outcome};
-use dendra_wire::Refusal;
-use dendra_wire::route::Entity;
+use dendra_node::{Class, Entry, Outcome, Refusal as NodeRefusal};
+use dendra_wire::http::response::Style;
+use dendra_wire::route::{Entity, Scan as Query};
+use dendra_wire::{EntityOp, Refusal};
+use std::rc::Rc;
 
-/// What the node came to.
-#[derive(Debug)]
-pub(crate) enum Finished {
-    /// An operation on a key.
-    Operation {
-        /// Which outcome.
-        outcome: Outcome,
-        /// Replicas that answered.
-        acks: u8,
-        /// Of a read.
-        cell: Option<Cell>,
-    },
-    /// A page of a scan.
-    Page {
-        /// Live records.
-        records: Vec<(Bytes, Cell)>,
-        /// What is still to come.
-        rest: Option<Range>,
-        /// Why the scan stops here.
-        failure: Option<Outcome>,
-    },
-    /// The answer to a peer that asked over plain HTTP.
-    Reply(Answer),
+/// The cluster as a backend, through the node of one loop.
+#[derive(Clone)]
+pub(crate) struct Member {
+    agent: Rc<Agent>,
 }
 
-/// An operation whose outcome is not there yet.
-#[derive(Debug)]
-pub(crate) struct PendingOperation {
-    entity: Entity,
-    terms: Terms,
-    op: Op,
-    key: Bytes,
-    began_ns: u64,
-    deadline_us: u64,
-    watch: Watch,
-    /// How the node names it.
-    pub(crate) client: ClientTicket,
-    /// For the value that the node works on.
-    pub(crate) room: Vec<Room>,
-}
-
-/// A condition is judged by a majority of all copies, or not at all.
-pub(crate) fn check_condition(entity: &Entity, terms: &Terms) -> Result<(), Refusal> {
-    if entity.condition == Condition::None || terms.receipt.level == Consistency::Linearizable {
-        return Ok(());
+impl Member {
+    /// The cluster as `agent` reaches it.
+    pub(crate) fn new(agent: Rc<Agent>) -> Member {
+        Member { agent }
     }
-    Err(Refusal::new(
-        400,
-        BadQuorum::CODE,
-        format!(
-            "a condition needs a majority of all copies: ack={} from={} does not ask one; leave both away",
-            entity.quorum.ack(),
-            entity.quorum.from()
-        ),
-    ))
-}
 
-impl Connection {
-    /// Does an operation on this key wait already?
-    pub(crate) fn is_operating_on(&self, raw_key: &[u8]) -> bool {
-        self.operations.iter().any(|waiting| waiting.key == raw_key)
+    /// A full disk keeps no member from asking the others: its own copy is refused where it would be written.
+    pub(crate) fn admit(&self, class: Class, entry: Entry) -> Entry {
+        match entry {
+            Entry::Refused {
+                refusal: NodeRefusal::DiskFull,
+            } if class == Class::Write => Entry::Granted,
+            entry => entry,
+        }
+    }
+
+    /// A condition is judged by a majority of all copies, or not at all.
+    pub(crate) fn check(&self, entity: &Entity, terms: &Terms) -> Result<(), Refusal> {
+        if entity.condition == Condition::None || terms.receipt.level == Consistency::Linearizable {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            400,
+            BadQuorum::CODE,
+            format!(
+                "a condition needs a majority of all copies: ack={} from={} does not ask one; leave both away",
+                entity.quorum.ack(),
+                entity.quorum.from()
+            ),
+        ))
+    }
+
+    /// Operations on other keys go on beside each other.
+    pub(crate) fn joins(&self, raw_key: &[u8], waiting: &[Pending]) -> bool {
+        !waiting.iter().any(|waiting| waiting.held.key == raw_key)
+    }
+
+    /// What the answer to a scan says about itself.
+    pub(crate) fn scan_terms(&self, lane: &Lane, style: Style) -> Terms {
+        let routes = &lane.routes;
+        let quorum = Quorum::usual(routes.replication_factor, routes.nodes);
+        let durability = lane.shared.settings.durability;
+        Terms::new(style, quorum, durability, routes).of_scan(routes.nodes)
     }
 
     /// Begins an operation; its outcome comes to the seat.
-    pub(crate) fn begin(
-        &mut self,
-        entity: &Entity,
-        terms: Terms,
-        stored_key: &[u8],
-        operation: Operation,
-        watch: Watch,
-    ) -> Result<(), Refused> {
-        let agent = self
-            .lane
-            .agent()
-            .expect("a node by itself never comes here");
-        let permit = self.lane.hold_request().ok_or(Refused::Requests)?;
-        let op = match operation {
-            Operation::Get => Op::Get,
-            Operation::Put { .. } => Op::Put,
-            Operation::Delete { .. } => Op::Delete,
+    pub(crate) fn begin(&self, lane: &Lane, request: KeyRequest<'_>) -> Result<Held, Refused> {
+        let KeyRequest {
+            seat,
+            source,
+            entity,
+            stored_key,
+            value,
+            room,
+            deadline_us,
+        } = request;
+        let value = match value {
+            Value::None => Bytes::new(),
+            Value::Unread(value) => Bytes::copy_from_slice(value),
+            Value::Whole(value) => value.clone(),
         };
+        if room.is_empty() && value.len() > limits::UNCOUNTED_BYTES_MAX {
+            let held = lane.bytes.offer(source, value.len());
+            room.push(held.ok_or(Refused::Bytes)?);
+        }
+        let condition = entity.condition;
+        let operation = match entity.op {
+            EntityOp::Get | EntityOp::Head => Operation::Get,
+            EntityOp::Delete => Operation::Delete { condition },
+            EntityOp::Put => Operation::Put {
+                value,
+                expiry_ms: entity
+                    .ttl_s
+                    .map(|seconds| lane.wall_ms() + u64::from(seconds) * 1_000),
+                condition,
+            },
+        };
+        let permit = lane.hold_request().ok_or(Refused::Requests)?;
         let key = Bytes::copy_from_slice(&stored_key[1..]);
-        let deadline_us = self.lane.now_us() + u64::from(entity.timeout_ms) * 1_000;
-        let client = agent.ticket(&self.seat, permit);
-        agent.post(Event::Begin {
+        let client = self.agent.ticket(seat, permit);
+        self.agent.post(Event::Begin {
             client,
             key: key.clone(),
             operation,
             quorum: entity.quorum,
             deadline_us,
         });
-        self.operations.push(PendingOperation {
-            entity: *entity,
-            terms,
-            op,
-            key,
-            began_ns: self.lane.now_ns(),
-            deadline_us,
-            watch,
-            client,
-            room: Vec::new(),
-        });
-        Ok(())
+        Ok(Held::new(key, client, std::mem::take(room)))
     }
 
-    /// Waits for the outcomes of everything in `operations`, and forms the answers.
-    pub(crate) async fn wait_for_operations(&mut self) -> Result<(), End> {
-        let _held = self.hold_input();
-        let latest = self.operations.iter().map(|waiting| waiting.deadline_us);
-        let latest = latest.max().unwrap_or(u64::MAX);
-        let last_us = latest.saturating_add(limits::OUTCOME_GRACE.as_micros() as u64);
-        let waited = self.wait_for_node(None, last_us).await;
-        let now_ns = self.lane.now_ns();
-        let Connection {
-            lane,
-            seat,
-            out,
-            operations,
-            unsent,
-            ..
-        } = self;
+    /// Waits for the outcomes of everything in `pending`. When the client has gone, the node is told of those that have not
+    /// come, and they are waited for all the same.
+    pub(crate) async fn wait(
+        &self,
+        socket: &mut Socket,
+        pending: &[Pending],
+    ) -> Result<Result<(), Due>, End> {
+        let last_us = pending.iter().map(|waiting| waiting.deadline_us).max();
+        let clients = pending.iter().map(|waiting| waiting.held.number);
+        wait(&self.agent, socket, clients, last_us.unwrap_or(u64::MAX)).await
+    }
+
+    /// Notes how long an operation has waited.
+    pub(crate) fn note_wait(&self, lane: &Lane, pending: &mut Pending) {
         let stages = &lane.metrics().stages;
-        for (place, mut waiting) in operations.drain(..).enumerate() {
-            waiting.watch.lap(stages, waiting.op, Stage::ReplicaWait);
-            let status = match seat.take_finished(place) {
-                Some(Finished::Operation {
-                    outcome,
-                    acks,
-                    cell,
-                }) => {
-                    let mut terms = waiting.terms;
-                    terms.receipt.acks = acks;
-                    answer(lane, out, &waiting, &terms, &outcome, cell.as_ref())
-                }
-                Some(Finished::Page { .. } | Finished::Reply(_)) | None => {
-                    let known = match waiting.op {
-                        Op::Get => Known::NotApplied,
-                        _ => Known::Unknown,
-                    };
-                    let outcome = waiting.terms.not_enough(known);
-                    status::write(out, &waiting.terms, &outcome, b"")
-                }
-            };
-            waiting.watch.lap(stages, waiting.op, Stage::Form);
-            unsent.add(waiting.op, waiting.watch);
-            let took_ns = now_ns.saturating_sub(waiting.began_ns);
-            lane.metrics().note(waiting.op, status, took_ns);
+        pending.watch.lap(stages, pending.op, Stage::ReplicaWait);
+    }
+
+    /// The sentence about an outcome that names the member that was in the way.
+    pub(crate) fn explain(&self, failure: &Outcome) -> Option<Refusal> {
+        let cluster = &self.agent.cluster;
+        match failure {
+            Outcome::Unreachable {
+                up,
+                needed,
+                from,
+                missing,
+            } => {
+                let url = cluster.url(*missing);
+                Some(Refusal::unreachable(*up, *needed, *from, Some(url)))
+            }
+            Outcome::NotEnough {
+                got,
+                needed,
+                from,
+                known,
+                refused: Some((by, why)),
+            } => {
+                let words = match why {
+                    RefusedBy::ClockApart if cluster.me == *by => OWN_CLOCK,
+                    why => words(*why),
+                };
+                let why = format!("{} {words}", cluster.url(*by));
+                Some(Refusal::too_few_answers(*got, *needed, *from, *known).because(&why))
+            }
+            _ => None,
         }
-        self.end_wait(waited);
-        Ok(())
+    }
+
+    /// Begins a scan of the records of all members.
+    pub(crate) fn walk(&self, query: &Query) -> ClusterWalk {
+        ClusterWalk::new(Rc::clone(&self.agent), query)
     }
 }
 
-fn answer(
-    lane: &Lane,
-    out: &mut Vec<u8>,
-    waiting: &PendingOperation,
-    terms: &Terms,
-    outcome: &Outcome,
-    cell: Option<&Cell>,
-) -> u16 {
-    match outcome {
-        // Conditions of reads are judged here, on what a majority knows.
-        Outcome::Found { .. } | Outcome::Missing | Outcome::Unchanged { .. } => {
-            let stored = dendra_base::Key::user(&waiting.key);
-            let cell = cell.map(Cell::as_ref);
-            answer_read(lane, out, &waiting.entity, terms, stored.as_stored(), cell)
-        }
-        Outcome::ConditionFailed {
-            current: Some(version),
-        } if waiting.entity.wants_current => {
-            let stored = dendra_base::Key::user(&waiting.key);
-            let cell = cell.map(Cell::as_ref).filter(|cell| {
-                let has_room = cell.value.len() <= limits::UNCOUNTED_BYTES_MAX
-                    || lane.has_room_for(cell.value.len());
-                cell.version == *version && has_room && cell.is_intact(stored.as_stored())
-            });
-            match cell {
-                Some(cell) => status::write_current(out, terms, cell),
-                None => refuse(lane, out, waiting.op, terms, outcome),
+/// Waits for what the node comes to for `clients`, until a little behind `deadline_us`.
+pub(super) async fn wait(
+    agent: &Agent,
+    socket: &mut Socket,
+    clients: impl Iterator<Item = ClientTicket>,
+    deadline_us: u64,
+) -> Result<Result<(), Due>, End> {
+    let (lane, seat) = (Rc::clone(socket.lane()), Rc::clone(socket.seat()));
+    let abandon = || {
+        // The places of the results are those in the list.
+        for (place, client) in clients.enumerate() {
+            if !seat.has(place) {
+                lane.metrics().hung_up.add(1);
+                agent.post(Event::Gone { client });
             }
         }
-        failure => refuse(lane, out, waiting.op, terms, failure),
-    }
-}
-
-/// Forms the answer of what was not done, with the members that were in the way.
-pub(super) fn refuse(
-    lane: &Lane,
-    out: &mut Vec<u8>,
-    op: Op,
-    terms: &Terms,
-    failure: &Outcome,
-) -> u16 {
-    let cluster = lane.shared.cluster.as_deref();
-    let url = |member: &MemberIndex| cluster.map(|cluster| cluster.url(*member));
-    let refusal = match failure {
-        Outcome::Overloaded { refusal } => {
-            if let Some(share) = Share::of(op) {
-                lane.metrics().refuse(share, (*refusal).into());
-            }
-            return status::write(out, terms, failure, b"");
-        }
-        Outcome::Unreachable {
-            up,
-            needed,
-            from,
-            missing,
-        } => Refusal::unreachable(*up, *needed, *from, url(missing)),
-        Outcome::NotEnough {
-            got,
-            needed,
-            from,
-            known,
-            refused: Some((by, why)),
-        } => {
-            let is_own = cluster.is_some_and(|cluster| cluster.me == *by);
-            let words = match why {
-                RefusedBy::ClockApart if is_own => OWN_CLOCK,
-                why => words(*why),
-            };
-            let why = format!("{} {words}", url(by).unwrap_or("a member"));
-            Refusal::too_few_answers(*got, *needed, *from, *known).because(&why)
-        }
-        _ => return status::write(out, terms, failure, b""),
+        Gone::Wait
     };
-    status::write_refusal(out, terms.style, &refusal)
+    let grace_us = limits::OUTCOME_GRACE.as_micros() as u64;
+    let last_us = deadline_us.saturating_add(grace_us);
+    socket
+        .watch(last_us, Until::DeadlineOrPoison, abandon)
+        .await
 }
 
 /// The same of the member that was asked, behind its name.

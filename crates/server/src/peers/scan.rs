@@ -11,26 +11,25 @@
 //! 3. The trailer says `complete` exactly when the node said so of every page.
 //! 4. The receipt says `eventual`: nothing waits until a majority holds what is shown.
 //!
-//! Not here: merging and counting members (crate `node`), scans of what one node holds (`scan.rs` of
+//! Not here: merging and counting members (crate `node`), scans of what one node holds (`alone.rs` of
 //! the crate).
 //! See: docs/api.md, section "Many keys".
 
-use super::{Finished, operation};
-use crate::connection::{Connection, End};
+use super::{Agent, operation};
+use crate::backend::{Chunk, NoChunk, Turn, WalkEnd};
+use crate::finished::Finished;
 use crate::limits;
-use crate::metrics::{Op, Refused, Share};
-use crate::scan::PendingScan;
-use crate::status::{self, Terms};
+use crate::metrics::Refused;
+use crate::socket::Socket;
 use bytes::Bytes;
 use dendra_base::Cell;
 use dendra_base::peer::Range;
+use dendra_node::Outcome;
 use dendra_node::step::Event;
-use dendra_node::{Known, Outcome};
-use dendra_wire::Refusal;
-use dendra_wire::http::Connection as Persistence;
+use dendra_wire::http::Framing;
 use dendra_wire::http::records::{self, Show};
-use dendra_wire::http::response::{self, ScanEnd};
 use dendra_wire::route::{Direction, Scan as Query};
+use std::rc::Rc;
 
 /// The range of a query, in the words of members.
 fn range_of(query: &Query) -> Range {
@@ -60,124 +59,50 @@ struct Page {
     failure: Option<Outcome>,
 }
 
-impl Connection {
-    /// Answers a scan of the cluster from its head to its trailer.
-    pub(crate) async fn stream_cluster(&mut self, pending: PendingScan) -> Result<(), End> {
-        self.flush().await?;
-        let _held = self.hold_input();
-        let quorum = self.lane.quorum();
-        let durability = self.lane.shared.settings.durability;
-        let routes = &self.lane.routes;
-        let terms = Terms::new(pending.style, quorum, durability, routes).of_scan(routes.nodes);
-        let query = &pending.query;
-        let mut left = query.limit;
-        let mut rest = (!query.is_empty()).then(|| range_of(query));
-        let mut deadline_us = pending.deadline_us;
-        let mut is_first = true;
-        let mut last = Bytes::new();
-        loop {
-            let page = match rest.take() {
-                None => Page {
-                    records: Vec::new(),
-                    rest: None,
-                    failure: None,
-                },
-                Some(range) => match self.page(range.clone(), &terms, deadline_us).await {
-                    Ok(page) => page,
-                    Err(refused) if is_first => {
-                        self.refuse_scan(&terms, &pending, refused);
-                        return Ok(());
-                    }
-                    Err(_) => Page {
-                        records: Vec::new(),
-                        rest: Some(range),
-                        failure: Some(terms.not_enough(Known::NotApplied)),
-                    },
-                },
-            };
-            if let Some(failure) = page.failure.filter(|_| is_first) {
-                let status =
-                    operation::refuse(&self.lane, &mut self.out, Op::Scan, &terms, &failure);
-                self.note_scan(&terms, &pending, status);
-                return Ok(());
-            }
-            if is_first {
-                response::scan_head(&mut self.out, terms.style, query.framing, terms.receipt);
-                self.note_scan(&terms, &pending, 200);
-                is_first = false;
-            }
-            for (key, cell) in &page.records {
-                if left == Some(0) {
-                    let next = match query.direction {
-                        Direction::Forward => key,
-                        Direction::Backward => &last,
-                    };
-                    self.end_scan(query, ScanEnd::Limited { next });
-                    return Ok(());
-                }
-                records::record(&mut self.out, query.framing, query.show, key, &cell.value);
-                left = left.map(|left| left - 1);
-                last = key.clone();
-            }
-            drop(page.records);
-            if let Some((room, share)) = &mut self.out_room {
-                room.keep(self.out.len());
-                share.keep(self.out.len());
-            }
-            match (page.rest, page.failure) {
-                (Some(rest), Some(_)) => {
-                    let next = next_of(&rest);
-                    self.end_scan(query, ScanEnd::Stopped { next: &next });
-                    return Ok(());
-                }
-                (None, _) => {
-                    self.end_scan(query, ScanEnd::Complete);
-                    return Ok(());
-                }
-                (Some(more), None) => rest = Some(more),
-            }
-            self.flush().await?;
-            if self.lane.is_draining() {
-                self.is_closing = true;
-                let next = rest.as_ref().map(next_of).unwrap_or_default();
-                self.end_scan(query, ScanEnd::Stopped { next: &next });
-                return Ok(());
-            }
-            deadline_us = self.deadline_us(self.lane.shared.settings.timeouts.write);
+/// A scan of the cluster between two pages.
+pub(crate) struct ClusterWalk {
+    agent: Rc<Agent>,
+    /// What is still to come; `None` at the end.
+    rest: Option<Range>,
+    left: Option<u64>,
+    framing: Framing,
+    show: Show,
+    direction: Direction,
+    /// The record that was shown last.
+    last: Bytes,
+}
+
+impl ClusterWalk {
+    /// A scan of `query`'s range.
+    pub(super) fn new(agent: Rc<Agent>, query: &Query) -> ClusterWalk {
+        ClusterWalk {
+            agent,
+            rest: (!query.is_empty()).then(|| range_of(query)),
+            left: query.limit,
+            framing: query.framing,
+            show: query.show,
+            direction: query.direction,
+            last: Bytes::new(),
         }
     }
 
-    async fn page(
+    /// Where it goes on, in the client's words.
+    pub(crate) fn next_key(&self) -> Vec<u8> {
+        self.rest.as_ref().map(next_of).unwrap_or_default()
+    }
+
+    /// The next page, behind what stands in `out`.
+    pub(crate) async fn next(
         &mut self,
-        range: Range,
-        terms: &Terms,
-        deadline_us: u64,
-    ) -> Result<Page, Refused> {
-        let agent = self
-            .lane
-            .agent()
-            .expect("a node by itself never comes here");
-        // What the members may send for it: each a page, and one record more.
-        let longest = limits::SCAN_PAGE_BYTES + self.lane.shared.settings.value_bytes_max;
-        let most = longest * usize::from(self.lane.routes.nodes);
-        if !self.wait_for_scan_room(most, deadline_us).await {
-            return Err(Refused::Bytes);
-        }
-        let permit = self.lane.hold_request().ok_or(Refused::Requests)?;
-        let client = agent.ticket(&self.seat, permit);
-        agent.post(Event::Scan {
-            client,
-            range: range.clone(),
-            bytes: limits::SCAN_PAGE_BYTES as u32,
-            deadline_us,
-        });
-        let last_us = deadline_us.saturating_add(limits::OUTCOME_GRACE.as_micros() as u64);
-        // An early end leaves the place empty, which is the same answer.
-        let _waited = self.wait_for_node(Some(client), last_us).await;
-        let finished = self.seat.take_finished(0);
-        self.seat.next_round();
-        self.lane.refresh();
-        Ok(match finished {
+        socket: &mut Socket,
+        mut out: Vec<u8>,
+        turn: Turn,
+    ) -> Result<Chunk, NoChunk> {
+        let Some(range) = self.rest.clone() else {
+            return Ok(chunk(out, Some(WalkEnd::Complete)));
+        };
+        let finished = self.ask(socket, range, turn).await;
+        let page = match finished {
             Some(Finished::Page {
                 records,
                 rest,
@@ -187,28 +112,75 @@ impl Connection {
                 rest,
                 failure,
             },
-            Some(Finished::Operation { .. } | Finished::Reply(_)) | None => Page {
-                records: Vec::new(),
-                rest: Some(range),
-                failure: Some(terms.not_enough(Known::NotApplied)),
-            },
-        })
+            ended => return Err(NoChunk::Ended(ended)),
+        };
+        if turn.is_first
+            && let Some(failure) = page.failure
+        {
+            return Err(NoChunk::Ended(Some(Finished::Outcome {
+                outcome: failure,
+                acks: 0,
+                cell: None,
+            })));
+        }
+        for (key, cell) in &page.records {
+            if self.left == Some(0) {
+                let next = match self.direction {
+                    Direction::Forward => key,
+                    Direction::Backward => &self.last,
+                };
+                return Ok(chunk(out, Some(WalkEnd::Limited(next.to_vec()))));
+            }
+            records::record(&mut out, self.framing, self.show, key, &cell.value);
+            self.left = self.left.map(|left| left - 1);
+            self.last = key.clone();
+        }
+        socket.keep_scan_room(out.len());
+        let end = match (&page.rest, page.failure) {
+            (Some(rest), Some(_)) => Some(WalkEnd::Stopped(next_of(rest))),
+            (Some(_), None) => None,
+            (None, _) => Some(WalkEnd::Complete),
+        };
+        self.rest = page.rest;
+        Ok(chunk(out, end))
     }
 
-    fn end_scan(&mut self, query: &Query, end: ScanEnd<'_>) {
-        response::scan_end(&mut self.out, query.framing, end);
+    /// Asks the node for a page; `None` when it did not say in time.
+    async fn ask(&self, socket: &mut Socket, range: Range, turn: Turn) -> Option<Finished> {
+        let lane = Rc::clone(socket.lane());
+        // What the members may send for it: each a page, and one record more.
+        let longest = limits::SCAN_PAGE_BYTES + lane.shared.settings.value_bytes_max;
+        let most = longest * usize::from(lane.routes.nodes);
+        if !socket.wait_for_scan_room(most, turn.deadline_us).await {
+            return Some(Finished::Refused(Refused::Bytes));
+        }
+        let Some(permit) = lane.hold_request() else {
+            return Some(Finished::Refused(Refused::Requests));
+        };
+        let seat = Rc::clone(socket.seat());
+        let client = self.agent.ticket(&seat, permit);
+        self.agent.post(Event::Scan {
+            client,
+            range,
+            bytes: limits::SCAN_PAGE_BYTES as u32,
+            deadline_us: turn.deadline_us,
+        });
+        let clients = std::iter::once(client);
+        // An early end leaves the place empty, which is the same answer.
+        let _waited = operation::wait(&self.agent, socket, clients, turn.deadline_us).await;
+        let finished = seat.take(0);
+        seat.next_round();
+        lane.refresh();
+        finished
     }
+}
 
-    fn refuse_scan(&mut self, terms: &Terms, pending: &PendingScan, refused: Refused) {
-        self.lane.metrics().refuse(Share::Scans, refused);
-        let refusal: Refusal = status::refused(refused);
-        let status = status::write_refusal(&mut self.out, terms.style, &refusal);
-        self.note_scan(terms, pending, status);
-    }
-
-    fn note_scan(&mut self, terms: &Terms, pending: &PendingScan, status: u16) {
-        self.lane.finish_since(Op::Scan, status, pending.began_ns);
-        self.is_closing |= terms.style.connection == Persistence::Close;
+/// The head may leave with any page: a failure behind it is a trailer.
+fn chunk(out: Vec<u8>, end: Option<WalkEnd>) -> Chunk {
+    Chunk {
+        out,
+        end,
+        may_open: true,
     }
 }
 

@@ -1,0 +1,318 @@
+//! What carries out the operations of clients: the store of a node alone, or the cluster of a member.
+//!
+//! ```text
+//! connection ─► begin ─┬─► Shown     a read, answered on the spot
+//!                      ├─► Waits     its end comes to the seat ─► wait ─► Finished
+//!                      ├─► Blocks    it needs the disk ─► resume, when nothing is in front of it
+//!                      └─► Refused
+//!            ─► walk ─► next, next … chunks of a scan
+//! ```
+//!
+//! Invariants
+//! 1. A connection knows no backend by its name: another one is a variant here and a file of its own.
+//! 2. The way to a backend is a `match`, and a read that need not wait allocates nothing on it.
+//! 3. Each operation that waits ends once, in the seat, at the latest when `wait` gives up.
+//!
+//! Not here: the backends (`alone.rs`, `peers/operation.rs`, `peers/scan.rs`), the bytes of answers (`answers.rs`).
+//! See: docs/overload.md.
+
+use crate::alone::{Alone, StoreWalk};
+use crate::finished::Finished;
+use crate::lane::Lane;
+use crate::metrics::{Op, Refused};
+use crate::peers::{ClusterWalk, Member};
+use crate::room::{Room, Rooms};
+use crate::seat::{Due, Seat};
+use crate::socket::{End, Socket};
+use crate::stages::Watch;
+use crate::status::Terms;
+use bytes::Bytes;
+use dendra_base::CellRef;
+use dendra_node::{Class, Entry, Outcome};
+use dendra_wire::http::response::Style;
+use dendra_wire::route::{Entity, Scan as Query, Scope};
+use dendra_wire::{Condition, EntityOp, Refusal};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+/// What carries out the operations of clients on one loop.
+#[derive(Clone)]
+pub(crate) enum Backend {
+    /// The own store.
+    Alone(Alone),
+    /// The owners of each key, through the loop's node.
+    Member(Member),
+}
+
+/// A value that a client sends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value<'a> {
+    /// None: a read or a deletion.
+    None,
+    /// It stands in the input, behind its head.
+    Unread(&'a [u8]),
+    /// It came by itself.
+    Whole(&'a Bytes),
+}
+
+/// An operation on one key, as a connection asks for it.
+pub(crate) struct KeyRequest<'a> {
+    /// Where its end is waited for.
+    pub(crate) seat: &'a Rc<Seat>,
+    /// The client's address.
+    pub(crate) source: IpAddr,
+    pub(crate) entity: &'a Entity,
+    pub(crate) stored_key: &'a [u8],
+    pub(crate) value: Value<'a>,
+    /// Room that is held for the value already. A backend that keeps the value takes it.
+    pub(crate) room: &'a mut Vec<Room>,
+    pub(crate) deadline_us: u64,
+}
+
+/// What an operation holds until it ends.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// The client's key, where the backend or the answer needs it.
+    pub(crate) key: Bytes,
+    /// Under which the backend knows the operation.
+    pub(crate) number: u64,
+    /// For a value that the backend keeps.
+    _room: Vec<Room>,
+}
+
+impl Held {
+    /// What an operation on `key` holds, which the backend knows under `number`.
+    pub(crate) fn new(key: Bytes, number: u64, room: Vec<Room>) -> Held {
+        Held {
+            key,
+            number,
+            _room: room,
+        }
+    }
+}
+
+/// An operation that waits for its end.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) op: Op,
+    pub(crate) terms: Terms,
+    pub(crate) condition: Condition,
+    /// Is the current value wanted when the condition of a write does not hold?
+    pub(crate) wants_current: bool,
+    pub(crate) began_ns: u64,
+    pub(crate) deadline_us: u64,
+    pub(crate) watch: Watch,
+    pub(crate) held: Held,
+}
+
+/// What became of an operation that was begun.
+pub(crate) enum Begun<R> {
+    /// A read: its answer is shown.
+    Shown(R),
+    /// It ended at once.
+    Ended(Finished),
+    /// Its end comes to the seat.
+    Waits(Held),
+    /// A read that would wait for the disk. Nothing was begun: `resume` does, when nothing is in front of it.
+    Blocks(Held),
+}
+
+/// A scan between two chunks.
+pub(crate) enum Walk {
+    /// Of the own store.
+    Store(StoreWalk),
+    /// Of all members.
+    Cluster(ClusterWalk),
+}
+
+/// The circumstances of the next chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    /// Nothing of the answer is sent yet.
+    pub(crate) is_first: bool,
+    pub(crate) deadline_us: u64,
+    pub(crate) watch: Watch,
+}
+
+/// A chunk of a scan.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    /// The buffer that was given, with records behind what stood in it.
+    pub(crate) out: Vec<u8>,
+    /// The scan ends behind it.
+    pub(crate) end: Option<WalkEnd>,
+    /// May the head of the answer leave with it? Until then a failure has a status.
+    pub(crate) may_open: bool,
+}
+
+/// How a scan ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WalkEnd {
+    /// The range is exhausted.
+    Complete,
+    /// The limit is reached: the key to go on from.
+    Limited(Vec<u8>),
+    /// It cannot go on now: the key to go on from.
+    Stopped(Vec<u8>),
+}
+
+/// Why there is no next chunk.
+#[derive(Debug)]
+pub(crate) enum NoChunk {
+    /// The backend ended the scan; `None` when it did not say so in time.
+    Ended(Option<Finished>),
+    /// The client has gone.
+    Gone,
+}
+
+impl Backend {
+    /// What carries out the operations of clients on this loop.
+    pub(crate) fn of(lane: &Lane) -> Backend {
+        match lane.agent() {
+            None => Backend::Alone(Alone),
+            Some(agent) => Backend::Member(Member::new(agent)),
+        }
+    }
+
+    /// The backend of a scan: a member's own store, too, can be scanned alone.
+    pub(crate) fn of_scan(&self, scope: Scope) -> Backend {
+        match (self, scope) {
+            (Backend::Member(_), Scope::Cluster) => self.clone(),
+            (Backend::Alone(_) | Backend::Member(_), _) => Backend::Alone(Alone),
+        }
+    }
+
+    // What it can do.
+
+    /// What the engine's pressure means for a write of `class`.
+    pub(crate) fn admit(&self, lane: &Lane, class: Class) -> Entry {
+        let entry = lane.admit(class);
+        match self {
+            Backend::Alone(_) => entry,
+            Backend::Member(member) => member.admit(class, entry),
+        }
+    }
+
+    /// Can it keep to the conditions of this write?
+    pub(crate) fn check(&self, entity: &Entity, terms: &Terms) -> Result<(), Refusal> {
+        match self {
+            Backend::Alone(_) => Ok(()),
+            Backend::Member(member) => member.check(entity, terms),
+        }
+    }
+
+    /// The share of the bytes gate in which values need room besides.
+    pub(crate) fn value_share<'a>(&self, lane: &'a Lane) -> Option<&'a Rc<Rooms>> {
+        match self {
+            Backend::Alone(_) => None,
+            Backend::Member(_) => Some(&lane.value_bytes),
+        }
+    }
+
+    /// May this operation be begun while those wait?
+    pub(crate) fn joins(&self, op: EntityOp, raw_key: &[u8], waiting: &[Pending]) -> bool {
+        match self {
+            Backend::Alone(alone) => alone.joins(op),
+            Backend::Member(member) => member.joins(raw_key, waiting),
+        }
+    }
+
+    /// What the answer to a scan says about itself.
+    pub(crate) fn scan_terms(&self, lane: &Lane, style: Style) -> Terms {
+        match self {
+            Backend::Alone(alone) => alone.scan_terms(lane, style),
+            Backend::Member(member) => member.scan_terms(lane, style),
+        }
+    }
+
+    // Operations on a key.
+
+    /// Begins an operation. A read that need not wait calls `show` with the newest cell.
+    #[inline]
+    pub(crate) fn begin<R>(
+        &self,
+        lane: &Lane,
+        request: KeyRequest<'_>,
+        watch: &mut Watch,
+        show: impl FnMut(Option<CellRef<'_>>) -> R,
+    ) -> Result<Begun<R>, Refused> {
+        match self {
+            Backend::Alone(alone) => alone.begin(lane, request, watch, show),
+            Backend::Member(member) => member.begin(lane, request).map(Begun::Waits),
+        }
+    }
+
+    /// Begins the read that would have waited for the disk. Requires: nothing else waits in the seat.
+    pub(crate) fn resume(
+        &self,
+        lane: &Lane,
+        seat: &Rc<Seat>,
+        read: &mut Pending,
+    ) -> Result<(), Refused> {
+        match self {
+            Backend::Alone(alone) => alone.resume(lane, seat, read),
+            Backend::Member(_) => unreachable!("a member's reads never block"),
+        }
+    }
+
+    /// Waits until everything in `pending` has ended, or will not in time.
+    pub(crate) async fn wait(
+        &self,
+        socket: &mut Socket,
+        pending: &[Pending],
+    ) -> Result<Result<(), Due>, End> {
+        match self {
+            Backend::Alone(alone) => alone.wait(socket, pending).await,
+            Backend::Member(member) => member.wait(socket, pending).await,
+        }
+    }
+
+    /// Notes how long an operation has waited.
+    pub(crate) fn note_wait(&self, lane: &Lane, pending: &mut Pending) {
+        match self {
+            Backend::Alone(alone) => alone.note_wait(lane, pending),
+            Backend::Member(member) => member.note_wait(lane, pending),
+        }
+    }
+
+    /// The sentence about an outcome that it knows more about than the outcome says.
+    pub(crate) fn explain(&self, failure: &Outcome) -> Option<Refusal> {
+        match self {
+            Backend::Alone(_) => None,
+            Backend::Member(member) => member.explain(failure),
+        }
+    }
+
+    // Scans.
+
+    /// Begins a scan of live records.
+    pub(crate) fn walk(&self, lane: &Lane, query: &Query) -> Walk {
+        match self {
+            Backend::Alone(_) => Walk::Store(StoreWalk::new(query, lane.wall_ms())),
+            Backend::Member(member) => Walk::Cluster(member.walk(query)),
+        }
+    }
+}
+
+impl Walk {
+    /// The next chunk, behind what stands in `out`.
+    pub(crate) async fn next(
+        &mut self,
+        socket: &mut Socket,
+        out: Vec<u8>,
+        turn: Turn,
+    ) -> Result<Chunk, NoChunk> {
+        match self {
+            Walk::Store(walk) => walk.next(socket, out, turn).await,
+            Walk::Cluster(walk) => walk.next(socket, out, turn).await,
+        }
+    }
+
+    /// Where it goes on, in the client's words; `None` when that was lost with a worker.
+    pub(crate) fn next_key(&self) -> Option<Vec<u8>> {
+        match self {
+            Walk::Store(walk) => walk.next_key(),
+            Walk::Cluster(walk) => Some(walk.next_key()),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A scan of the own store as the store pool works on it: a cursor, and the bytes of one chunk.
+//!
+//! ```text
+//! loop: job ─► worker: cursor ─► out, about 64 KiB of records ─► loop: write all of it ─► next job
+//! ```
+//!
+//! Invariants
+//! 1. It holds one chunk and a cursor, which pins nothing. A record for which there is no room is not taken: `needs`
+//!    says how much it asks for.
+//!
+//! Not here: when a chunk is made (`alone.rs`), framing (crate `wire`, `http::records`), merging (crate `engine`).
+//! See: docs/api.md, section "Many keys".
+
+use crate::limits;
+use dendra_engine::{Cursor, Direction, Engine, Flow, Progress, Show as Cells};
+use dendra_wire::http::Framing;
+use dendra_wire::http::records::{self, Show};
+#[cfg(test)]
+use dendra_wire::route;
+use dendra_wire::route::Scan as Query;
+use std::ops::Bound;
+
+/// Where a scan stands between two chunks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// There may be more.
+    Open,
+    /// The range is exhausted.
+    Complete,
+    /// There is more, but the limit is reached: the key to go on from.
+    Cut(Vec<u8>),
+    /// The record at this key is damaged.
+    Damaged(Vec<u8>),
+}
+
+/// A scan as it travels between its connection and the store pool.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    cursor: Cursor,
+    framing: Framing,
+    show: Show,
+    direction: Direction,
+    left: Option<u64>,
+    /// Where records go.
+    pub(crate) out: Vec<u8>,
+    /// Bytes of `out` that room was taken for.
+    pub(crate) room: usize,
+    /// The next record alone needs this much; 0 when it is not known to need more than a chunk.
+    pub(crate) needs: usize,
+    /// Stored key of the last record shown.
+    last_key: Vec<u8>,
+    pub(crate) stand: Stand,
+}
+
+impl Scan {
+    /// A scan of live records of `query`'s range, as of now.
+    pub(crate) fn new(query: &Query, now_ms: u64) -> Scan {
+        let direction = query.direction;
+        Scan {
+            cursor: Cursor::new(
+                Bound::Included(query.start.clone()),
+                Bound::Excluded(query.end.clone()),
+                direction,
+                Cells::Live { now_ms },
+            ),
+            framing: query.framing,
+            show: query.show,
+            direction,
+            left: query.limit,
+            out: Vec::new(),
+            room: limits::SCAN_CHUNK_BYTES,
+            needs: 0,
+            last_key: Vec::new(),
+            stand: match query.is_empty() {
+                true => Stand::Complete,
+                false => Stand::Open,
+            },
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Scan {
+        let query = Query {
+            start: vec![0x10],
+            end: vec![0x11],
+            direction: Direction::Forward,
+            limit: None,
+            show: Show::KeysAndValues,
+            scope: route::Scope::Local,
+            framing: Framing::Plain,
+            timeout_ms: 1_000,
+        };
+        Scan::new(&query, 0)
+    }
+
+    /// Appends records to `out` until a chunk is full, the range ends, or enough was looked at.
+    pub(crate) fn fill(&mut self, engine: &Engine) -> Result<(), dendra_engine::Error> {
+        let Scan {
+            cursor,
+            framing,
+            show,
+            direction,
+            left,
+            out,
+            room,
+            needs,
+            last_key,
+            stand,
+        } = self;
+        let begin = out.len();
+        *needs = 0;
+        let progress = engine.scan(cursor, limits::SCAN_LOOK_BYTES, |key, cell| {
+            if *left == Some(0) {
+                *stand = Stand::Cut(resume_key(*direction, key, last_key));
+                return Flow::Pause;
+            }
+            if !cell.is_intact(key) {
+                *stand = Stand::Damaged(key[1..].to_vec());
+                return Flow::Pause;
+            }
+            let len = records::record_len_max(*framing, *show, &key[1..], cell.value);
+            if out.len() + len > *room {
+                if out.len() == begin {
+                    *needs = begin + len;
+                }
+                return Flow::Stay;
+            }
+            if out.capacity() < out.len() + len {
+                let capacity = (out.len() + len).max((2 * out.capacity()).min(*room));
+                out.reserve_exact(capacity - out.len());
+            }
+            records::record(out, *framing, *show, &key[1..], cell.value);
+            last_key.clear();
+            last_key.extend_from_slice(key);
+            if let Some(left) = left {
+                *left -= 1;
+            }
+            if out.len() >= limits::SCAN_CHUNK_BYTES {
+                Flow::Pause
+            } else {
+                Flow::Continue
+            }
+        })?;
+        if progress == Progress::Done && *stand == Stand::Open {
+            *stand = Stand::Complete;
+        }
+        Ok(())
+    }
+
+    /// The client's key from which to go on when the scan is cut here.
+    pub(crate) fn next_key(&self) -> Vec<u8> {
+        let mut next = self.last_key.get(1..).unwrap_or_default().to_vec();
+        if self.direction == Direction::Forward {
+            next.push(0);
+        }
+        next
+    }
+}
+
+/// `start=` of a forward scan that goes on with `key`; `end=`, exclusive, of a backward one that
+/// has shown `last_key`.
+fn resume_key(direction: Direction, key: &[u8], last_key: &[u8]) -> Vec<u8> {
+    match direction {
+        Direction::Forward => key[1..].to_vec(),
+        Direction::Backward => last_key[1..].to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_goes_on_behind_its_last_key_or_in_front_of_it() {
+        let mut scan = Scan::for_tests();
+        scan.last_key = b"\x10k".to_vec();
+        assert_eq!(scan.next_key(), b"k\0");
+        scan.direction = Direction::Backward;
+        assert_eq!(scan.next_key(), b"k");
+    }
+}
