@@ -205,8 +205,10 @@ impl StoreWalk {
             return Err(NoChunk::Ended(None));
         };
         scan.out = out;
-        if scan.stand == Stand::Open {
-            self.make(socket, turn).await?;
+        if scan.stand == Stand::Open
+            && let Err(no_chunk) = self.make(socket, turn).await
+        {
+            return self.cut(before, turn, no_chunk);
         }
         let Some(scan) = &mut self.scan else {
             return Err(NoChunk::Ended(None));
@@ -230,6 +232,18 @@ impl StoreWalk {
             may_open: has_records || end.is_some(),
             end,
         })
+    }
+
+    /// Records that were made before a failure are sent: the key to go on from is behind them.
+    fn cut(&mut self, before: usize, turn: Turn, no_chunk: NoChunk) -> Result<Chunk, NoChunk> {
+        match &mut self.scan {
+            Some(scan) if !turn.is_first && scan.out.len() > before => Ok(Chunk {
+                out: std::mem::take(&mut scan.out),
+                may_open: true,
+                end: Some(WalkEnd::Stopped(scan.next_key())),
+            }),
+            _ => Err(no_chunk),
+        }
     }
 
     /// Makes a chunk. When the head is sent it waits for room in the pool instead of refusing.

@@ -5,8 +5,11 @@
 
 mod support;
 
+use dendra_base::Prng;
+use dendra_engine::vfs::MemVfs;
 use dendra_wire::http::records::{Decoded, decode_record, split_plain};
 use std::io::Read;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{Answer, Client, Node, PATIENCE};
 
@@ -182,4 +185,34 @@ fn a_reader_that_does_not_read_slows_nobody_and_is_cut() {
     }
     assert!(rest.len() < 40 * 500_000);
     node.wait_for_metric("dendra_bytes_inflight ", 0.0);
+}
+
+#[test]
+fn a_scan_that_meets_damage_shows_all_records_in_front_of_where_it_says_to_go_on() {
+    const RECORDS: usize = 300;
+    let disk = MemVfs::new();
+    let node = Node::on(Arc::new(disk.clone()), |_| {});
+    let mut client = node.client();
+    let mut prng = Prng::new(7);
+    let name = |n: usize| format!("k{n:03}");
+    for n in 0..RECORDS {
+        // No two alike, so that no compression makes chunks of the table shorter.
+        let value: Vec<u8> = (0..1_000).map(|_| prng.next_u64() as u8).collect();
+        assert_eq!(client.put(&name(n), &value).status, 201);
+    }
+    node.stop();
+    let table = disk.names().into_iter().find(|name| name.ends_with(".tbl"));
+    disk.flip_bit(&table.expect("a stop flushes"), 8 * 200_000);
+    let node = Node::on(Arc::new(disk), |_| {});
+    let answer = node.client().get("/v0/entities?start=a");
+    assert_eq!(answer.status, 200, "the first chunk is intact");
+    let shown = keys(&answer);
+    let wanted: Vec<String> = (0..shown.len()).map(name).collect();
+    assert_eq!(shown, wanted);
+    let ends = [
+        format!("stopped; next={}%00", name(shown.len() - 1)),
+        format!("stopped; next={}", name(shown.len())),
+    ];
+    let trailer = answer.trailer.expect("the connection is whole");
+    assert!(ends.contains(&trailer), "{trailer} behind {}", shown.len());
 }
