@@ -10,7 +10,8 @@
 //! Invariants
 //! 1. A value leaves only if it matches its checksum, and if there is room for it.
 //!
-//! Not here: the table from outcomes to statuses (`status.rs`), how an operation ends (`backend.rs`).
+//! Not here: the table from outcomes to statuses (`status.rs`), how an operation ends
+//! (`backend.rs`).
 //! See: docs/api.md.
 
 use crate::backend::{Backend, Pending};
@@ -31,7 +32,8 @@ pub(crate) struct Answers<'a> {
 }
 
 impl Answers<'_> {
-    /// Forms the answer to an operation on a key; returns its status. `None` when it did not end in time.
+    /// Forms the answer to an operation on a key; returns its status. `None` when it did not end in
+    /// time.
     pub(crate) fn answer(&mut self, pending: &Pending, finished: Option<Finished>) -> u16 {
         let mut terms = pending.terms;
         let Some(Finished::Outcome {

@@ -1,4 +1,5 @@
-//! What carries out the operations of clients: the store of a node alone, or the cluster of a member.
+//! What carries out the operations of clients: the store of a node alone, or the cluster of a
+//! member.
 //!
 //! ```text
 //! connection ─► begin ─┬─► Shown     a read, answered on the spot
@@ -9,11 +10,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. A connection knows no backend by its name: another one is a variant here and a file of its own.
+//! 1. A connection knows no backend by its name: another one is a variant here and a file of its
+//!    own.
 //! 2. The way to a backend is a `match`, and a read that need not wait allocates nothing on it.
 //! 3. Each operation that waits ends once, in the seat, at the latest when `wait` gives up.
 //!
-//! Not here: the backends (`alone.rs`, `peers/operation.rs`, `peers/scan.rs`), the bytes of answers (`answers.rs`).
+//! Not here: the backends (`alone.rs`, `peers/operation.rs`, `peers/scan.rs`), the bytes of answers
+//! (`answers.rs`).
 //! See: docs/overload.md.
 
 use crate::alone::{Alone, StoreWalk};
@@ -113,7 +116,8 @@ pub(crate) enum Begun<R> {
     Ended(Finished),
     /// Its end comes to the seat.
     Waits(Held),
-    /// A read that would wait for the disk. Nothing was begun: `resume` does, when nothing is in front of it.
+    /// A read that would wait for the disk. Nothing was begun: `resume` does, when nothing is in
+    /// front of it.
     Blocks(Held),
 }
 
@@ -242,7 +246,8 @@ impl Backend {
         }
     }
 
-    /// Begins the read that would have waited for the disk. Requires: nothing else waits in the seat.
+    /// Begins the read that would have waited for the disk. Requires: nothing else waits in the
+    /// seat.
     pub(crate) fn resume(
         &self,
         lane: &Lane,

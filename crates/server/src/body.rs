@@ -1,4 +1,5 @@
-//! Bodies that were not whole when their head was read: those to be stored, and those to be skipped.
+//! Bodies that were not whole when their head was read: those to be stored, and those to be
+//! skipped.
 //!
 //! ```text
 //! collect   input ─► value, at most value_bytes_max ─► (requests: begun)
@@ -6,12 +7,15 @@
 //! ```
 //!
 //! Invariants
-//! 1. Of a body 4 KiB, and one read, come before room is taken at the bytes gate: what is announced holds nothing. Then
-//!    its room is waited for while its socket is not read, and a holder that does not use it gives it back.
+//! 1. Of a body 4 KiB, and one read, come before room is taken at the bytes gate: what is announced
+//!    holds nothing. Then
+//!    its room is waited for while its socket is not read, and a holder that does not use it gives
+//!    it back.
 //! 2. A body that does not keep the least rate ends the connection; nothing of it is applied.
 //! 3. Nothing is sent to the engine before the body's last byte is here.
 //!
-//! Not here: bodies that came with their head (`connection/requests.rs`), chunk syntax (crate `wire`).
+//! Not here: bodies that came with their head (`connection/requests.rs`), chunk syntax (crate
+//! `wire`).
 //! See: docs/overload.md.
 
 use crate::input::Input;
@@ -122,7 +126,8 @@ impl Inflow {
         }
     }
 
-    /// Room that has to be there before what stands in `input` is taken, if any: all of a body whose length is known,
+    /// Room that has to be there before what stands in `input` is taken, if any: all of a body
+    /// whose length is known,
     /// as soon as its sender has shown that it sends; a chunked one as it grows.
     fn lacking(&self, input: &Input) -> Option<usize> {
         let arrived = self.value.len() + input.len();

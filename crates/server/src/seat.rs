@@ -7,8 +7,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. Single-threaded: everything here is plain cells, and waking is a push to the loop's own queue.
-//! 2. A round ends when the connection stops waiting; what belongs to an earlier round never arrives.
+//! 1. Single-threaded: everything here is plain cells, and waking is a push to the loop's own
+//!    queue.
+//! 2. A round ends when the connection stops waiting; what belongs to an earlier round never
+//!    arrives.
 //! 3. A passed deadline is told once and stays until the next `arm`.
 //!
 //! Not here: who waits for what (`connection/`), tickets (`lane.rs`).

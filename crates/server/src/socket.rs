@@ -1,4 +1,5 @@
-//! The client's side of a connection: its socket, its unread bytes, and the answers that wait to leave.
+//! The client's side of a connection: its socket, its unread bytes, and the answers that wait to
+//! leave.
 //!
 //! ```text
 //! fill  ─► input ─► (requests) ─► out ─► flush
@@ -11,7 +12,8 @@
 //! Invariants
 //! 1. Every wait for the client has a deadline in the connection's seat.
 //! 2. While answers wait for the client to read, nothing more is read.
-//! 3. A look whether the client has gone costs no call to the system: the loop's poll of the sockets has the news already.
+//! 3. A look whether the client has gone costs no call to the system: the loop's poll of the
+//!    sockets has the news already.
 //! 4. A request that did not wait is not looked at: a client may close its sending side behind it.
 //!
 //! Not here: what the bytes mean, and what a connection waits for (`connection/`).
@@ -146,7 +148,8 @@ impl Socket {
         self.input.len()
     }
 
-    /// Takes the unread bytes out while a head is looked at, so that everything else can change meanwhile.
+    /// Takes the unread bytes out while a head is looked at, so that everything else can change
+    /// meanwhile.
     pub(crate) fn take_input(&mut self) -> Input {
         std::mem::take(&mut self.input)
     }
@@ -221,7 +224,8 @@ impl Socket {
         self.lane.now_us() + after.as_micros() as u64
     }
 
-    /// Reads what will be dropped, as far as the loop's allowance goes: then what is wanted goes first. The caller
+    /// Reads what will be dropped, as far as the loop's allowance goes: then what is wanted goes
+    /// first. The caller
     /// has armed the deadline.
     pub(crate) async fn fill_unwanted(&mut self) -> Result<(), End> {
         while !self.lane.may_discard(limits::READ_BYTES_MAX) {
@@ -272,7 +276,8 @@ impl Socket {
         done
     }
 
-    /// Waits for a request, and until it is called: the loop has more of them than it serves in time.
+    /// Waits for a request, and until it is called: the loop has more of them than it serves in
+    /// time.
     async fn stand_in_line(&mut self) -> Result<(), End> {
         poll_fn(|cx| match self.stream.poll_read_ready(cx) {
             Poll::Ready(_) => Poll::Ready(Ok(())),
@@ -476,7 +481,8 @@ impl Socket {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends it: a client that may still read its last answer is waited for a little where unread bytes would otherwise
+    /// Ends it: a client that may still read its last answer is waited for a little where unread
+    /// bytes would otherwise
     /// make the kernel throw that answer away (a reset instead of an end).
     pub(crate) async fn close(mut self, end: End, mut linger: Linger) -> TcpStream {
         if self.drop_input() > 0 {
@@ -530,7 +536,8 @@ impl Socket {
         Err(End::HungUp)
     }
 
-    /// Waits for everything that the seat expects, `last_us` at the latest. Each `CLIENT_LOOK` it looks whether the client
+    /// Waits for everything that the seat expects, `last_us` at the latest. Each `CLIENT_LOOK` it
+    /// looks whether the client
     /// is still there; if not, `gone` is called once, and says whether to wait on.
     pub(crate) async fn watch(
         &mut self,
@@ -560,7 +567,8 @@ impl Socket {
         }
     }
 
-    /// Waits for the store pool's answer to the job in `slot`. The job of a client that has gone is taken back.
+    /// Waits for the store pool's answer to the job in `slot`. The job of a client that has gone is
+    /// taken back.
     pub(crate) async fn pooled(
         &mut self,
         slot: u32,
@@ -586,7 +594,8 @@ impl Socket {
         room.is_some_and(|(room, _)| room.bytes() >= bytes)
     }
 
-    /// Waits for room in the share of scans, and then in all of it. Nothing is held while the first is waited for.
+    /// Waits for room in the share of scans, and then in all of it. Nothing is held while the first
+    /// is waited for.
     pub(crate) async fn wait_for_scan_room(&mut self, bytes: usize, until_us: u64) -> bool {
         self.out_room = None;
         let (seat, source) = (&self.seat, self.source);
@@ -613,7 +622,8 @@ impl Socket {
         }
     }
 
-    /// Reads at most `left` bytes of a large body straight to where they are stored, and says how many came.
+    /// Reads at most `left` bytes of a large body straight to where they are stored, and says how
+    /// many came.
     pub(crate) async fn fill_value(
         &mut self,
         value: &mut Vec<u8>,

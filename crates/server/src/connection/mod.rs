@@ -17,7 +17,8 @@
 //! 3. While answers wait for the client to read, nothing more is parsed and nothing more is read.
 //! 4. A request counts from its last byte on: a client that hangs up inside a body changed nothing.
 //!
-//! Not here: what requests mean (`requests.rs`), scans (`scan.rs`), the socket (`socket.rs` of the crate), what carries
+//! Not here: what requests mean (`requests.rs`), scans (`scan.rs`), the socket (`socket.rs` of the
+//! crate), what carries
 //! operations out (`backend.rs`).
 //! See: docs/api.md, docs/overload.md.
 
@@ -103,7 +104,8 @@ pub(crate) struct Connection {
     in_line_until_us: Option<u64>,
 }
 
-/// Serves one connection to where it becomes a peer's link: the link, the socket and what was read behind the request.
+/// Serves one connection to where it becomes a peer's link: the link, the socket and what was read
+/// behind the request.
 /// Or to its end: then the socket, which is to be closed.
 pub(crate) async fn serve(
     lane: Rc<Lane>,
@@ -255,7 +257,8 @@ impl Connection {
         self.socket.expect_client()
     }
 
-    /// Waits for room in the loop's batch: without any, the write is refused when it is looked at again.
+    /// Waits for room in the loop's batch: without any, the write is refused when it is looked at
+    /// again.
     async fn line_up(&mut self, value_len: usize, until_us: u64) -> Result<(), End> {
         self.socket.flush().await?;
         let _held = self.socket.hold_input();

@@ -38,7 +38,8 @@ use dendra_wire::route::{Entity, Route};
 use dendra_wire::{EntityOp, Refusal, route};
 use std::rc::Rc;
 
-/// `/v0/entity` and `/v0/entities`: what clients of the data ask for, and no question of a member or a probe.
+/// `/v0/entity` and `/v0/entities`: what clients of the data ask for, and no question of a member
+/// or a probe.
 const DATA_PATHS: &[u8] = b"/v0/entit";
 
 /// How much of the buffer is done with, and what to wait for.
@@ -296,7 +297,8 @@ impl Connection {
         }
         let reader = match head.body {
             Body::Length(length) => {
-                // At most `value_bytes_max`: the route has checked. Its room is taken when it comes, but where a
+                // At most `value_bytes_max`: the route has checked. Its room is taken when it
+                // comes, but where a
                 // whole gate of others waits, it is not worth sending.
                 let bytes = length as usize;
                 let lane = &self.lane;
@@ -346,7 +348,8 @@ impl Connection {
         }
     }
 
-    /// A write that finds the log's queue full, or the engine behind, waits in line until its deadline; everything else
+    /// A write that finds the log's queue full, or the engine behind, waits in line until its
+    /// deadline; everything else
     /// that is full refuses.
     fn line_up_or_turn_away(
         &mut self,
@@ -484,7 +487,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins the write of a value that came: waits for the log rather than to have it sent once more.
+    /// Begins the write of a value that came: waits for the log rather than to have it sent once
+    /// more.
     async fn begin_value(
         &mut self,
         mut entity: Entity,

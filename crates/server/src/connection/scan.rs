@@ -7,12 +7,15 @@
 //! ```
 //!
 //! Invariants
-//! 1. A scan holds one chunk, whatever the size of the answer. Room for the chunk was taken before it is made, and is
+//! 1. A scan holds one chunk, whatever the size of the answer. Room for the chunk was taken before
+//!    it is made, and is
 //!    held until the socket has it.
-//! 2. The head is sent with the first chunk that may open the answer, so that a failure before has a status.
+//! 2. The head is sent with the first chunk that may open the answer, so that a failure before has
+//!    a status.
 //! 3. The trailer says `complete` exactly when nothing of the range is left out.
 //!
-//! Not here: how chunks are made (`alone.rs`, `peers/scan.rs`), framing (crate `wire`, `http::records`).
+//! Not here: how chunks are made (`alone.rs`, `peers/scan.rs`), framing (crate `wire`,
+//! `http::records`).
 //! See: docs/api.md, section "Many keys".
 
 use super::{Connection, PendingScan};

@@ -45,7 +45,8 @@ impl Member {
         Member { agent }
     }
 
-    /// A full disk keeps no member from asking the others: its own copy is refused where it would be written.
+    /// A full disk keeps no member from asking the others: its own copy is refused where it would
+    /// be written.
     pub(crate) fn admit(&self, class: Class, entry: Entry) -> Entry {
         match entry {
             Entry::Refused {
@@ -129,7 +130,8 @@ impl Member {
         Ok(Held::new(key, client, std::mem::take(room)))
     }
 
-    /// Waits for the outcomes of everything in `pending`. When the client has gone, the node is told of those that have not
+    /// Waits for the outcomes of everything in `pending`. When the client has gone, the node is
+    /// told of those that have not
     /// come, and they are waited for all the same.
     pub(crate) async fn wait(
         &self,

@@ -5,13 +5,15 @@
 //! ```
 //!
 //! Invariants
-//! 1. A scan holds one page, whatever the size of the answer; the next is asked for when the client has
+//! 1. A scan holds one page, whatever the size of the answer; the next is asked for when the client
+//!    has
 //!    taken this one. While it is asked for, room is held for all that the members may send.
 //! 2. The head is sent with the first page, so that a failure before has a status.
 //! 3. The trailer says `complete` exactly when the node said so of every page.
 //! 4. The receipt says `eventual`: nothing waits until a majority holds what is shown.
 //!
-//! Not here: merging and counting members (crate `node`), scans of what one node holds (`alone.rs` of
+//! Not here: merging and counting members (crate `node`), scans of what one node holds (`alone.rs`
+//! of
 //! the crate).
 //! See: docs/api.md, section "Many keys".
 
