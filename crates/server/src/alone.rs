@@ -17,8 +17,10 @@
 //! Not here: members of a cluster (`peers/`), the bytes of answers (`answers.rs`).
 //! See: docs/api.md, docs/overload.md.
 
-use crate::backend::{Begun, Chunk, Held, KeyRequest, NoChunk, Pending, Turn, Value, WalkEnd};
 use crate::finished::Finished;
+use crate::handover::{
+    Begun, ChunkTerms, Held, KeyRequest, NoChunk, PendingOperation, ScanChunk, SentValue, WalkEnd,
+};
 use crate::lane::Lane;
 use crate::limits;
 use crate::metrics::{Op, Refused};
@@ -77,7 +79,7 @@ impl Alone {
         self,
         lane: &Lane,
         seat: &Rc<Seat>,
-        read: &mut Pending,
+        read: &mut PendingOperation,
     ) -> Result<(), Refused> {
         read.watch.restart();
         let work = Work::Get(Key::user(&read.held.key));
@@ -91,7 +93,7 @@ impl Alone {
     pub(crate) async fn wait(
         self,
         socket: &mut Socket,
-        pending: &[Pending],
+        pending: &[PendingOperation],
     ) -> Result<Result<(), Due>, End> {
         if let [read] = pending
             && read.op == Op::Get
@@ -108,7 +110,7 @@ impl Alone {
     }
 
     /// Notes how long an operation has waited: for a read the worker has.
-    pub(crate) fn note_wait(self, lane: &Lane, pending: &mut Pending) {
+    pub(crate) fn note_wait(self, lane: &Lane, pending: &mut PendingOperation) {
         match pending.op {
             Op::Get => pending.watch.restart(),
             op => pending
@@ -164,9 +166,9 @@ fn write<R>(
     let versions = &lane.shared.versions;
     let version = versions.next(&lane.shared.engine, lane.wall_ms());
     let mut cell = match request.value {
-        Value::Unread(value) => CellRef::value(stored_key, version, value),
-        Value::Whole(value) => CellRef::value(stored_key, version, value),
-        Value::None => CellRef::tombstone(stored_key, version),
+        SentValue::Unread(value) => CellRef::value(stored_key, version, value),
+        SentValue::Whole(value) => CellRef::value(stored_key, version, value),
+        SentValue::None => CellRef::tombstone(stored_key, version),
     };
     cell.copies = entity.quorum.from();
     cell.expiry_ms = entity
@@ -201,8 +203,8 @@ impl StoreWalk {
         &mut self,
         socket: &mut Socket,
         out: Vec<u8>,
-        turn: Turn,
-    ) -> Result<Chunk, NoChunk> {
+        turn: ChunkTerms,
+    ) -> Result<ScanChunk, NoChunk> {
         let before = out.len();
         let Some(scan) = &mut self.scan else {
             return Err(NoChunk::Ended(None));
@@ -230,7 +232,7 @@ impl StoreWalk {
                 Some(WalkEnd::Stopped(next.clone()))
             }
         };
-        Ok(Chunk {
+        Ok(ScanChunk {
             out: std::mem::take(&mut scan.out),
             may_open: has_records || end.is_some(),
             end,
@@ -238,9 +240,14 @@ impl StoreWalk {
     }
 
     /// Records that were made before a failure are sent: the key to go on from is behind them.
-    fn cut(&mut self, before: usize, turn: Turn, no_chunk: NoChunk) -> Result<Chunk, NoChunk> {
+    fn cut(
+        &mut self,
+        before: usize,
+        turn: ChunkTerms,
+        no_chunk: NoChunk,
+    ) -> Result<ScanChunk, NoChunk> {
         match &mut self.scan {
-            Some(scan) if !turn.is_first && scan.out.len() > before => Ok(Chunk {
+            Some(scan) if !turn.is_first && scan.out.len() > before => Ok(ScanChunk {
                 out: std::mem::take(&mut scan.out),
                 may_open: true,
                 end: Some(WalkEnd::Stopped(scan.next_key())),
@@ -250,7 +257,7 @@ impl StoreWalk {
     }
 
     /// Makes a chunk. When the head is sent it waits for room in the pool instead of refusing.
-    async fn make(&mut self, socket: &mut Socket, turn: Turn) -> Result<(), NoChunk> {
+    async fn make(&mut self, socket: &mut Socket, turn: ChunkTerms) -> Result<(), NoChunk> {
         let lane = Rc::clone(socket.lane());
         loop {
             if !turn.is_first
@@ -276,7 +283,7 @@ impl StoreWalk {
     }
 
     /// Has the store pool fill the scan's buffer, when there is room for what comes.
-    async fn fill(&mut self, socket: &mut Socket, turn: Turn) -> Result<(), NoChunk> {
+    async fn fill(&mut self, socket: &mut Socket, turn: ChunkTerms) -> Result<(), NoChunk> {
         loop {
             let Some(mut scan) = self.scan.take() else {
                 return Err(NoChunk::Ended(None));
@@ -304,7 +311,7 @@ impl StoreWalk {
         &mut self,
         socket: &mut Socket,
         scan: Box<Scan>,
-        turn: Turn,
+        turn: ChunkTerms,
     ) -> Result<(), NoChunk> {
         let mut watch = turn.watch;
         watch.restart();

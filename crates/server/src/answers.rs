@@ -14,8 +14,9 @@
 //! (`backend.rs`).
 //! See: docs/api.md.
 
-use crate::backend::{Backend, Pending};
+use crate::backend::Backend;
 use crate::finished::Finished;
+use crate::handover::PendingOperation;
 use crate::lane::Lane;
 use crate::limits;
 use crate::metrics::{Op, Refused, Share};
@@ -34,7 +35,7 @@ pub(crate) struct Answers<'a> {
 impl Answers<'_> {
     /// Forms the answer to an operation on a key; returns its status. `None` when it did not end in
     /// time.
-    pub(crate) fn answer(&mut self, pending: &Pending, finished: Option<Finished>) -> u16 {
+    pub(crate) fn answer(&mut self, pending: &PendingOperation, finished: Option<Finished>) -> u16 {
         let mut terms = pending.terms;
         let Some(Finished::Outcome {
             outcome,

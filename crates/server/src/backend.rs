@@ -20,22 +20,20 @@
 //! See: docs/overload.md.
 
 use crate::alone::{Alone, StoreWalk};
-use crate::finished::Finished;
+use crate::handover::{Begun, ChunkTerms, KeyRequest, NoChunk, PendingOperation, ScanChunk};
 use crate::lane::Lane;
-use crate::metrics::{Op, Refused};
-use crate::peers::{ClusterWalk, Member};
-use crate::room::{Room, Rooms};
+use crate::metrics::Refused;
+use crate::peers::{ClusterBackend, ClusterWalk};
+use crate::room::Rooms;
 use crate::seat::{Due, Seat};
 use crate::socket::{End, Socket};
 use crate::stages::Watch;
 use crate::status::Terms;
-use bytes::Bytes;
 use dendra_base::CellRef;
 use dendra_node::{Class, Entry, Outcome};
 use dendra_wire::http::response::Style;
 use dendra_wire::route::{Entity, Scan as Query, Scope};
-use dendra_wire::{Condition, EntityOp, Refusal};
-use std::net::IpAddr;
+use dendra_wire::{EntityOp, Refusal};
 use std::rc::Rc;
 
 /// What carries out the operations of clients on one loop.
@@ -44,129 +42,15 @@ pub(crate) enum Backend {
     /// The own store.
     Alone(Alone),
     /// The owners of each key, through the loop's node.
-    Member(Member),
-}
-
-/// A value that a client sends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Value<'a> {
-    /// None: a read or a deletion.
-    None,
-    /// It stands in the input, behind its head.
-    Unread(&'a [u8]),
-    /// It came by itself.
-    Whole(&'a Bytes),
-}
-
-/// An operation on one key, as a connection asks for it.
-pub(crate) struct KeyRequest<'a> {
-    /// Where its end is waited for.
-    pub(crate) seat: &'a Rc<Seat>,
-    /// The client's address.
-    pub(crate) source: IpAddr,
-    pub(crate) entity: &'a Entity,
-    pub(crate) stored_key: &'a [u8],
-    pub(crate) value: Value<'a>,
-    /// Room that is held for the value already. A backend that keeps the value takes it.
-    pub(crate) room: &'a mut Vec<Room>,
-    pub(crate) deadline_us: u64,
-}
-
-/// What an operation holds until it ends.
-#[derive(Debug, Default)]
-pub(crate) struct Held {
-    /// The client's key, where the backend or the answer needs it.
-    pub(crate) key: Bytes,
-    /// Under which the backend knows the operation.
-    pub(crate) number: u64,
-    /// For a value that the backend keeps.
-    _room: Vec<Room>,
-}
-
-impl Held {
-    /// What an operation on `key` holds, which the backend knows under `number`.
-    pub(crate) fn new(key: Bytes, number: u64, room: Vec<Room>) -> Held {
-        Held {
-            key,
-            number,
-            _room: room,
-        }
-    }
-}
-
-/// An operation that waits for its end.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) op: Op,
-    pub(crate) terms: Terms,
-    pub(crate) condition: Condition,
-    /// Is the current value wanted when the condition of a write does not hold?
-    pub(crate) wants_current: bool,
-    pub(crate) began_ns: u64,
-    pub(crate) deadline_us: u64,
-    pub(crate) watch: Watch,
-    pub(crate) held: Held,
-}
-
-/// What became of an operation that was begun.
-pub(crate) enum Begun<R> {
-    /// A read: its answer is shown.
-    Shown(R),
-    /// It ended at once.
-    Ended(Finished),
-    /// Its end comes to the seat.
-    Waits(Held),
-    /// A read that would wait for the disk. Nothing was begun: `resume` does, when nothing is in
-    /// front of it.
-    Blocks(Held),
+    Member(ClusterBackend),
 }
 
 /// A scan between two chunks.
-pub(crate) enum Walk {
+pub(crate) enum BackendScan {
     /// Of the own store.
     Store(StoreWalk),
     /// Of all members.
     Cluster(ClusterWalk),
-}
-
-/// The circumstances of the next chunk.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
-    /// Nothing of the answer is sent yet.
-    pub(crate) is_first: bool,
-    pub(crate) deadline_us: u64,
-    pub(crate) watch: Watch,
-}
-
-/// A chunk of a scan.
-#[derive(Debug)]
-pub(crate) struct Chunk {
-    /// The buffer that was given, with records behind what stood in it.
-    pub(crate) out: Vec<u8>,
-    /// The scan ends behind it.
-    pub(crate) end: Option<WalkEnd>,
-    /// May the head of the answer leave with it? Until then a failure has a status.
-    pub(crate) may_open: bool,
-}
-
-/// How a scan ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum WalkEnd {
-    /// The range is exhausted.
-    Complete,
-    /// The limit is reached: the key to go on from.
-    Limited(Vec<u8>),
-    /// It cannot go on now: the key to go on from.
-    Stopped(Vec<u8>),
-}
-
-/// Why there is no next chunk.
-#[derive(Debug)]
-pub(crate) enum NoChunk {
-    /// The backend ended the scan; `None` when it did not say so in time.
-    Ended(Option<Finished>),
-    /// The client has gone.
-    Gone,
 }
 
 impl Backend {
@@ -174,7 +58,7 @@ impl Backend {
     pub(crate) fn of(lane: &Lane) -> Backend {
         match lane.agent() {
             None => Backend::Alone(Alone),
-            Some(agent) => Backend::Member(Member::new(agent)),
+            Some(agent) => Backend::Member(ClusterBackend::new(agent)),
         }
     }
 
@@ -214,7 +98,7 @@ impl Backend {
     }
 
     /// May this operation be begun while those wait?
-    pub(crate) fn joins(&self, op: EntityOp, raw_key: &[u8], waiting: &[Pending]) -> bool {
+    pub(crate) fn joins(&self, op: EntityOp, raw_key: &[u8], waiting: &[PendingOperation]) -> bool {
         match self {
             Backend::Alone(alone) => alone.joins(op),
             Backend::Member(member) => member.joins(raw_key, waiting),
@@ -252,7 +136,7 @@ impl Backend {
         &self,
         lane: &Lane,
         seat: &Rc<Seat>,
-        read: &mut Pending,
+        read: &mut PendingOperation,
     ) -> Result<(), Refused> {
         match self {
             Backend::Alone(alone) => alone.resume(lane, seat, read),
@@ -264,7 +148,7 @@ impl Backend {
     pub(crate) async fn wait(
         &self,
         socket: &mut Socket,
-        pending: &[Pending],
+        pending: &[PendingOperation],
     ) -> Result<Result<(), Due>, End> {
         match self {
             Backend::Alone(alone) => alone.wait(socket, pending).await,
@@ -273,7 +157,7 @@ impl Backend {
     }
 
     /// Notes how long an operation has waited.
-    pub(crate) fn note_wait(&self, lane: &Lane, pending: &mut Pending) {
+    pub(crate) fn note_wait(&self, lane: &Lane, pending: &mut PendingOperation) {
         match self {
             Backend::Alone(alone) => alone.note_wait(lane, pending),
             Backend::Member(member) => member.note_wait(lane, pending),
@@ -291,33 +175,33 @@ impl Backend {
     // Scans.
 
     /// Begins a scan of live records.
-    pub(crate) fn walk(&self, lane: &Lane, query: &Query) -> Walk {
+    pub(crate) fn walk(&self, lane: &Lane, query: &Query) -> BackendScan {
         match self {
-            Backend::Alone(_) => Walk::Store(StoreWalk::new(query, lane.wall_ms())),
-            Backend::Member(member) => Walk::Cluster(member.walk(query)),
+            Backend::Alone(_) => BackendScan::Store(StoreWalk::new(query, lane.wall_ms())),
+            Backend::Member(member) => BackendScan::Cluster(member.walk(query)),
         }
     }
 }
 
-impl Walk {
+impl BackendScan {
     /// The next chunk, behind what stands in `out`.
     pub(crate) async fn next(
         &mut self,
         socket: &mut Socket,
         out: Vec<u8>,
-        turn: Turn,
-    ) -> Result<Chunk, NoChunk> {
+        turn: ChunkTerms,
+    ) -> Result<ScanChunk, NoChunk> {
         match self {
-            Walk::Store(walk) => walk.next(socket, out, turn).await,
-            Walk::Cluster(walk) => walk.next(socket, out, turn).await,
+            BackendScan::Store(walk) => walk.next(socket, out, turn).await,
+            BackendScan::Cluster(walk) => walk.next(socket, out, turn).await,
         }
     }
 
     /// Where it goes on, in the client's words; `None` when that was lost with a worker.
     pub(crate) fn next_key(&self) -> Option<Vec<u8>> {
         match self {
-            Walk::Store(walk) => walk.next_key(),
-            Walk::Cluster(walk) => Some(walk.next_key()),
+            BackendScan::Store(walk) => walk.next_key(),
+            BackendScan::Cluster(walk) => Some(walk.next_key()),
         }
     }
 }

@@ -108,7 +108,7 @@ pub(crate) struct Collected {
 }
 
 /// Why a body did not come whole.
-pub(crate) enum Broken {
+pub(crate) enum NoBody {
     /// It is refused, and the connection ends behind the refusal.
     Refused(Refusal),
     /// The connection ends.
@@ -184,7 +184,7 @@ impl Pace {
 
 impl Inflow {
     /// Reads the rest of a body.
-    pub(crate) async fn collect(mut self, socket: &mut Socket) -> Result<Collected, Broken> {
+    pub(crate) async fn collect(mut self, socket: &mut Socket) -> Result<Collected, NoBody> {
         let lane = Rc::clone(socket.lane());
         let seat = Rc::clone(socket.seat());
         let mut pace = Pace {
@@ -197,7 +197,7 @@ impl Inflow {
             if let Some(bytes) = self.lacking(socket.input()) {
                 let Some(rooms) = self.wait_for_room(socket, bytes, timeout).await else {
                     lane.metrics().refuse(Share::Writes, Refused::Bytes);
-                    return Err(Broken::Refused(status::refused(Refused::Bytes).closing()));
+                    return Err(NoBody::Refused(status::refused(Refused::Bytes).closing()));
                 };
                 let now_us = lane.now_us();
                 // It is not the sender who was slow meanwhile.
@@ -220,7 +220,7 @@ impl Inflow {
                     return Ok(Collected { bytes, room });
                 }
                 Ok(Taken::More) => {}
-                Err(refusal) => return Err(Broken::Refused(refusal)),
+                Err(refusal) => return Err(NoBody::Refused(refusal)),
             }
             let holds = !room.is_empty();
             let deadline_us = pace.deadline_us(timeout);
@@ -249,16 +249,16 @@ impl Inflow {
             // A sender may be slow for as long as no other request needs its room.
             if holds && turnover.is_slow(now_us) && self.is_room_short(&lane) {
                 let why = "others waited for the room that the body held, and it came too slowly";
-                return Err(Broken::Refused(Refusal::too_slow(why)));
+                return Err(NoBody::Refused(Refusal::too_slow(why)));
             }
             match filled {
                 Ok(()) => {}
                 Err(End::TooSlow) if now_us < deadline_us => {}
                 Err(End::TooSlow) => {
                     let refusal = Refusal::too_slow("the body did not arrive in time");
-                    return Err(Broken::Refused(refusal));
+                    return Err(NoBody::Refused(refusal));
                 }
-                Err(end) => return Err(Broken::Ended(end)),
+                Err(end) => return Err(NoBody::Ended(end)),
             }
         }
     }

@@ -6,11 +6,13 @@
 //! node       ─► Outcome, page ┘
 //! ```
 //!
+//! Invariants
+//! 1. What a connection says of an end does not depend on where it came from.
+//!
 //! Not here: the bytes of an answer (`answers.rs`), where a connection waits (`seat.rs`).
 
 use crate::metrics::Refused;
 use crate::scan_job::Scan;
-use crate::store_pool::PoolAnswer;
 use bytes::Bytes;
 use dendra_base::Cell;
 use dendra_base::peer::{Answer, Range};
@@ -64,32 +66,6 @@ impl From<WriteOutcome> for Finished {
             outcome,
             acks: 1,
             cell: None,
-        }
-    }
-}
-
-impl From<PoolAnswer> for Finished {
-    fn from(answer: PoolAnswer) -> Finished {
-        match answer {
-            PoolAnswer::Cell(None) => Finished::Outcome {
-                outcome: Outcome::Missing,
-                acks: 1,
-                cell: None,
-            },
-            PoolAnswer::Cell(Some(cell)) => Finished::Outcome {
-                outcome: Outcome::Found {
-                    version: cell.version,
-                    expiry_ms: cell.expiry_ms,
-                },
-                acks: 1,
-                cell: Some(*cell),
-            },
-            PoolAnswer::Chunk(scan) => Finished::Chunk(scan),
-            PoolAnswer::ChunkFailed(scan, is_damaged) => Finished::ChunkFailed(scan, is_damaged),
-            PoolAnswer::Late => Finished::Refused(Refused::Deadline),
-            PoolAnswer::Damaged => Finished::Damaged,
-            // Pages are made for the node alone.
-            PoolAnswer::Failed | PoolAnswer::Page(_) => Finished::Failed,
         }
     }
 }

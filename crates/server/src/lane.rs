@@ -21,7 +21,6 @@
 //! See: docs/overload.md.
 
 use crate::clock::{self, Tick};
-use crate::connection;
 use crate::delay::{self, Delay};
 use crate::limits;
 use crate::mailbox::LaneEvent;
@@ -79,6 +78,7 @@ pub(crate) enum Target {
 pub(crate) struct Lane {
     pub(crate) shared: Arc<Shared>,
     index: usize,
+    serve: Serve,
     tick: Cell<Tick>,
     draw: Draw,
     seats: RefCell<Slab<Rc<Seat>>>,
@@ -161,8 +161,15 @@ const NO_SOURCE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 /// Spare buffers kept for reuse; more than this many are never in use at once without waiting.
 const SPARES_MAX: usize = 16;
 
-/// Starts the event loop `index` of `shared`.
-pub(crate) fn spawn(shared: &Arc<Shared>, index: usize) -> std::io::Result<JoinHandle<()>> {
+/// Starts the task of one connection.
+pub(crate) type Serve = fn(Guest, Rc<Seat>, IpAddr, TcpStream);
+
+/// Starts the event loop `index` of `shared`, whose connections are served by `serve`.
+pub(crate) fn spawn(
+    shared: &Arc<Shared>,
+    index: usize,
+    serve: Serve,
+) -> std::io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     std::thread::Builder::new()
         .name(format!("loop-{index}"))
@@ -172,7 +179,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, index: usize) -> std::io::Result<JoinH
                 .enable_all()
                 .build_local(tokio::runtime::LocalOptions::default());
             match runtime {
-                Ok(runtime) => runtime.block_on(run(Rc::new(Lane::new(shared, index)))),
+                Ok(runtime) => runtime.block_on(run(Rc::new(Lane::new(shared, index, serve)))),
                 Err(error) => {
                     tracing::error!(%error, "an event loop could not start");
                     wal_thread::poison(&shared, "an event loop could not start");
@@ -269,13 +276,14 @@ async fn sweep(lane: Rc<Lane>) {
 }
 
 impl Lane {
-    fn new(shared: Arc<Shared>, index: usize) -> Lane {
+    fn new(shared: Arc<Shared>, index: usize, serve: Serve) -> Lane {
         let loops = shared.lanes.len();
         let settings = &shared.settings;
         let options = settings.engine_options();
         let topology = shared.cluster.as_ref().map(|cluster| &*cluster.topology);
         Lane {
             index,
+            serve,
             tick: Cell::new(clock::tick()),
             draw: Draw::new(index),
             seats: RefCell::default(),
@@ -426,17 +434,7 @@ impl Lane {
                 let seat = Rc::new(Seat::default());
                 let number = self.seats.borrow_mut().insert(Rc::clone(&seat));
                 let lane = Rc::clone(self);
-                tokio::task::spawn_local(async move {
-                    let guest = Guest { lane, number };
-                    let lane = Rc::clone(&guest.lane);
-                    let served = connection::serve(Rc::clone(&lane), seat, source, stream).await;
-                    match served {
-                        Ok((link, stream, rest)) => {
-                            peers::serve(lane, link, stream, rest, guest).await;
-                        }
-                        Err(stream) => lane.close(stream, guest),
-                    }
-                });
+                (self.serve)(Guest { lane, number }, seat, source, stream);
             }
             Ok(_) => self.farewell(),
             Err(error) => {
@@ -447,7 +445,7 @@ impl Lane {
     }
 
     /// Closes the socket of a connection that has ended: later, when others wait.
-    fn close(&self, stream: TcpStream, guest: Guest) {
+    pub(crate) fn close(&self, stream: TcpStream, guest: Guest) {
         if !self.ended_sockets.borrow().is_empty() || self.delay.is_crowded(self.now_us()) {
             self.ended_sockets.borrow_mut().push((stream, guest));
             self.close_due.ring();
@@ -961,8 +959,8 @@ impl Lane {
 }
 
 /// A connection as its loop counts it: its seat is cleared however the task ends.
-struct Guest {
-    lane: Rc<Lane>,
+pub(crate) struct Guest {
+    pub(crate) lane: Rc<Lane>,
     number: usize,
 }
 

@@ -41,6 +41,7 @@ mod delay;
 mod exposition;
 mod finished;
 pub mod folder;
+mod handover;
 mod input;
 mod lane;
 mod large;

@@ -21,6 +21,7 @@
 
 use crate::admin;
 use crate::clock;
+use crate::connection;
 use crate::delay::Overload;
 use crate::lane;
 use crate::last_clock;
@@ -483,7 +484,7 @@ impl Running {
         let no_thread = system("a thread could not be started");
         let (stop_accepting, _) = watch::channel(false);
         let loops = (0..shared.lanes.len())
-            .map(|index| lane::spawn(shared, index))
+            .map(|index| lane::spawn(shared, index, connection::spawn))
             .collect::<io::Result<_>>()
             .map_err(&no_thread)?;
         Ok(Running {

@@ -20,9 +20,10 @@
 
 use crate::clock;
 use crate::delay::Overload;
+use crate::finished::Finished;
 use crate::limits;
 use crate::mailbox::LaneEvent;
-use crate::metrics::Op;
+use crate::metrics::{Op, Refused};
 use crate::peers::{Page, Paged};
 use crate::profile::{self, Lock};
 use crate::scan_job::Scan;
@@ -31,6 +32,7 @@ use crate::stages::{Stage, Stages, Watch};
 use dendra_base::{Cell, Key};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Engine, Error, Lookup};
+use dendra_node::Outcome;
 use dendra_node::standing::Pressure;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -81,6 +83,32 @@ pub(crate) enum PoolAnswer {
     Damaged,
     /// The engine or the worker failed; the log has the reason.
     Failed,
+}
+
+impl From<PoolAnswer> for Finished {
+    fn from(answer: PoolAnswer) -> Finished {
+        match answer {
+            PoolAnswer::Cell(None) => Finished::Outcome {
+                outcome: Outcome::Missing,
+                acks: 1,
+                cell: None,
+            },
+            PoolAnswer::Cell(Some(cell)) => Finished::Outcome {
+                outcome: Outcome::Found {
+                    version: cell.version,
+                    expiry_ms: cell.expiry_ms,
+                },
+                acks: 1,
+                cell: Some(*cell),
+            },
+            PoolAnswer::Chunk(scan) => Finished::Chunk(scan),
+            PoolAnswer::ChunkFailed(scan, is_damaged) => Finished::ChunkFailed(scan, is_damaged),
+            PoolAnswer::Late => Finished::Refused(Refused::Deadline),
+            PoolAnswer::Damaged => Finished::Damaged,
+            // Pages are made for the node alone.
+            PoolAnswer::Failed | PoolAnswer::Page(_) => Finished::Failed,
+        }
+    }
 }
 
 #[derive(Debug, Default)]

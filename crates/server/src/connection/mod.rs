@@ -26,10 +26,11 @@ mod requests;
 mod scan;
 
 use crate::answers::Answers;
-use crate::backend::{Backend, Pending};
+use crate::backend::Backend;
 use crate::body::{self, BodyReader, PendingBody};
 use crate::finished::Finished;
-use crate::lane::Lane;
+use crate::handover::PendingOperation;
+use crate::lane::{Guest, Lane};
 use crate::limits;
 use crate::metrics::Op;
 use crate::peers::{self, Answered, PendingAsk, PendingLink};
@@ -63,7 +64,7 @@ enum Next {
     /// The rest of a body that nobody wants.
     Discard(Box<BodyReader>),
     /// The disk, for a read.
-    Resume(Box<Pending>),
+    Resume(Box<PendingOperation>),
     /// A scan, from its first to its last chunk.
     Scan(Box<PendingScan>),
     /// A peer's link begins behind the answer that is formed.
@@ -92,7 +93,7 @@ pub(crate) struct Connection {
     backend: Backend,
     socket: Socket,
     /// Operations that have begun, in the order of their requests.
-    pending: Vec<Pending>,
+    pending: Vec<PendingOperation>,
     /// The connection is a peer's link from here on.
     link: Option<Box<PendingLink>>,
     /// The answer formed last ends the connection.
@@ -104,10 +105,21 @@ pub(crate) struct Connection {
     in_line_until_us: Option<u64>,
 }
 
+/// Starts the task of one connection of a loop, to its end or to that of the link that it becomes.
+pub(crate) fn spawn(guest: Guest, seat: Rc<Seat>, source: IpAddr, stream: TcpStream) {
+    tokio::task::spawn_local(async move {
+        let lane = Rc::clone(&guest.lane);
+        match serve(Rc::clone(&lane), seat, source, stream).await {
+            Ok((link, stream, rest)) => peers::serve(lane, link, stream, rest, guest).await,
+            Err(stream) => lane.close(stream, guest),
+        }
+    });
+}
+
 /// Serves one connection to where it becomes a peer's link: the link, the socket and what was read
 /// behind the request.
 /// Or to its end: then the socket, which is to be closed.
-pub(crate) async fn serve(
+async fn serve(
     lane: Rc<Lane>,
     seat: Rc<Seat>,
     source: IpAddr,
@@ -312,7 +324,7 @@ impl Connection {
     }
 
     /// Has a read that needs the disk carried out, when the answers in front of it are sent.
-    async fn resume(&mut self, mut read: Pending) -> Result<(), End> {
+    async fn resume(&mut self, mut read: PendingOperation) -> Result<(), End> {
         self.socket.flush().await?;
         let Connection {
             lane,

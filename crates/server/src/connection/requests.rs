@@ -18,8 +18,8 @@
 
 use super::{Connection, Next, PendingScan};
 use crate::answers::{self, Answers};
-use crate::backend::{Begun, Held, KeyRequest, Pending, Value};
-use crate::body::{BodyReader, Broken, Collected, Inflow, PendingBody};
+use crate::body::{BodyReader, Collected, Inflow, NoBody, PendingBody};
+use crate::handover::{Begun, Held, KeyRequest, PendingOperation, SentValue};
 use crate::limits;
 use crate::metrics::{Op, Refused, Share};
 use crate::peers;
@@ -121,7 +121,7 @@ impl Connection {
                 match entity.op {
                     EntityOp::Get | EntityOp::Head => {
                         let room = &mut Vec::new();
-                        match self.begin(&entity, terms, stored_key, Value::None, room, watch) {
+                        match self.begin(&entity, terms, stored_key, SentValue::None, room, watch) {
                             Ok(next) => {
                                 self.end_if(style);
                                 (head.consumed, next)
@@ -279,7 +279,7 @@ impl Connection {
             Body::Chunked => None,
         };
         if let Some(value_len) = whole {
-            let value = Value::Unread(&rest[..value_len]);
+            let value = SentValue::Unread(&rest[..value_len]);
             let room = &mut Vec::new();
             return match self.begin(entity, terms, stored_key, value, room, watch) {
                 Ok(next) => {
@@ -339,7 +339,7 @@ impl Connection {
             Entry::Delayed { .. } | Entry::Granted => {}
         }
         let room = &mut Vec::new();
-        match self.begin(entity, terms, stored_key, Value::None, room, watch) {
+        match self.begin(entity, terms, stored_key, SentValue::None, room, watch) {
             Ok(next) => {
                 self.end_if(terms.style);
                 (head.consumed, next)
@@ -382,7 +382,7 @@ impl Connection {
         entity: &Entity,
         terms: Terms,
         stored_key: &[u8],
-        value: Value<'_>,
+        value: SentValue<'_>,
         room: &mut Vec<Room>,
         mut watch: Watch,
     ) -> Result<Option<Next>, Refused> {
@@ -408,7 +408,7 @@ impl Connection {
         let begun = backend.begin(lane, request, &mut watch, |cell| {
             answers::show(lane, out, condition, &terms, stored_key, cell)
         })?;
-        let pending = |held: Held, watch: Watch| Pending {
+        let pending = |held: Held, watch: Watch| PendingOperation {
             op,
             terms,
             condition,
@@ -465,7 +465,7 @@ impl Connection {
         self.socket.flush().await?;
         let value = match body.collect(&mut self.socket).await {
             Ok(value) => value,
-            Err(Broken::Refused(refusal)) => {
+            Err(NoBody::Refused(refusal)) => {
                 let style = terms.style.closing();
                 let status = status::write_refusal(self.socket.out(), style, &refusal);
                 self.lane.finish(Op::Put, status);
@@ -473,7 +473,7 @@ impl Connection {
                 self.linger = Linger::Body;
                 return Ok(());
             }
-            Err(Broken::Ended(end)) => return Err(end),
+            Err(NoBody::Ended(end)) => return Err(end),
         };
         // Waiting for the client is no stage of ours.
         watch.restart();
@@ -503,7 +503,7 @@ impl Connection {
         let timeout_ms = entity.timeout_ms;
         let until_us = came_us + u64::from(timeout_ms) * 1_000;
         loop {
-            let value = Value::Whole(&bytes);
+            let value = SentValue::Whole(&bytes);
             let begun = self.begin(&entity, terms, key.as_stored(), value, &mut room, watch);
             let Err(what) = begun else {
                 return Ok(Ok(()));

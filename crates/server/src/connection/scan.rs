@@ -20,7 +20,7 @@
 
 use super::{Connection, PendingScan};
 use crate::answers::Answers;
-use crate::backend::{NoChunk, Turn, WalkEnd};
+use crate::handover::{ChunkTerms, NoChunk, WalkEnd};
 use crate::metrics::Op;
 use crate::socket::End;
 use dendra_wire::http::response::{self, ScanEnd};
@@ -40,7 +40,7 @@ impl Connection {
         let backend = self.backend.of_scan(query.scope);
         let terms = backend.scan_terms(&self.lane, style);
         let mut walk = backend.walk(&self.lane, &query);
-        let mut turn = Turn {
+        let mut turn = ChunkTerms {
             is_first: true,
             deadline_us: pending.deadline_us,
             watch,

@@ -21,7 +21,7 @@ use super::agent::{Agent, Visit};
 use super::cluster::count;
 use super::notes::learn;
 use super::session::Session;
-use crate::body::{BodyReader, Broken, Inflow};
+use crate::body::{BodyReader, Inflow, NoBody};
 use crate::finished::Finished;
 use crate::lane::Lane;
 use crate::limits;
@@ -171,8 +171,8 @@ pub(crate) async fn answer(socket: &mut Socket, pending: PendingAsk) -> Result<A
                     room = frame.room;
                     Bytes::from(frame.bytes)
                 }
-                Err(Broken::Refused(refusal)) => return Ok(Answered::Broken(refusal)),
-                Err(Broken::Ended(end)) => return Err(end),
+                Err(NoBody::Refused(refusal)) => return Ok(Answered::Broken(refusal)),
+                Err(NoBody::Ended(end)) => return Err(end),
             }
         }
     };

@@ -39,6 +39,7 @@ mod scan;
 mod session;
 mod store;
 mod unproven;
+mod waiting;
 
 pub(crate) use accept::{PendingLink, meet as accept_link, serve};
 pub(crate) use agent::{Agent, run};
@@ -48,6 +49,6 @@ pub(crate) use link::keep;
 pub(crate) use mark::{MARK_NAME, MARK_NAME_NEW, mark, marked};
 pub(crate) use meeting::meet;
 pub(crate) use notes::{note_at_stop, note_rising};
-pub(crate) use operation::Member;
+pub(crate) use operation::ClusterBackend;
 pub(crate) use scan::ClusterWalk;
 pub(crate) use store::{Cancelled, Page, Paged, answered, cancelled, cover, wrote};

@@ -13,20 +13,20 @@
 //! Not here: operations of a node alone (`alone.rs` of the crate), scans (`scan.rs`).
 //! See: docs/api.md, docs/protocol.md.
 
-use super::Agent;
 use super::scan::ClusterWalk;
-use crate::backend::{Held, KeyRequest, Pending, Value};
+use super::{Agent, waiting};
+use crate::handover::{Held, KeyRequest, PendingOperation, SentValue};
 use crate::lane::Lane;
 use crate::limits;
 use crate::metrics::Refused;
-use crate::seat::{Due, Until};
-use crate::socket::{End, Gone, Socket};
+use crate::seat::Due;
+use crate::socket::{End, Socket};
 use crate::stages::Stage;
 use crate::status::Terms;
 use bytes::Bytes;
 use dendra_base::peer::{Condition, Operation, Refused as RefusedBy};
 use dendra_base::{BadQuorum, Consistency, Quorum};
-use dendra_node::step::{ClientTicket, Event};
+use dendra_node::step::Event;
 use dendra_node::{Class, Entry, Outcome, Refusal as NodeRefusal};
 use dendra_wire::http::response::Style;
 use dendra_wire::route::{Entity, Scan as Query};
@@ -35,14 +35,14 @@ use std::rc::Rc;
 
 /// The cluster as a backend, through the node of one loop.
 #[derive(Clone)]
-pub(crate) struct Member {
+pub(crate) struct ClusterBackend {
     agent: Rc<Agent>,
 }
 
-impl Member {
+impl ClusterBackend {
     /// The cluster as `agent` reaches it.
-    pub(crate) fn new(agent: Rc<Agent>) -> Member {
-        Member { agent }
+    pub(crate) fn new(agent: Rc<Agent>) -> ClusterBackend {
+        ClusterBackend { agent }
     }
 
     /// A full disk keeps no member from asking the others: its own copy is refused where it would
@@ -73,7 +73,7 @@ impl Member {
     }
 
     /// Operations on other keys go on beside each other.
-    pub(crate) fn joins(&self, raw_key: &[u8], waiting: &[Pending]) -> bool {
+    pub(crate) fn joins(&self, raw_key: &[u8], waiting: &[PendingOperation]) -> bool {
         !waiting.iter().any(|waiting| waiting.held.key == raw_key)
     }
 
@@ -97,9 +97,9 @@ impl Member {
             deadline_us,
         } = request;
         let value = match value {
-            Value::None => Bytes::new(),
-            Value::Unread(value) => Bytes::copy_from_slice(value),
-            Value::Whole(value) => value.clone(),
+            SentValue::None => Bytes::new(),
+            SentValue::Unread(value) => Bytes::copy_from_slice(value),
+            SentValue::Whole(value) => value.clone(),
         };
         if room.is_empty() && value.len() > limits::UNCOUNTED_BYTES_MAX {
             let held = lane.bytes.offer(source, value.len());
@@ -136,15 +136,15 @@ impl Member {
     pub(crate) async fn wait(
         &self,
         socket: &mut Socket,
-        pending: &[Pending],
+        pending: &[PendingOperation],
     ) -> Result<Result<(), Due>, End> {
         let last_us = pending.iter().map(|waiting| waiting.deadline_us).max();
         let clients = pending.iter().map(|waiting| waiting.held.number);
-        wait(&self.agent, socket, clients, last_us.unwrap_or(u64::MAX)).await
+        waiting::wait(&self.agent, socket, clients, last_us.unwrap_or(u64::MAX)).await
     }
 
     /// Notes how long an operation has waited.
-    pub(crate) fn note_wait(&self, lane: &Lane, pending: &mut Pending) {
+    pub(crate) fn note_wait(&self, lane: &Lane, pending: &mut PendingOperation) {
         let stages = &lane.metrics().stages;
         pending.watch.lap(stages, pending.op, Stage::ReplicaWait);
     }
@@ -184,31 +184,6 @@ impl Member {
     pub(crate) fn walk(&self, query: &Query) -> ClusterWalk {
         ClusterWalk::new(Rc::clone(&self.agent), query)
     }
-}
-
-/// Waits for what the node comes to for `clients`, until a little behind `deadline_us`.
-pub(super) async fn wait(
-    agent: &Agent,
-    socket: &mut Socket,
-    clients: impl Iterator<Item = ClientTicket>,
-    deadline_us: u64,
-) -> Result<Result<(), Due>, End> {
-    let (lane, seat) = (Rc::clone(socket.lane()), Rc::clone(socket.seat()));
-    let abandon = || {
-        // The places of the results are those in the list.
-        for (place, client) in clients.enumerate() {
-            if !seat.has(place) {
-                lane.metrics().hung_up.add(1);
-                agent.post(Event::Gone { client });
-            }
-        }
-        Gone::Wait
-    };
-    let grace_us = limits::OUTCOME_GRACE.as_micros() as u64;
-    let last_us = deadline_us.saturating_add(grace_us);
-    socket
-        .watch(last_us, Until::DeadlineOrPoison, abandon)
-        .await
 }
 
 /// The same of the member that was asked, behind its name.

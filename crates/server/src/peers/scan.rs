@@ -17,9 +17,9 @@
 //! the crate).
 //! See: docs/api.md, section "Many keys".
 
-use super::{Agent, operation};
-use crate::backend::{Chunk, NoChunk, Turn, WalkEnd};
+use super::{Agent, waiting};
 use crate::finished::Finished;
+use crate::handover::{ChunkTerms, NoChunk, ScanChunk, WalkEnd};
 use crate::limits;
 use crate::metrics::Refused;
 use crate::socket::Socket;
@@ -98,8 +98,8 @@ impl ClusterWalk {
         &mut self,
         socket: &mut Socket,
         mut out: Vec<u8>,
-        turn: Turn,
-    ) -> Result<Chunk, NoChunk> {
+        turn: ChunkTerms,
+    ) -> Result<ScanChunk, NoChunk> {
         let Some(range) = self.rest.clone() else {
             return Ok(chunk(out, Some(WalkEnd::Complete)));
         };
@@ -148,7 +148,7 @@ impl ClusterWalk {
     }
 
     /// Asks the node for a page; `None` when it did not say in time.
-    async fn ask(&self, socket: &mut Socket, range: Range, turn: Turn) -> Option<Finished> {
+    async fn ask(&self, socket: &mut Socket, range: Range, turn: ChunkTerms) -> Option<Finished> {
         let lane = Rc::clone(socket.lane());
         // What the members may send for it: each a page, and one record more.
         let longest = limits::SCAN_PAGE_BYTES + lane.shared.settings.value_bytes_max;
@@ -169,7 +169,7 @@ impl ClusterWalk {
         });
         let clients = std::iter::once(client);
         // An early end leaves the place empty, which is the same answer.
-        let _waited = operation::wait(&self.agent, socket, clients, turn.deadline_us).await;
+        let _waited = waiting::wait(&self.agent, socket, clients, turn.deadline_us).await;
         let finished = seat.take(0);
         seat.next_round();
         lane.refresh();
@@ -178,8 +178,8 @@ impl ClusterWalk {
 }
 
 /// The head may leave with any page: a failure behind it is a trailer.
-fn chunk(out: Vec<u8>, end: Option<WalkEnd>) -> Chunk {
-    Chunk {
+fn chunk(out: Vec<u8>, end: Option<WalkEnd>) -> ScanChunk {
+    ScanChunk {
         out,
         end,
         may_open: true,

@@ -1,0 +1,37 @@
+//! A connection that waits for what the loop's node comes to, and looks whether its client is still
+//! there.
+//!
+//! Not here: what a node may end (crate `node`).
+//! See: docs/overload.md, "Clients that hang up".
+
+use super::Agent;
+use crate::limits;
+use crate::seat::{Due, Until};
+use crate::socket::{End, Gone, Socket};
+use dendra_node::step::{ClientTicket, Event};
+use std::rc::Rc;
+
+/// Waits for what the node comes to for `clients`, until a little behind `deadline_us`.
+pub(super) async fn wait(
+    agent: &Agent,
+    socket: &mut Socket,
+    clients: impl Iterator<Item = ClientTicket>,
+    deadline_us: u64,
+) -> Result<Result<(), Due>, End> {
+    let (lane, seat) = (Rc::clone(socket.lane()), Rc::clone(socket.seat()));
+    let abandon = || {
+        // The places of the results are those in the list.
+        for (place, client) in clients.enumerate() {
+            if !seat.has(place) {
+                lane.metrics().hung_up.add(1);
+                agent.post(Event::Gone { client });
+            }
+        }
+        Gone::Wait
+    };
+    let grace_us = limits::OUTCOME_GRACE.as_micros() as u64;
+    let last_us = deadline_us.saturating_add(grace_us);
+    socket
+        .watch(last_us, Until::DeadlineOrPoison, abandon)
+        .await
+}
