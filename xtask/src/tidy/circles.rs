@@ -72,8 +72,6 @@ const OPEN_LATER: [(&str, &[&str]); 5] = [
             "profile/stack.rs",
             "profile/symbols.rs",
             "profile/waiting.rs",
-            "room.rs",
-            "seat.rs",
             "shared.rs",
             "stages.rs",
             "store_pool.rs",
