@@ -224,7 +224,7 @@ impl StoreWalk {
             Stand::Complete => Some(WalkEnd::Complete),
             Stand::Cut(next) => Some(WalkEnd::Limited(next.clone())),
             Stand::Damaged(_) if turn.is_first && !has_records => {
-                return Err(NoChunk::Ended(Some(Finished::Damaged)));
+                return Err(NoChunk::ended(Finished::Damaged));
             }
             Stand::Damaged(next) => {
                 socket.lane().metrics().damaged.add(1);
@@ -267,8 +267,9 @@ impl StoreWalk {
                 lane.refresh();
             }
             match self.fill(socket, turn).await {
-                Err(NoChunk::Ended(Some(Finished::Refused(_))))
-                    if !turn.is_first
+                Err(NoChunk::Ended(Some(ended)))
+                    if matches!(*ended, Finished::Refused(_))
+                        && !turn.is_first
                         && self.scan.is_some()
                         && lane.now_us() < turn.deadline_us =>
                 {
@@ -293,7 +294,7 @@ impl StoreWalk {
                 && !socket.wait_for_scan_room(wanted, turn.deadline_us).await
             {
                 self.scan = Some(scan);
-                return Err(NoChunk::Ended(Some(Finished::Refused(Refused::Bytes))));
+                return Err(NoChunk::ended(Finished::Refused(Refused::Bytes)));
             }
             if socket.expect_client().is_err() {
                 return Err(NoChunk::Gone);
@@ -323,7 +324,7 @@ impl StoreWalk {
                 if let Work::Chunk(scan) = work {
                     self.scan = Some(scan);
                 }
-                return Err(NoChunk::Ended(Some(Finished::Refused(refused))));
+                return Err(NoChunk::ended(Finished::Refused(refused)));
             }
         };
         let waited = socket.pooled(slot, turn.deadline_us).await;
@@ -338,12 +339,13 @@ impl StoreWalk {
             }
             Some(Finished::ChunkFailed(scan, is_damaged)) => {
                 self.scan = Some(scan);
-                Err(NoChunk::Ended(Some(match is_damaged {
-                    true => Finished::Damaged,
-                    false => Finished::Failed,
-                })))
+                Err(NoChunk::ended(if is_damaged {
+                    Finished::Damaged
+                } else {
+                    Finished::Failed
+                }))
             }
-            ended => Err(NoChunk::Ended(ended)),
+            ended => Err(NoChunk::Ended(ended.map(Box::new))),
         }
     }
 }

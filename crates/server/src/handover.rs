@@ -132,7 +132,14 @@ pub(crate) enum WalkEnd {
 #[derive(Debug)]
 pub(crate) enum NoChunk {
     /// The backend ended the scan; `None` when it did not say so in time.
-    Ended(Option<Finished>),
+    Ended(Option<Box<Finished>>),
     /// The client has gone.
     Gone,
+}
+
+impl NoChunk {
+    /// The backend ended the scan, and said how.
+    pub(crate) fn ended(finished: Finished) -> NoChunk {
+        NoChunk::Ended(Some(Box::new(finished)))
+    }
 }

@@ -57,7 +57,7 @@ impl Connection {
                         backend: &backend,
                         out: self.socket.out(),
                     };
-                    let status = answers.fail(Op::Scan, &terms, finished.as_ref());
+                    let status = answers.fail(Op::Scan, &terms, finished.as_deref());
                     self.lane.finish_since(Op::Scan, status, began_ns);
                     return Ok(());
                 }

@@ -114,16 +114,16 @@ impl ClusterWalk {
                 rest,
                 failure,
             },
-            ended => return Err(NoChunk::Ended(ended)),
+            ended => return Err(NoChunk::Ended(ended.map(Box::new))),
         };
         if turn.is_first
             && let Some(failure) = page.failure
         {
-            return Err(NoChunk::Ended(Some(Finished::Outcome {
+            return Err(NoChunk::ended(Finished::Outcome {
                 outcome: failure,
                 acks: 0,
                 cell: None,
-            })));
+            }));
         }
         for (key, cell) in &page.records {
             if self.left == Some(0) {
