@@ -81,6 +81,35 @@ pub const MEMBERS_MAX: usize = 100;
 /// that come in their place.
 pub const TABLE_MEMBERS_MAX: usize = 2 * MEMBERS_MAX;
 
+/// Members that a cluster can remove in its life, each refused for ever: one a day for eleven years.
+/// They take 112 KiB of the record of each epoch.
+pub const REMOVED_MEMBERS_MAX: usize = 4_096;
+
+/// Moves of one plan: sixteen positions of each of 16384 partitions. They take 1.3 MB of the record
+/// of each epoch while the plan is under way.
+pub const PLAN_MOVES_MAX: usize = 1 << 18;
+
+/// Notes of the chain of epochs that one member has under way to its disk. Beyond it messages are
+/// dropped, and their senders repeat them: a member has one vote for one epoch at a time.
+pub const CHAIN_NOTES_MAX: usize = 64;
+
+/// Epochs in one message to a member that is behind.
+pub const EPOCH_PAGE_RECORDS_MAX: usize = 32;
+
+/// Bytes of one such message, but never less than one record: two of the largest records.
+pub const EPOCH_PAGE_BYTES_MAX: usize = 8 << 20;
+
+/// How often a member tells another one its epoch: a member that was away learns within this time
+/// that it is behind, and one behind a lossy link asks again.
+pub const EPOCH_GOSSIP_US: u64 = 1_000_000;
+
+/// How long a proposal of an epoch waits for votes: two syncs of a slow disk and two round trips.
+pub const EPOCH_VOTE_US: u64 = 500_000;
+
+/// Ballots of one proposal. Each lasts longer than the one before; with the last the proposer gives
+/// up, and the next tick of its driver reads the state again.
+pub const EPOCH_BALLOTS_MAX: u32 = 8;
+
 /// Longest name of a cluster: it stands in every description of a topology.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 
@@ -199,6 +228,10 @@ const _: () = assert!(
     "a ledger's slots have 20 bits"
 );
 const _: () = assert!(TWIN_PATIENCE_US > 3 * LINK_OPEN_TIMEOUT_US);
+const _: () = assert!(
+    EPOCH_PAGE_RECORDS_MAX <= CHAIN_NOTES_MAX,
+    "a page of epochs fits in the notes under way"
+);
 const _: () = assert!(CEILING_LEFT_MS_MIN < CEILING_STEP_MS);
 const _: () = assert!(CEILING_COUNT_MS >= 2 && CEILING_COUNT_MS < CEILING_LEFT_MS_MIN);
 const _: () = assert!(

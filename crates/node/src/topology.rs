@@ -5,6 +5,11 @@
 //! --cluster http://h1:8080;weight=2;zone=a,http://h2:8080 ─► Vec<Member> ─► Topology ─► Ring
 //! describe()  cluster=dendra epoch=1 copies=3 partitions=256 layout=1 members=http://h1:8080;weight=2;zone=a,…
 //! digest()    64 bits of the line above: equal on all nodes, or they do not talk to each other
+//!
+//! record.rs       EpochRecord   the topology of a cluster whose members change: one epoch
+//! succession.rs   succeeds      which epoch may follow which
+//! chain.rs        Chain         a member's part in choosing the next one, and its fence
+//! drive.rs        next_step     from a plan under way to the next epoch
 //! ```
 //!
 //! Invariants
@@ -17,7 +22,12 @@
 //! folder remembers of it (`membership/identity.rs`).
 //! See: docs/cli.md, "A cluster".
 
+pub mod chain;
+pub mod drive;
 mod member;
+pub mod record;
+pub mod succession;
+pub mod why_not;
 
 pub use member::{BadMember, Member};
 
@@ -169,7 +179,7 @@ impl Topology {
             });
         }
         Ok(Topology {
-            id: hash(b"dendra cluster 1", name.as_bytes()),
+            id: cluster_id(name),
             hash_key: hash_wide(b"dendra hash key1", name.as_bytes()),
             name: name.to_owned(),
             epoch: 1,
@@ -370,6 +380,11 @@ fn fields(description: &str) -> BTreeMap<&str, &str> {
         .split(' ')
         .filter_map(|field| field.split_once('='))
         .collect()
+}
+
+/// The id of the cluster with this name.
+fn cluster_id(name: &str) -> u64 {
+    hash(b"dendra cluster 1", name.as_bytes())
 }
 
 fn hash(key: &[u8; 16], bytes: &[u8]) -> u64 {

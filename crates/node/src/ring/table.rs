@@ -25,6 +25,8 @@
 
 mod codec;
 
+pub(crate) use codec::BYTES_MAX as TABLE_BYTES_MAX;
+
 use super::choice::{dealt, each};
 use super::shares::{Rounds, shares};
 use super::{Partition, Ring, costs, zones};

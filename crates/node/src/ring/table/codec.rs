@@ -16,7 +16,7 @@ const CHECKSUM_BYTES: usize = 8;
 const HEAD_BYTES: usize = 1 + 4 + 1 + 2;
 /// Number of owners, the moving position, its new owner.
 const ROW_BYTES_MAX: usize = 1 + MEMBERS_MAX + 2;
-const BYTES_MAX: usize =
+pub(crate) const BYTES_MAX: usize =
     HEAD_BYTES + 4 * TABLE_MEMBERS_MAX + PARTITIONS_MAX * ROW_BYTES_MAX + CHECKSUM_BYTES;
 
 const _: () = assert!(TABLE_MEMBERS_MAX < NONE as usize);

@@ -1,0 +1,90 @@
+//! The fence: which questions a member still answers after the owners have changed.
+//!
+//! ```text
+//! asked 7, fence 9   partition changed in 6: admit       in 8 or 9: stale, the asker learns 9
+//! asked 9, fence 9   admit
+//! asked 9, fence 7   behind: the member learns 9 first
+//! ```
+//!
+//! The newest durable record is the fence: there is no second note that could be lost alone. A
+//! member answers a question of epoch 9 only once the record of epoch 9 is durable in its folder.
+//! After a restart it therefore refuses what it would have refused before.
+//!
+//! Invariants
+//! 1. The fence only rises, also over crashes.
+//! 2. Two coordinators of different epochs get answers from one member for one partition only if its
+//!    owners, and what moves of it, are equal in both epochs.
+//!
+//! Not here: that the asker is a member (`Chain::knows`).
+
+use crate::ring::Partition;
+use crate::topology::record::EpochRecord;
+
+/// May a question be answered?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceVerdict {
+    /// It may.
+    Admit,
+    /// The partition has changed since. The asker adopts this epoch, and repeats the same phase with
+    /// the same version.
+    Stale {
+        /// The fence.
+        epoch: u64,
+    },
+    /// This member has to learn the asker's epoch first. The answer counts for nothing.
+    Behind {
+        /// The fence.
+        epoch: u64,
+    },
+    /// This member was removed: it answers nothing any more.
+    Removed,
+}
+
+/// The newest durable epoch, and when each partition changed.
+#[derive(Clone, Debug)]
+pub struct EpochFence {
+    epoch: u64,
+    /// For each partition the last epoch in which its row changed, as far as this process has seen
+    /// it: the epoch of the start otherwise. That refuses more than it has to, never less.
+    changed: Vec<u64>,
+}
+
+impl EpochFence {
+    /// Of the record that a member finds in its folder.
+    pub fn at(record: &EpochRecord) -> EpochFence {
+        EpochFence {
+            epoch: record.epoch(),
+            changed: vec![record.epoch(); usize::from(record.partitions())],
+        }
+    }
+
+    /// `after` is durable; it follows `before`.
+    pub fn advance(&mut self, before: &EpochRecord, after: &EpochRecord) {
+        let (old, new) = (before.owners(), after.owners());
+        for (partition, changed) in old.all().zip(&mut self.changed) {
+            let is_same = old.owners(partition) == new.owners(partition)
+                && old.moving(partition) == new.moving(partition);
+            if !is_same {
+                *changed = after.epoch();
+            }
+        }
+        self.epoch = after.epoch();
+    }
+
+    /// The newest durable epoch.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// May a question of epoch `asked` about `partition` be answered?
+    pub fn admits(&self, partition: Partition, asked: u64) -> FenceVerdict {
+        let epoch = self.epoch;
+        if asked > epoch {
+            return FenceVerdict::Behind { epoch };
+        }
+        match self.changed.get(partition.at()) {
+            Some(changed) if *changed <= asked => FenceVerdict::Admit,
+            _ => FenceVerdict::Stale { epoch },
+        }
+    }
+}

@@ -1,0 +1,248 @@
+use super::*;
+use crate::limits::EPOCH_BALLOTS_MAX;
+use crate::limits::EPOCH_VOTE_US;
+use crate::ring::plan::replacement;
+use crate::ring::table::OwnerTable;
+use crate::topology::Member;
+use crate::topology::drive::{MoveArrived, next_step};
+use crate::topology::record::{EpochMember, NewPlan};
+
+fn peer(number: u32) -> ChainPeer {
+    ChainPeer {
+        member: MemberId(number),
+        node: 100 + u128::from(number),
+    }
+}
+
+fn member(number: u32, status: MemberStatus) -> EpochMember {
+    let ChainPeer { member, node } = peer(number);
+    EpochMember {
+        id: member,
+        node,
+        status,
+        place: Member::new(&format!("http://h{number}:8080")).expect("an address"),
+    }
+}
+
+/// Three members, each an owner of both partitions.
+fn first() -> EpochRecord {
+    let ids: Vec<MemberId> = (0..3).map(MemberId).collect();
+    let owners = OwnerTable::of_owners(3, ids.clone(), vec![ids; 2]).expect("a table");
+    let members = (0..3).map(|number| member(number, MemberStatus::Member));
+    EpochRecord::first("dendra", members.collect(), 3, owners).expect("a record")
+}
+
+/// The epochs of a replacement of member 2 by member 3.
+fn replaced() -> Vec<EpochRecord> {
+    let first = first();
+    let moves = replacement(first.owners(), MemberId(2), MemberId(3), &[]).expect("a plan");
+    let planned = first.planned(&NewPlan {
+        author: MemberId(0),
+        moves,
+        newcomers: vec![member(3, MemberStatus::Joining)],
+        shares: Vec::new(),
+        replication_factor: 3,
+    });
+    let planned = planned.expect("it may begin");
+    let mut chain = vec![first, planned];
+    loop {
+        let newest = &chain[chain.len() - 1];
+        let Some(plan) = newest.plan() else {
+            return chain;
+        };
+        let moving = newest.owners().all().filter_map(|p| newest.moving(p));
+        let arrived = moving.map(|step| MoveArrived {
+            plan: plan.id,
+            step,
+        });
+        let arrived: Vec<MoveArrived> = arrived.collect();
+        let next = next_step(newest, &arrived, 1).expect("all that moves has arrived");
+        chain.push(next);
+    }
+}
+
+fn open(number: u32, record: EpochRecord) -> Chain {
+    Chain::open(peer(number), record, None, ChainRules::default(), 1)
+}
+
+fn told(chain: &mut Chain, from: ChainPeer, message: ChainMessage) -> Vec<ChainEffect> {
+    let mut out = Vec::new();
+    chain.step(0, ChainEvent::Received { from, message }, &mut out);
+    out
+}
+
+/// All notes under way are durable.
+fn synced(chain: &mut Chain) -> Vec<ChainEffect> {
+    let mut out = Vec::new();
+    let ticket = chain.ticket;
+    chain.step(0, ChainEvent::Persisted { ticket }, &mut out);
+    out
+}
+
+fn prepare(round: u64, member: ChainPeer) -> ChainMessage {
+    let member = member.member;
+    let ballot = EpochBallot { round, member };
+    ChainMessage::Prepare { epoch: 2, ballot }
+}
+
+fn chosen(records: &[EpochRecord]) -> ChainMessage {
+    let records = records.iter().cloned().map(Arc::new).collect();
+    ChainMessage::Chosen { records }
+}
+
+#[test]
+fn nothing_is_promised_before_the_note_is_durable() {
+    let mut chain = open(0, first());
+    let out = told(&mut chain, peer(1), prepare(1, peer(1)));
+    assert!(matches!(out[..], [ChainEffect::Persist { .. }]), "{out:?}");
+    let out = synced(&mut chain);
+    let [ChainEffect::Send { to, message }] = &out[..] else {
+        panic!("{out:?}");
+    };
+    assert_eq!(*to, MemberId(1));
+    assert!(matches!(message, ChainMessage::Promise { .. }));
+    let out = told(&mut chain, peer(2), prepare(1, peer(0)));
+    assert!(matches!(
+        out[..],
+        [ChainEffect::Send {
+            message: ChainMessage::Outbid { .. },
+            ..
+        }]
+    ));
+}
+
+#[test]
+fn notes_under_way_have_a_bound() {
+    let mut chain = open(0, first());
+    let mut notes = 0;
+    for round in 1..10 * CHAIN_NOTES_MAX as u64 {
+        notes += told(&mut chain, peer(1), prepare(round, peer(1))).len();
+    }
+    assert_eq!(notes, CHAIN_NOTES_MAX);
+    assert_eq!(synced(&mut chain).len(), CHAIN_NOTES_MAX);
+    assert_eq!(
+        told(&mut chain, peer(1), prepare(1 << 40, peer(1))).len(),
+        1
+    );
+}
+
+#[test]
+fn another_folder_under_the_number_of_a_member_has_no_vote() {
+    let mut chain = open(0, first());
+    let forged = ChainPeer { node: 7, ..peer(1) };
+    assert_eq!(told(&mut chain, forged, prepare(1, peer(1))), []);
+    let epochs = replaced();
+    assert_eq!(told(&mut chain, forged, chosen(&epochs[1..2])), []);
+    assert!(!chain.knows(forged) && chain.knows(peer(1)));
+}
+
+#[test]
+fn a_proposal_without_a_majority_ends() {
+    let mut chain = open(0, first());
+    let record = first().rekeyed().expect("a change");
+    let mut out = Vec::new();
+    chain.step(0, ChainEvent::Propose { record }, &mut out);
+    let mut now_us = 0;
+    for _ in 0..100 {
+        now_us += u64::from(EPOCH_BALLOTS_MAX) * EPOCH_VOTE_US;
+        synced(&mut chain);
+        chain.step(now_us, ChainEvent::Tick, &mut out);
+    }
+    let is_end = |effect: &&ChainEffect| **effect == ChainEffect::GaveUp { epoch: 2 };
+    assert_eq!(out.iter().filter(is_end).count(), 1);
+    assert!(!chain.is_proposing());
+}
+
+#[test]
+fn a_joining_member_proposes_nothing_and_counts_for_nothing() {
+    let epochs = replaced();
+    let mut chain = open(3, epochs[1].clone());
+    let mut out = Vec::new();
+    let record = next_step(&epochs[1], &[], 1).expect("a step");
+    chain.step(0, ChainEvent::Propose { record }, &mut out);
+    let member = MemberId(3);
+    let why = WhyNot::NoVoter { member };
+    assert_eq!(out, [ChainEffect::Refused { why }]);
+    let mut chain = open(0, epochs[1].clone());
+    let ballot = EpochBallot { round: 1, member };
+    let message = ChainMessage::Prepare { epoch: 3, ballot };
+    assert_eq!(told(&mut chain, peer(3), message), []);
+}
+
+#[test]
+fn an_epoch_counts_once_it_is_durable_and_then_is_the_fence() {
+    let epochs = replaced();
+    let at = Partition(0);
+    let begun = epochs[2..].iter().position(|e| e.moving(at).is_some());
+    let begun = begun.expect("it moves") + 2;
+    let mut chain = open(0, epochs[0].clone());
+    told(&mut chain, peer(1), chosen(&epochs[1..=begun]));
+    let epoch = epochs[begun].epoch();
+    assert_eq!(chain.admits(at, 1), FenceVerdict::Admit);
+    let behind = FenceVerdict::Behind { epoch: 1 };
+    assert_eq!(chain.admits(at, epoch), behind);
+    synced(&mut chain);
+    assert_eq!(chain.admits(at, epoch), FenceVerdict::Admit);
+    assert_eq!(chain.admits(at, epoch - 1), FenceVerdict::Stale { epoch });
+    // The other partition has not changed yet, as far as this process has seen.
+    let other = Partition(1);
+    if epochs[begun].moving(other).is_none() {
+        assert_eq!(chain.admits(other, 1), FenceVerdict::Admit);
+    }
+    let again = open(0, epochs[begun].clone());
+    assert_eq!(again.admits(other, 1), FenceVerdict::Stale { epoch });
+    assert_eq!(again.admits(other, epoch), FenceVerdict::Admit);
+}
+
+#[test]
+fn a_page_with_a_gap_or_of_another_chain_is_not_learnt() {
+    let epochs = replaced();
+    let mut chain = open(0, epochs[0].clone());
+    assert_eq!(told(&mut chain, peer(1), chosen(&epochs[2..])), []);
+    let other = first().rekeyed().and_then(|next| next.rekeyed());
+    let other = other.expect("two changes");
+    told(&mut chain, peer(1), chosen(&epochs[1..2]));
+    synced(&mut chain);
+    let diverged = ChainEffect::Diverged {
+        from: MemberId(1),
+        epoch: 3,
+    };
+    assert_eq!(told(&mut chain, peer(1), chosen(&[other])), [diverged]);
+    assert_eq!(chain.record().epoch(), 2);
+}
+
+#[test]
+fn a_removed_member_is_told_whenever_it_comes_and_remembers() {
+    let epochs = replaced();
+    let last = epochs.last().expect("the end").clone();
+    let mut up_to_date = open(0, last.clone());
+    let mut away = open(2, epochs[0].clone());
+    let out = told(&mut up_to_date, peer(2), prepare(9, peer(2)));
+    let [ChainEffect::Send { to, message }] = &out[..] else {
+        panic!("{out:?}");
+    };
+    assert_eq!(*to, MemberId(2));
+    // A record that does not name it, or is not ahead, proves nothing.
+    let record = Arc::new(epochs[1].clone());
+    assert_eq!(
+        told(&mut away, peer(0), ChainMessage::Removed { record }),
+        []
+    );
+    let out = told(&mut away, peer(0), message.clone());
+    let [ChainEffect::Persist { note, .. }] = &out[..] else {
+        panic!("{out:?}");
+    };
+    let epoch = last.epoch();
+    assert_eq!(synced(&mut away), [ChainEffect::Removed { epoch }]);
+    assert_eq!(away.admits(Partition(0), 1), FenceVerdict::Removed);
+    assert_eq!(told(&mut away, peer(1), prepare(10, peer(1))), []);
+    // After a restart it still knows.
+    let ChainNote::Vote(vote) = note else {
+        panic!("{note:?}");
+    };
+    let vote = Some(vote.clone());
+    let rules = ChainRules::default();
+    let again = Chain::open(peer(2), epochs[0].clone(), vote, rules, 1);
+    assert!(again.is_removed());
+    assert!(open(2, last).is_removed());
+}

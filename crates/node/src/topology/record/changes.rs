@@ -1,0 +1,296 @@
+//! The changes that lead from one epoch to the next: there are no others.
+//!
+//! ```text
+//! founded ─► enrolled ─► planned ─► moved … moved ─► finished ─► planned …
+//!                                     └─► cancelled ─► finished
+//! readdressed, rekeyed: at any time
+//! ```
+//!
+//! Invariants
+//! 1. Each function makes one change and nothing else, and its outcome holds the record's
+//!    invariants.
+//! 2. An owner changes only by `moved`: begun in one epoch, settled in a later one.
+//! 3. `finished` alone drops members, and only those that own nothing.
+//!
+//! Not here: when to do which (`drive.rs`), judging the records of others (`succession.rs`).
+
+use super::{
+    BadRecord, EpochChange, EpochMember, EpochRecord, MemberStatus, PlanUnderWay, RemovedMember,
+};
+use crate::limits::{PLAN_MOVES_MAX, REMOVED_MEMBERS_MAX};
+use crate::ring::Partition;
+use crate::ring::plan::{MovePlan, WantedMember};
+use crate::ring::table::{BadStep, MemberId, OwnerTable};
+use crate::topology::Topology;
+use crate::topology::why_not::WhyNot;
+
+/// A plan to be applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPlan {
+    /// The member that proposes it.
+    pub author: MemberId,
+    /// What joins, moves and leaves.
+    pub moves: MovePlan,
+    /// The joining members, sorted by number, with the ids of their folders.
+    pub newcomers: Vec<EpochMember>,
+    /// New weights and zones of members.
+    pub shares: Vec<WantedMember>,
+    /// Copies of a record when the plan has ended.
+    pub replication_factor: u8,
+}
+
+impl EpochRecord {
+    /// The first epoch of a cluster that a list of members founds. All founders make the same one:
+    /// the ids of their folders are not in it.
+    pub fn founded(topology: &Topology) -> EpochRecord {
+        let founders = OwnerTable::founders(topology);
+        let members = founders.into_iter().zip(topology.members());
+        let members = members.map(|(id, place)| EpochMember {
+            id,
+            node: 0,
+            status: MemberStatus::Member,
+            place: place.clone(),
+        });
+        let owners = OwnerTable::first(topology);
+        let factor = topology.replication_factor();
+        let first = EpochRecord::first(topology.name(), members.collect(), factor, owners);
+        first.expect("a topology and its first table make a record")
+    }
+
+    /// A first epoch with these members and owners.
+    ///
+    /// # Errors
+    /// When they do not fit together.
+    pub fn first(
+        name: &str,
+        members: Vec<EpochMember>,
+        replication_factor: u8,
+        owners: OwnerTable,
+    ) -> Result<EpochRecord, BadRecord> {
+        EpochRecord {
+            name: name.to_owned(),
+            epoch: 1,
+            previous: 0,
+            change: EpochChange::Founded,
+            members,
+            removed: Vec::new(),
+            replication_factor,
+            owners,
+            plan: None,
+            secrets: 1,
+        }
+        .checked()
+    }
+
+    fn next(&self, change: EpochChange) -> EpochRecord {
+        EpochRecord {
+            epoch: self.epoch + 1,
+            previous: self.digest(),
+            change,
+            ..self.clone()
+        }
+    }
+
+    /// Founders get the ids of their folders.
+    ///
+    /// # Errors
+    /// When one is no member, or has one.
+    pub fn enrolled(&self, nodes: &[(MemberId, u128)]) -> Result<EpochRecord, WhyNot> {
+        let mut next = self.next(EpochChange::Enrolled);
+        if nodes.is_empty() {
+            return Err(WhyNot::NoStep);
+        }
+        for (id, node) in nodes {
+            let at = next.members.binary_search_by_key(id, |member| member.id);
+            let member = at.ok().map(|at| &mut next.members[at]);
+            let member = member.filter(|member| member.node == 0 && *node != 0);
+            member.ok_or(WhyNot::NoSuchMember { member: *id })?.node = *node;
+        }
+        Ok(next.checked()?)
+    }
+
+    /// A plan begins. Nothing moves yet.
+    ///
+    /// # Errors
+    /// When another one is under way, or this one was made for another table.
+    pub fn planned(&self, new: &NewPlan) -> Result<EpochRecord, WhyNot> {
+        if let Some(plan) = &self.plan {
+            return Err(WhyNot::PlanUnderWay { plan: plan.id });
+        }
+        if let Some(member) = self.members.iter().find(|member| member.node == 0) {
+            return Err(WhyNot::NotEnrolled { member: member.id });
+        }
+        let after = new.moves.outcome(&self.owners);
+        let after = after.map_err(|_| WhyNot::OtherTable)?;
+        let mut next = self.next(EpochChange::Planned);
+        let joins = new.newcomers.iter().map(|newcomer| newcomer.id);
+        if !joins.eq(new.moves.joins.iter().copied()) {
+            return Err(WhyNot::Newcomers);
+        }
+        for newcomer in &new.newcomers {
+            if newcomer.node == 0 || newcomer.status != MemberStatus::Joining {
+                return Err(WhyNot::Newcomers);
+            }
+            if self.is_removed(newcomer.id, newcomer.node) {
+                let member = newcomer.id;
+                return Err(WhyNot::Returned { member });
+            }
+            next.owners
+                .admit(newcomer.id)
+                .map_err(|_| WhyNot::OtherTable)?;
+            next.members.push(newcomer.clone());
+        }
+        for share in &new.shares {
+            let member = next.members.iter_mut().find(|member| member.id == share.id);
+            let member = member.ok_or(WhyNot::NoSuchMember { member: share.id })?;
+            member.place.weight = share.weight;
+            member.place.zone.clone_from(&share.zone);
+        }
+        for member in &mut next.members {
+            if new.moves.leaves.contains(&member.id) {
+                member.status = MemberStatus::Leaving;
+            }
+        }
+        if self.removed.len() + new.moves.leaves.len() + new.newcomers.len() > REMOVED_MEMBERS_MAX {
+            return Err(WhyNot::TooManyRemoved);
+        }
+        let moves: Vec<_> = new.moves.moves().copied().collect();
+        if moves.len() > PLAN_MOVES_MAX {
+            return Err(WhyNot::TooManyMoves { moves: moves.len() });
+        }
+        next.plan = Some(PlanUnderWay {
+            id: next.epoch,
+            author: new.author,
+            is_cancelled: false,
+            replication_factor: new.replication_factor,
+            target: after.digest(),
+            moves,
+            begun: 0,
+        });
+        Ok(next.checked()?)
+    }
+
+    /// The moves of `settled` have arrived, and the next `begin` moves of the plan begin.
+    ///
+    /// Requires of the proposer, for each settled partition: a majority of its owners has the epoch
+    /// in which the move began durable, and a new owner has loaded from such a majority since.
+    ///
+    /// # Errors
+    /// When nothing of a settled partition moves, or a partition of the next moves is busy, also
+    /// because it settles in this epoch.
+    pub fn moved(&self, settled: &[Partition], begin: usize) -> Result<EpochRecord, WhyNot> {
+        let plan = self.plan.as_ref().filter(|plan| !plan.is_cancelled);
+        let plan = plan.ok_or(WhyNot::NoPlan)?;
+        let begun = plan.left().get(..begin).ok_or(WhyNot::OtherTable)?;
+        if settled.is_empty() && begun.is_empty() {
+            return Err(WhyNot::NoStep);
+        }
+        let stale = |_: BadStep| WhyNot::OtherTable;
+        let mut next = self.next(EpochChange::Moved);
+        for partition in settled {
+            next.owners.settle(*partition).map_err(stale)?;
+        }
+        for step in begun {
+            if self.moving(step.partition).is_some() {
+                let partition = step.partition.0;
+                return Err(WhyNot::NoJointPhase { partition });
+            }
+            next.owners.begin(*step).map_err(stale)?;
+        }
+        if let Some(plan) = &mut next.plan {
+            plan.begun += begin;
+        }
+        Ok(next.checked()?)
+    }
+
+    /// The plan is stopped. Positions that move stay with their old owners; those that have arrived
+    /// stay with their new ones. The way back is the next plan.
+    ///
+    /// # Errors
+    /// When there is none, or it was stopped before.
+    pub fn cancelled(&self) -> Result<EpochRecord, WhyNot> {
+        let mut next = self.next(EpochChange::Cancelled);
+        let plan = next.plan.as_mut().filter(|plan| !plan.is_cancelled);
+        let plan = plan.ok_or(WhyNot::NoPlan)?;
+        plan.is_cancelled = true;
+        plan.target = 0;
+        plan.moves.truncate(plan.begun);
+        for partition in self.owners.all() {
+            if self.owners.moving(partition).is_some() {
+                let withdrawn = next.owners.withdraw(partition);
+                withdrawn.map_err(|_| WhyNot::OtherTable)?;
+            }
+        }
+        Ok(next.checked()?)
+    }
+
+    /// The plan has ended. Joining members vote from now on and leaving ones are removed. After a
+    /// cancelled plan leaving members stay, and joining ones that own nothing are removed: a folder
+    /// that was being loaded is stale from now on.
+    ///
+    /// # Errors
+    /// When there is none, or it has moves to do.
+    pub fn finished(&self) -> Result<EpochRecord, WhyNot> {
+        let plan = self.plan.as_ref().ok_or(WhyNot::NoPlan)?;
+        let moving = self.owners.all().filter(|p| self.moving(*p).is_some());
+        let moves = plan.left().len() + moving.count();
+        if moves > 0 {
+            return Err(WhyNot::NotDone { moves });
+        }
+        let mut next = self.next(EpochChange::Finished);
+        let epoch = next.epoch;
+        let owns = |id: MemberId| self.owners.load(id, u8::MAX) > 0;
+        let is_dropped = |member: &EpochMember| match member.status {
+            MemberStatus::Joining => plan.is_cancelled && !owns(member.id),
+            MemberStatus::Member => false,
+            MemberStatus::Leaving => !plan.is_cancelled,
+        };
+        let (dropped, kept): (Vec<EpochMember>, Vec<EpochMember>) =
+            self.members.iter().cloned().partition(is_dropped);
+        for member in &dropped {
+            let member = member.id;
+            let dismissed = next.owners.dismiss(member);
+            dismissed.map_err(|_| WhyNot::Holds { member })?;
+        }
+        next.removed
+            .extend(dropped.iter().map(|member| RemovedMember {
+                id: member.id,
+                node: member.node,
+                epoch,
+            }));
+        next.removed.sort_by_key(|removed| removed.id);
+        next.members = kept;
+        for member in &mut next.members {
+            member.status = MemberStatus::Member;
+        }
+        if !plan.is_cancelled {
+            next.replication_factor = plan.replication_factor;
+        }
+        next.plan = None;
+        Ok(next.checked()?)
+    }
+
+    /// A member has another address.
+    ///
+    /// # Errors
+    /// When it is no member, or has that address.
+    pub fn readdressed(&self, id: MemberId, url: &str) -> Result<EpochRecord, WhyNot> {
+        let mut next = self.next(EpochChange::Readdressed);
+        let member = next.members.iter_mut().find(|member| member.id == id);
+        let member = member.filter(|member| member.place.url != url);
+        let member = member.ok_or(WhyNot::NoSuchMember { member: id })?;
+        url.clone_into(&mut member.place.url);
+        Ok(next.checked()?)
+    }
+
+    /// The cluster has the next generation of secrets.
+    ///
+    /// # Errors
+    /// When all numbers were used.
+    pub fn rekeyed(&self) -> Result<EpochRecord, WhyNot> {
+        let mut next = self.next(EpochChange::Rekeyed);
+        let secrets = self.secrets.checked_add(1).ok_or(WhyNot::NoStep)?;
+        next.secrets = secrets;
+        Ok(next.checked()?)
+    }
+}
