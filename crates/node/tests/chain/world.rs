@@ -399,6 +399,11 @@ impl World {
         }
         let (_, record) = machine.disk.epochs.last_key_value().expect("a first epoch");
         let (record, vote) = (EpochRecord::clone(record), machine.disk.vote.clone());
+        // A note may have reached the disk in the crash, before the member had reported it.
+        let known = Arc::new(record.clone());
+        if !self.checks.chain.contains_key(&known.epoch()) {
+            self.checks.adopted(id, known.epoch() - 1, &known);
+        }
         let chain = Chain::open(machine.peer, record, vote, rules, seed);
         machine.knows_removal |= chain.is_removed();
         machine.chain = Some(chain);
