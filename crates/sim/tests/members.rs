@@ -7,10 +7,9 @@ use std::collections::BTreeSet;
 
 #[test]
 fn a_fixed_set_of_seeds_has_one_process_for_each_member() {
-    for seed in 0..3_000 {
-        let broken = run_membership(seed, Tracing::Off);
-        assert!(broken.is_none(), "seed {seed}: {broken:?}");
-    }
+    let run = |seed| Some((seed, run_membership(seed, Tracing::Off)?));
+    let broken: Vec<_> = (0..3_000).filter_map(run).take(8).collect();
+    assert!(broken.is_empty(), "{broken:#?}");
 }
 
 #[test]

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A step needs both processes, and hosts that reach each other; otherwise its asker hears
-//!    nothing for `LINK_OPEN_TIMEOUT_US`.
+//! 1. A step needs both processes, and hosts that reach each other. Without the process the
+//!    connection is closed; without the host its asker hears nothing for `LINK_OPEN_TIMEOUT_US`.
 //! 2. A frame counts only if its life is the admitted one at the side that gets it.
 //!
 //! Not here: processes (`mod.rs`), the rules (crate `node`, `membership/`).
@@ -65,6 +65,12 @@ impl MemberWorld {
             .at(at_us, MemberHappening::Step(Dial { step, ..dial }));
     }
 
+    /// No process is there: the host of the acceptor ends the connection.
+    pub(super) fn be_closed(&mut self, dial: Dial) {
+        let step = DialStep::Closed;
+        self.next(Dial { step, ..dial });
+    }
+
     pub(super) fn step(&mut self, mut dial: Dial) {
         let (asker, to) = (dial.asker, dial.to);
         if !self.processes[asker].is_alive {
@@ -79,13 +85,19 @@ impl MemberWorld {
             }
             match self.address[to] {
                 Some(acceptor) => dial.acceptor = acceptor,
-                None => return self.fall_silent(dial),
+                None => return self.be_closed(dial),
             }
         }
         let acceptor = dial.acceptor;
-        let is_silent = !self.processes[acceptor].is_alive || self.is_cut(asker, acceptor);
-        if is_silent && !matches!(dial.step, DialStep::Silent | DialStep::Forged) {
+        let is_answered = matches!(
+            dial.step,
+            DialStep::Silent | DialStep::Closed | DialStep::Forged
+        );
+        if !is_answered && self.is_cut(asker, acceptor) {
             return self.fall_silent(dial);
+        }
+        if !is_answered && !self.processes[acceptor].is_alive {
+            return self.be_closed(dial);
         }
         let url = self.topology.member(index(to)).url.clone();
         match dial.step.clone() {
@@ -130,6 +142,7 @@ impl MemberWorld {
                 let why = NoLink::of_farewell(&url, said, Maker::Anyone);
                 self.no_link(&dial, why);
             }
+            DialStep::Closed => self.no_link(&dial, NoLink::from("it closed the connection")),
             DialStep::Silent => self.no_link(&dial, NoLink::from("it did not answer in time")),
         }
     }

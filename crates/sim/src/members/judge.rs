@@ -172,7 +172,7 @@ impl MemberWorld {
             let has = |set: &std::collections::BTreeSet<(u16, usize)>| {
                 (0..loops).all(|lane| set.contains(&(lane, host)))
             };
-            !has(&it.tried) || !has(&it.accepted)
+            (!it.is_late && !has(&it.tried)) || !has(&it.accepted)
         });
         if let Some(host) = missing {
             self.violate(format!(

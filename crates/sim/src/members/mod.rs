@@ -372,6 +372,7 @@ impl MemberWorld {
             machine,
             is_alive: true,
             is_open: false,
+            is_late: false,
             is_ready: false,
             clock: claim.clock,
             links: BTreeMap::new(),
@@ -406,6 +407,11 @@ impl MemberWorld {
         let now_us = self.schedule.now_us();
         self.trace.line(now_us, || format!("p{process} ends"));
         self.forget_unnoted(process);
+        // Askers that wait for a note of this process see that the connection is closed.
+        let waiting: Vec<Dial> = self.processes[process].waiting().cloned().collect();
+        for dial in waiting {
+            self.be_closed(dial);
+        }
         let it = &mut self.processes[process];
         it.end(&mut self.folders[it.folder], &mut self.prng);
         let member = it.member;
@@ -444,8 +450,9 @@ impl MemberWorld {
                         }
                     }
                 }
-                MemberEffect::OpenDoor(_) => {
+                MemberEffect::OpenDoor(wait) => {
                     let it = &mut self.processes[process];
+                    it.is_late = wait == WaitEnd::GivenUp;
                     it.is_open = true;
                     if it.host == it.member {
                         self.address[it.member] = Some(process);
@@ -472,7 +479,7 @@ impl MemberWorld {
         if self.plan.weather != Weather::Rolling {
             return;
         }
-        let restarted = self.processes.len() - self.plan.members;
+        let restarted = self.processes.len().saturating_sub(self.plan.members);
         if wait == WaitEnd::GivenUp && restarted > 0 {
             self.violate(format!("p{process} waits in vain for links in the calm"));
         }

@@ -90,6 +90,8 @@ pub(super) struct MemberProcess {
     pub(super) machine: Membership,
     pub(super) is_alive: bool,
     pub(super) is_open: bool,
+    /// Did its door open although not all own event loops had tried?
+    pub(super) is_late: bool,
     pub(super) is_ready: bool,
     pub(super) clock: u64,
     /// By own event loop and member.
@@ -124,7 +126,16 @@ impl MemberProcess {
         }
     }
 
-    /// The life of the processes of a member to which its links lead.
+    /// Handshakes that go on behind its commits.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Dial> {
+        let commits = self.commits.values();
+        commits.filter_map(|commit| match commit {
+            FolderCommit::Note { then, .. } => then.as_ref(),
+            FolderCommit::Ceiling(_) => None,
+        })
+    }
+
+    /// The processes of a member to which its links lead.
     pub(super) fn linked_to(&self, member: usize) -> impl Iterator<Item = usize> {
         let links = self.links.iter();
         links.filter_map(move |((_, to), link)| (*to == member).then_some(link.to))
@@ -152,6 +163,7 @@ pub(super) enum DialStep {
     Probe,
     Alive,
     Forged,
+    Closed,
     Silent,
 }
 
