@@ -7,7 +7,7 @@ DATA  ?= data
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak demo clean
+.PHONY: help run test soak mutants mutants-setup demo clean
 
 ## help: show this list
 help:
@@ -35,6 +35,16 @@ test:
 SOAK_MINUTES ?= 0
 soak:
 	$(CARGO) xtask sim --minutes $(SOAK_MINUTES)
+
+## mutants: an hour of small changes of the hearts, which tests must notice; MUTANTS="--seed N"
+MUTANTS ?=
+mutants:
+	@command -v cargo-mutants > /dev/null || $(MAKE) mutants-setup
+	$(CARGO) xtask mutants $(MUTANTS)
+
+## mutants-setup: install cargo-mutants, which `make mutants` needs
+mutants-setup:
+	$(CARGO) install cargo-mutants --locked
 
 ## demo: load a real file tree, kill the node in the middle, prove that nothing is lost
 demo:
