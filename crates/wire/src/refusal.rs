@@ -263,3 +263,90 @@ pub(crate) fn echo(bytes: &[u8]) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a client acts on: status, receipt, `Retry-After`, `Allow`, and whether it may go on.
+    #[test]
+    fn a_refusal_tells_what_is_known_and_when_to_come_again() {
+        let not_applied = Some(Known::NotApplied);
+        let unknown = Some(Known::Unknown);
+        for (refusal, status, known, retry_after_s, acks) in [
+            (
+                Refusal::overloaded("full", 2),
+                503,
+                not_applied,
+                Some(2),
+                None,
+            ),
+            (
+                Refusal::expired_in_queue(3),
+                503,
+                not_applied,
+                Some(3),
+                None,
+            ),
+            (
+                Refusal::not_serving("it starts", 4),
+                503,
+                not_applied,
+                Some(4),
+                None,
+            ),
+            (
+                Refusal::unreachable(1, 2, 3, None),
+                504,
+                not_applied,
+                None,
+                None,
+            ),
+            (
+                Refusal::too_few_answers(1, 2, 3, Known::Unknown),
+                504,
+                unknown,
+                None,
+                Some((1, 3)),
+            ),
+            (Refusal::overtaken(2, 3), 504, unknown, None, Some((2, 3))),
+            (Refusal::disk_full(5), 507, not_applied, Some(5), None),
+            (Refusal::damaged(), 500, None, None, None),
+            (
+                Refusal::damaged().knowing(Known::Unknown),
+                500,
+                unknown,
+                None,
+                None,
+            ),
+        ] {
+            assert_eq!(refusal.status, status, "{refusal}");
+            assert_eq!(refusal.known, known, "{refusal}");
+            assert_eq!(refusal.retry_after_s, retry_after_s, "{refusal}");
+            assert_eq!(refusal.acks, acks, "{refusal}");
+            assert!(!refusal.close && refusal.allow.is_none(), "{refusal}");
+        }
+        let allowed = Refusal::method_not_allowed("GET, PUT");
+        assert_eq!(allowed.allow, Some("GET, PUT"));
+        assert!(Refusal::damaged().closing().close);
+    }
+
+    #[test]
+    fn a_sentence_counts_and_takes_a_reason() {
+        let why = Refusal::damaged().because("block 7");
+        assert_eq!(
+            why.message,
+            format!("{}: block 7", Refusal::damaged().message)
+        );
+        let missing = |needed: u8| Refusal::unreachable(1, needed, 3, Some("h2")).message;
+        assert!(missing(1).contains("1 is needed"), "{}", missing(1));
+        assert!(
+            missing(2).contains("2 are needed: there is no link to h2"),
+            "{}",
+            missing(2)
+        );
+        let few = |needed: u8| Refusal::too_few_answers(0, needed, 3, Known::Unknown).message;
+        assert!(few(1).ends_with("1 is needed"), "{}", few(1));
+        assert!(few(2).ends_with("2 are needed"), "{}", few(2));
+    }
+}

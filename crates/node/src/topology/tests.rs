@@ -29,6 +29,17 @@ fn one_member_has_one_spelling() {
 }
 
 #[test]
+fn a_member_that_was_put_together_by_hand_gets_the_one_spelling() {
+    let by_hand = Member {
+        url: "HTTP://H1:01/".to_owned(),
+        weight: 1,
+        zone: String::new(),
+    };
+    let member = by_hand.checked().expect("it is an address");
+    assert_eq!(member.url, "http://h1:1");
+}
+
+#[test]
 fn what_is_no_member_says_why() {
     for (text, part) in [
         ("", "names no host"),

@@ -326,6 +326,17 @@ mod tests {
     }
 
     #[test]
+    fn a_member_without_a_secret_says_so() {
+        let without = Hello {
+            has_secret: false,
+            ..hello()
+        };
+        let line = without.to_string();
+        assert!(line.contains("secret=no;"), "{line}");
+        assert_eq!(Hello::parse(line.as_bytes()), Ok(without));
+    }
+
+    #[test]
     fn a_missing_broken_or_repeated_field_is_named() {
         let line = hello().to_string();
         let parse = |line: String| Hello::parse(line.as_bytes()).expect_err("unreadable");

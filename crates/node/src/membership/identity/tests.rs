@@ -30,6 +30,21 @@ fn a_new_folder_takes_its_home_and_every_start_counts() {
 }
 
 #[test]
+fn what_is_learned_of_a_folder_has_the_clock_that_was_known() {
+    let claim = |boot: u64, clock: u64| Peer {
+        node: NODE,
+        boot,
+        life: 100 + boot,
+        clock,
+    };
+    // Of a stranger nothing was confirmed yet, whatever its folder holds.
+    let learned = judge("http://h1:1", claim(1, 70), None);
+    assert_eq!(learned, Verdict::Learn(claim(1, 0)));
+    let learned = judge("http://h1:1", claim(2, 70), Some(claim(1, 60)));
+    assert_eq!(learned, Verdict::Learn(claim(2, 60)));
+}
+
+#[test]
 fn a_folder_of_another_home_is_not_opened_and_both_sides_are_named() {
     let own = started();
     let later = Own {

@@ -56,6 +56,11 @@ proptest! {
         let most = record_len_max(framing, show, &key, &value);
         prop_assert!(out.len() <= most, "{} > {most}", out.len());
         prop_assert!(most <= out.len() + 60, "{most} for {}", out.len());
+        let is_drawn_as_text = framing != Framing::Ndjson;
+        if is_drawn_as_text {
+            let digits = out.iter().position(|&byte| byte == b'\r').expect("a size line");
+            prop_assert_eq!(most - out.len(), 16 - digits, "exact but for the digits");
+        }
     }
 }
 

@@ -432,6 +432,20 @@ fn a_head_above_its_limit_is_431() {
     );
 }
 
+/// A name is known by its bytes, not by its length.
+#[test]
+fn an_unknown_name_as_long_as_a_known_one_is_passed_over() {
+    const KNOWN: [usize; 9] = [4, 6, 7, 8, 10, 11, 13, 14, 17];
+    let lines: String = KNOWN
+        .iter()
+        .map(|&length| format!("{}: 1\r\n", "z".repeat(length)))
+        .collect();
+    let (with, without) = (with_lines(&lines), with_lines(""));
+    let (mut with, without) = (head(&with), head(&without));
+    with.consumed = without.consumed;
+    assert_eq!(with, without);
+}
+
 #[test]
 fn header_lines_above_their_number_are_431() {
     let lines = |len: usize| with_lines(&"X: y\r\n".repeat(len - 1));
