@@ -7,6 +7,7 @@
 //!          Prepare      promise to accept nothing below this ballot         durable before the answer
 //!          Accept       accept this proposal unless promised to a higher    durable before the answer
 //!          Page         what of this range do you hold                      a part of a scan
+//!          Load         what of these partitions do you hold                a new owner's page
 //! Answer   one per question, or why there is none
 //! ```
 //!
@@ -22,7 +23,7 @@
 //! Not here: bytes (crate `wire`), who asks whom and when (crate `node`).
 //! See: docs/protocol.md.
 
-use crate::{Cell, CellId, Stop, Version};
+use crate::{Cell, CellId, Space, Stop, Version};
 use bytes::Bytes;
 
 pub use crate::condition::Condition;
@@ -168,6 +169,18 @@ pub enum Ask {
         /// How many bytes of keys and values the answer may have; at least one record comes.
         bytes: u32,
     },
+    /// Records of some partitions in the order of their keys, for a member that becomes an owner
+    /// of them. The answer has all that this member confirmed as an owner before the asker's epoch.
+    Load {
+        /// `User` or `Protocol`.
+        space: Space,
+        /// Raw key: from this one on.
+        start: Bytes,
+        /// A bit for each partition, the lowest bit of the first byte first; none beyond the end.
+        partitions: Bytes,
+        /// How many bytes of keys and values to look at; at least one record.
+        bytes: u32,
+    },
 }
 
 /// Why a question has no answer. None of these says anything about the key.
@@ -270,6 +283,13 @@ pub enum Answer {
         records: Vec<(Bytes, Cell)>,
         /// The rest of the range; `None` when it was shown to its end.
         rest: Option<Range>,
+    },
+    /// To `Load`: records of those partitions, and where to go on if there is more.
+    Loaded {
+        /// Raw keys and their newest cells, tombstones included.
+        records: Vec<(Bytes, Cell)>,
+        /// Raw key of the space; `None` = this was its end.
+        next: Option<Bytes>,
     },
     /// There is no answer.
     Refused(Refused),

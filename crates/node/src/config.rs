@@ -1,7 +1,7 @@
 //! What a world gives a node when it makes one.
 //!
 //! Invariants
-//! 1. All loops of a member share one `hlc`, one `walls` and one `hints`.
+//! 1. All loops of a member share one `hlc`, one `walls`, one `hints` and one `fence`.
 //! 2. Every loop has an `origin` and a `seed` of its own; one loop is the keeper, and one is the
 //!    watch.
 //!
@@ -10,19 +10,18 @@
 
 use crate::hints::room::HintRoom;
 use crate::hlc::Hlc;
+use crate::layout::{Fence, Layout};
 use crate::member::MemberIndex;
-use crate::ring::Ring;
-use crate::topology::Topology;
 use crate::walls::Walls;
 use std::sync::Arc;
 
 /// What a node is made of.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
-    /// Who is in the cluster.
-    pub topology: Arc<Topology>,
-    /// Who owns what: the ring of `topology`.
-    pub ring: Arc<Ring>,
+    /// Members and owners.
+    pub layout: Arc<Layout>,
+    /// The newest durable epoch; all loops of the member share it.
+    pub fence: Arc<Fence>,
     /// Which member this is.
     pub me: MemberIndex,
     /// Names this member and this loop in versions and ballots; never used by another one.
@@ -33,8 +32,11 @@ pub struct NodeConfig {
     pub walls: Arc<Walls>,
     /// Room for hints that all loops of the member share.
     pub hints: Arc<HintRoom>,
-    /// Does this loop deliver the hints? Exactly one of a member does.
+    /// Does this loop deliver the hints, and load what moves to this member? Exactly one of a
+    /// member does.
     pub is_keeper: bool,
+    /// How many bytes a second this member loads as a new owner, about.
+    pub load_bytes_per_second: u64,
     /// Does this loop ask the other members for their wall clocks? Exactly one of a member does.
     pub is_watch: bool,
     /// For jitter and for ids: another one at each start, so that no id comes twice.

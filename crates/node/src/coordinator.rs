@@ -16,7 +16,7 @@
 //!                 └─ BackOff ◄─ outbid
 //! told         Lingering, Mending ─ all answered, or the deadline ─► Settled
 //!
-//! files        links.rs, queue.rs; read.rs; clock.rs, write.rs; paxos.rs with proposer.rs
+//! files        epochs.rs, links.rs, queue.rs; read.rs; clock.rs, write.rs; paxos.rs with proposer.rs
 //! ```
 //!
 //! A stage (`stage.rs`) owns what is valid in it, and a function that works on a stage takes it and
@@ -34,6 +34,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod copies;
+pub(crate) mod epochs;
 pub(crate) mod links;
 pub(crate) mod paxos;
 pub(crate) mod proposer;
@@ -58,6 +59,7 @@ use crate::tally::Tally;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Refused};
 use dendra_base::{Cell, Key, Kind, Known, Quorum, Version, cell};
+use epochs::{Half, TWIN_PLACE, is_for_twin};
 use proposer::Proposer;
 use stage::{Stage, WaitFor};
 
@@ -119,6 +121,10 @@ pub(crate) struct Op {
     pub(crate) questions: u32,
     /// How often the link of an owner came up that the operation went without.
     pub(crate) links_back: u32,
+    /// Owners that know a later epoch: their answers are open until this member knows it, too.
+    pub(crate) stale: Places,
+    /// The answer of one of the two owners of a position that moves, in the round under way.
+    pub(crate) half: Option<Half>,
 }
 
 impl Op {
@@ -161,6 +167,8 @@ impl Op {
             alarm_us: NEVER,
             questions: 0,
             links_back: 0,
+            stale: Places::NONE,
+            half: None,
         }
     }
 
@@ -197,12 +205,21 @@ impl Op {
         round: u8,
         answer: Answer,
     ) {
+        if let Answer::Refused(Refused::Stale { epoch }) = answer {
+            return self.stale_answered(desk, turn, place, round, epoch);
+        }
         if matches!(self.stage, Stage::Clock(_)) {
             self.clock_answered(desk, turn, place, &answer);
             return;
         }
         let is_this_round = round == self.round;
-        let Some(tally) = self.stage.tally_mut().filter(|_| is_this_round) else {
+        if !is_this_round {
+            return;
+        }
+        let Some((place, answer)) = self.paired(desk, place, answer) else {
+            return;
+        };
+        let Some(tally) = self.stage.tally_mut() else {
             return;
         };
         if !tally.answer(place) {
@@ -410,6 +427,12 @@ impl Op {
         &desk.ring.owners(self.partition)[..usize::from(self.quorum.from())]
     }
 
+    /// Does the operation address more owners than there are members? Then members have left since
+    /// its client named a number.
+    pub(crate) fn is_too_wide(&self, desk: &Desk) -> bool {
+        self.quorum.from() > desk.topology.live()
+    }
+
     /// Where this member stands among the owners.
     pub(crate) fn own_place(&self, desk: &Desk) -> Option<u8> {
         self.place_of(desk, desk.me)
@@ -468,6 +491,15 @@ impl Op {
             round: self.round,
         };
         self.questions += u32::from(member != desk.me);
+        if let Some(twin) = self.twin_at(desk, place).filter(|_| is_for_twin(&ask)) {
+            let purpose = Purpose::Op {
+                op: self.id,
+                place: TWIN_PLACE,
+                round: self.round,
+            };
+            self.half = None;
+            desk.ask(turn, twin, purpose, ask.clone(), self.deadline_us);
+        }
         desk.ask(turn, member, purpose, ask, self.deadline_us);
     }
 

@@ -21,18 +21,23 @@ use crate::disputes::Disputes;
 use crate::health::Health;
 use crate::hints::room::{HintRoom, Keeping};
 use crate::hlc::{self, Hlc};
+use crate::layout::{Fence, Layout};
 use crate::ledger::Ledger;
-use crate::limits::{ORDERS_MAX, PEER_ASKS_MAX, REPLICA_JOBS_MAX, WALL_APART_MS_MAX};
+use crate::limits::{
+    EARLY_ASKS_MAX, EPOCH_LEARN_US, MEMBERS_MAX, ORDERS_MAX, PEER_ASKS_MAX, REPLICA_JOBS_MAX,
+    WALL_APART_MS_MAX,
+};
 use crate::member::MemberIndex;
 use crate::planted::{Bug, is_planted};
-use crate::purpose::{OpId, Purpose, Requester};
+use crate::purpose::{OpId, Purpose, Recipient, Requester};
 use crate::replica::job::Job;
-use crate::ring::Ring;
+use crate::ring::{Partition, Ring};
 use crate::rounds::Rounds;
 use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
 use crate::topology::Topology;
 use crate::turns::Turns;
 use crate::walls::Walls;
+use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Range, Readiness, Refused, Stamp};
 use dendra_base::{Cell, CellId, Guard, Key, Prng};
 use std::collections::VecDeque;
@@ -63,6 +68,15 @@ pub(crate) struct OwnAsk {
     pub(crate) at: usize,
 }
 
+/// A peer's question that waits until this member has learnt its epoch.
+#[derive(Debug)]
+pub(crate) struct EarlyAsk {
+    pub(crate) asker: Asker,
+    pub(crate) stamp: Stamp,
+    pub(crate) ask: Ask,
+    pub(crate) due_us: u64,
+}
+
 /// An order to the own store that is not done yet.
 #[derive(Debug)]
 pub(crate) enum Order {
@@ -83,6 +97,13 @@ pub(crate) enum Order {
     HintGone { bytes: u64 },
     /// A part of the hints is read.
     HintPage { walk: u32 },
+    /// A part of a space is read for a new owner.
+    LoadPage {
+        requester: Requester,
+        partitions: Bytes,
+    },
+    /// A record that was loaded is written.
+    Loaded { walk: u64 },
 }
 
 impl Order {
@@ -91,29 +112,46 @@ impl Order {
         match self {
             Order::Read { requester, .. }
             | Order::Write { requester }
-            | Order::Page { requester, .. } => Some(*requester),
+            | Order::Page { requester, .. }
+            | Order::LoadPage { requester, .. } => Some(*requester),
             Order::Protocol(job) => Some(job.requester()),
-            Order::HintKept(_) | Order::HintGone { .. } | Order::HintPage { .. } => None,
+            Order::HintKept(_)
+            | Order::HintGone { .. }
+            | Order::HintPage { .. }
+            | Order::Loaded { .. } => None,
         }
     }
 
     /// Its answer is of no use any more.
     fn forget_requester(&mut self) {
-        let nobody = Requester::Own(Purpose::Nobody);
+        let nobody = Recipient::Own(Purpose::Nobody);
         match self {
             Order::Read { requester, .. }
             | Order::Write { requester }
-            | Order::Page { requester, .. } => *requester = nobody,
+            | Order::Page { requester, .. }
+            | Order::LoadPage { requester, .. } => requester.to = nobody,
             Order::Protocol(job) => job.forget_requester(),
-            Order::HintKept(_) | Order::HintGone { .. } | Order::HintPage { .. } => {}
+            Order::HintKept(_)
+            | Order::HintGone { .. }
+            | Order::HintPage { .. }
+            | Order::Loaded { .. } => {}
         }
     }
 }
 
 /// See the module.
 pub(crate) struct Desk {
+    pub(crate) layout: Arc<Layout>,
+    /// Of the layout.
     pub(crate) topology: Arc<Topology>,
+    /// Of the layout.
     pub(crate) ring: Arc<Ring>,
+    pub(crate) fence: Arc<Fence>,
+    /// Peers' questions of epochs that are not known here, for keys that this member does not own
+    /// as far as it knows.
+    pub(crate) early: VecDeque<EarlyAsk>,
+    /// The epoch that was last asked for, and when.
+    learning: (u64, u64),
     pub(crate) me: MemberIndex,
     pub(crate) origin: u32,
     pub(crate) hlc: Arc<Hlc>,
@@ -143,7 +181,7 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) fn new(config: NodeConfig) -> Desk {
-        let members = config.topology.members().len();
+        let members = config.layout.topology().members().len();
         let mut prng = Prng::named(config.seed, "node");
         Desk {
             me: config.me,
@@ -163,10 +201,14 @@ impl Desk {
             turns: Turns::default(),
             unclocked: Vec::new(),
             uncovered: Vec::new(),
-            open_asks: vec![0; members],
+            open_asks: vec![0; MEMBERS_MAX],
             prng,
-            topology: config.topology,
-            ring: config.ring,
+            topology: Arc::clone(config.layout.topology()),
+            ring: Arc::clone(config.layout.ring()),
+            layout: config.layout,
+            fence: config.fence,
+            early: VecDeque::new(),
+            learning: (0, 0),
         }
     }
 
@@ -267,12 +309,16 @@ impl Desk {
         let is_over = |purpose: &Purpose| match purpose {
             Purpose::Op { op, .. } => ops.binary_search(op).is_ok(),
             Purpose::Page { scan, .. } => scans.binary_search(scan).is_ok(),
-            Purpose::Probe { .. } | Purpose::Hint { .. } | Purpose::Nobody => false,
+            Purpose::Probe { .. }
+            | Purpose::Hint { .. }
+            | Purpose::Load { .. }
+            | Purpose::Nobody => false,
         };
         let asks = self.asks.iter().filter(|(_, ask)| is_over(&ask.purpose));
         let mut asks: Vec<(MemberIndex, AskId)> = asks.map(|(id, ask)| (ask.member, id)).collect();
         let orders = self.orders.iter().filter(|(_, order)| {
-            matches!(order.requester(), Some(Requester::Own(purpose)) if is_over(&purpose))
+            let to = order.requester().map(|requester| requester.to);
+            matches!(to, Some(Recipient::Own(purpose)) if is_over(&purpose))
         });
         let tickets: Vec<StoreTicket> = orders.map(|(ticket, _)| ticket).collect();
         asks.sort_unstable();
@@ -304,7 +350,8 @@ impl Desk {
             (asker.member, asker.link) == (member, link) && ids.binary_search(&asker.id).is_ok()
         };
         let orders = self.orders.iter().filter(|(_, order)| {
-            matches!(order.requester(), Some(Requester::Peer(asker)) if is_its(&asker))
+            let to = order.requester().map(|requester| requester.to);
+            matches!(to, Some(Recipient::Peer(asker)) if is_its(&asker))
         });
         let tickets: Vec<StoreTicket> = orders.map(|(ticket, _)| ticket).collect();
         if is_planted(Bug::WithdrawnIsDone) {
@@ -330,9 +377,9 @@ impl Desk {
         let orders = self
             .orders
             .iter()
-            .filter_map(|(_, order)| match order.requester() {
-                Some(Requester::Own(purpose)) => Some(purpose),
-                Some(Requester::Peer(_)) | None => None,
+            .filter_map(|(_, order)| match order.requester()?.to {
+                Recipient::Own(purpose) => Some(purpose),
+                Recipient::Peer(_) => None,
             });
         asks.chain(orders)
     }
@@ -395,13 +442,63 @@ impl Desk {
         });
     }
 
-    /// Gives an answer to its requester.
+    /// Gives an answer to its requester, unless the fence has passed the question: the partition
+    /// has other owners by now, and the new one may have loaded without what this answer tells of.
     pub(crate) fn reply(&mut self, turn: &mut Turn<'_>, requester: Requester, answer: Answer) {
-        match requester {
-            Requester::Peer(asker) => turn.effects.push(Effect::Reply { asker, answer }),
-            Requester::Own(Purpose::Nobody) => {}
-            Requester::Own(purpose) => self.inbox.push_back((purpose, answer)),
+        let answer = match self.stale(requester.epoch, requester.partition) {
+            Some(why) => Answer::Refused(why),
+            None => answer,
+        };
+        match requester.to {
+            Recipient::Peer(asker) => turn.effects.push(Effect::Reply { asker, answer }),
+            Recipient::Own(Purpose::Nobody) => {}
+            Recipient::Own(purpose) => self.inbox.push_back((purpose, answer)),
         }
+    }
+
+    /// The refusal of a question of this epoch, if the partition has other owners since.
+    pub(crate) fn stale(&self, epoch: u64, partition: Option<Partition>) -> Option<Refused> {
+        let is_stale = epoch < self.fence.changed(partition) && !is_planted(Bug::NoFence);
+        is_stale.then(|| Refused::Stale {
+            epoch: self.fence.epoch(),
+        })
+    }
+
+    /// Another member knows a later epoch: the world is told, though not for each question.
+    pub(crate) fn learn(&mut self, turn: &mut Turn<'_>, member: MemberIndex, epoch: u64) {
+        let (asked, due_us) = self.learning;
+        let is_known = epoch <= self.layout.epoch();
+        if is_known || (epoch <= asked && turn.now.mono_us < due_us) {
+            return;
+        }
+        self.learning = (epoch, turn.now.mono_us + EPOCH_LEARN_US);
+        turn.effects.push(Effect::Learn { member, epoch });
+    }
+
+    /// Keeps a peer's question until its epoch is known here; gives it back when there is no room.
+    pub(crate) fn keep_early(&mut self, early: EarlyAsk) -> Option<EarlyAsk> {
+        if self.early.len() >= EARLY_ASKS_MAX {
+            return Some(early);
+        }
+        self.early.push_back(early);
+        None
+    }
+
+    /// Takes over the members and owners of a later epoch. Returns those of the one before.
+    pub(crate) fn set_layout(&mut self, turn: &Turn<'_>, layout: Arc<Layout>) -> Arc<Layout> {
+        self.topology = Arc::clone(layout.topology());
+        self.ring = Arc::clone(layout.ring());
+        let before = std::mem::replace(&mut self.layout, layout);
+        self.health.grow(self.topology.members().len());
+        self.walls.set_members(usize::from(self.topology.live()));
+        for at in 0..self.topology.len() {
+            let member = MemberIndex(at);
+            if self.layout.id_of(member) != before.id_of(member) {
+                // Another member, or none: links to it come up one day.
+                self.set_link(turn, member, false);
+            }
+        }
+        before
     }
 
     /// Takes note of a clock value that is a clock's (`plausible.rs` looked at it): later versions

@@ -77,6 +77,18 @@ impl Health {
         }
     }
 
+    /// There are as many members now. The new ones have no links yet.
+    pub(crate) fn grow(&mut self, members: usize) {
+        let fresh = Health::new(1).peers[0];
+        let fresh = Peer {
+            is_up: false,
+            ..fresh
+        };
+        if members > self.peers.len() {
+            self.peers.resize(members, fresh);
+        }
+    }
+
     /// Is there a link?
     pub(crate) fn is_up(&self, member: MemberIndex) -> bool {
         self.peers[member.at()].is_up

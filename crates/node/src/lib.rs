@@ -12,6 +12,7 @@
 //! membership/   Membership         which process may be which member; a start until it is ready
 //! topology.rs   Topology, Member   what all nodes of a cluster agree on
 //! ring.rs       Ring, Partition    which members own which key
+//! layout.rs     Layout, Fence      the same for one epoch, with positions that move
 //! step.rs       Event, Effect      what a node is told, and what it wants done
 //! config.rs     NodeConfig         what a world gives a node when it makes one
 //! node.rs       Node               which machine an event is for
@@ -20,6 +21,7 @@
 //! desk.rs, ledger.rs, places.rs    open questions and orders, and what they are kept in
 //! tally.rs      Tally, Verdict     a round of questions to owners, counted
 //! purpose.rs    Purpose, Requester what a question is for, and where its answer goes
+//! loader.rs     Loader             copies of positions that move to this member
 //! hints.rs      HintRoom           writes kept for members that did not confirm them
 //! health.rs     Health             whom to ask first, and when to ask somebody else
 //! rounds.rs     Rounds             how long each round took, for whoever looks
@@ -43,8 +45,10 @@ mod disputes;
 mod health;
 pub mod hints;
 pub mod hlc;
+pub mod layout;
 mod ledger;
 pub mod limits;
+mod loader;
 pub mod member;
 pub mod membership;
 pub mod node;
@@ -69,6 +73,7 @@ pub use config::NodeConfig;
 pub use health::PeerHealth;
 pub use hints::HintRoom;
 pub use hlc::{Hlc, Implausible};
+pub use layout::{Fence, Layout, Twin};
 pub use member::MemberIndex;
 pub use membership::Membership;
 pub use node::Node;

@@ -103,6 +103,30 @@ pub const EPOCH_PAGE_BYTES_MAX: usize = 8 << 20;
 /// that it is behind, and one behind a lossy link asks again.
 pub const EPOCH_GOSSIP_US: u64 = 1_000_000;
 
+/// A later epoch that another member knows is asked for again after this time.
+pub const EPOCH_LEARN_US: u64 = 20_000;
+
+/// Questions that wait until this loop has learnt their epoch. That takes a round trip and a sync.
+pub const EARLY_ASKS_MAX: usize = 1_024;
+
+/// Bytes of an owner's store that one question of a new owner covers.
+pub const LOAD_PAGE_BYTES: u32 = 256 << 10;
+
+/// Loaded records that a new owner writes at once: other questions to this member need room, too.
+pub const LOAD_WRITES_MAX: usize = 64;
+
+/// How long a new owner waits for one page.
+pub const LOAD_ASK_US: u64 = 5_000_000;
+
+/// How long a new owner rests behind a refusal, of a page or of its own store.
+pub const LOAD_PAUSE_US: u64 = 100_000;
+
+/// How long the old owner of a position may be away before the new one loads from the others.
+pub const LOAD_PATIENCE_US: u64 = 10_000_000;
+
+/// How many bytes a second a new owner loads unless told otherwise.
+pub const LOAD_BYTES_PER_SECOND_DEFAULT: u64 = 64 << 20;
+
 /// How long a proposal of an epoch waits for votes: two syncs of a slow disk and two round trips.
 pub const EPOCH_VOTE_US: u64 = 500_000;
 

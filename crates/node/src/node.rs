@@ -28,14 +28,16 @@ use crate::coordinator::{Breadth, Intent, Op};
 use crate::desk::{Desk, Order, Turn};
 use crate::health::PeerHealth;
 use crate::hints::{self, Keeper};
+use crate::layout::Layout;
 use crate::ledger::{Ledger, NEVER};
 use crate::limits::{
     COVER_POLL_US, DISPUTE_TIMEOUT_US, OPERATIONS_MAX, SCANS_MAX, WALL_EXCHANGE_DOUBTED_US,
     WALL_EXCHANGE_US,
 };
+use crate::loader::Loader;
 use crate::member::MemberIndex;
 use crate::plausible;
-use crate::purpose::{OpId, Purpose, Requester};
+use crate::purpose::{OpId, Purpose};
 use crate::replica;
 use crate::rounds::Rounds;
 use crate::step::{
@@ -45,6 +47,7 @@ use crate::turns::Passed;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Refused};
 use dendra_base::{Cell, Quorum, Version};
+use std::sync::Arc;
 
 /// One member, as one event loop sees it.
 pub struct Node {
@@ -53,6 +56,7 @@ pub struct Node {
     probes: Probes,
     scans: Ledger<Scan>,
     keeper: Keeper,
+    loader: Loader,
     is_watch: bool,
     operations_max: usize,
     late: Vec<u64>,
@@ -72,11 +76,12 @@ impl Node {
     /// When `me` is not of the topology.
     pub fn new(config: NodeConfig) -> Node {
         assert!(
-            config.me.at() < config.topology.members().len(),
+            config.layout.topology().has(config.me),
             "a node is a member of its topology"
         );
         let operations_max = config.operations_max.min(OPERATIONS_MAX);
         let (is_watch, keeper) = (config.is_watch, Keeper::new(config.is_keeper));
+        let loader = Loader::new(&config);
         let mut desk = Desk::new(config);
         let mut first = || desk.prng.next_u64();
         Node {
@@ -85,6 +90,7 @@ impl Node {
             scans: Ledger::new(first()),
             desk,
             keeper,
+            loader,
             operations_max,
             is_watch,
             late: Vec::new(),
@@ -140,12 +146,17 @@ impl Node {
                 Some(Order::HintPage { walk }) => {
                     self.keeper.paged(&mut self.desk, turn, walk, result);
                 }
+                Some(Order::LoadPage {
+                    requester,
+                    partitions,
+                }) => replica::load_paged(&mut self.desk, turn, requester, &partitions, result),
                 _ => {}
             },
             Event::Covered { hlc } => {
                 self.desk.hlc.cover(hlc);
                 self.send_covered(turn);
             }
+            Event::Layout { layout } => self.adopt(turn, layout),
             Event::Pressed { readiness } => self.desk.readiness = readiness,
             Event::Tick => self.tick(turn),
         }
@@ -166,6 +177,7 @@ impl Node {
             .min(self.probes.open.due_us())
             .min(self.scans.due_us())
             .min(self.keeper.due_us())
+            .min(self.loader.due_us())
             .min(self.cover_us)
             .min(self.exchange_us);
         (due_us != NEVER).then_some(due_us)
@@ -181,7 +193,10 @@ impl Node {
         let is_orphan = |purpose: &Purpose| match purpose {
             Purpose::Op { op, .. } => self.ops.find(*op).is_none(),
             Purpose::Page { scan, .. } => self.scans.find(*scan).is_none(),
-            Purpose::Probe { .. } | Purpose::Hint { .. } | Purpose::Nobody => false,
+            Purpose::Probe { .. }
+            | Purpose::Hint { .. }
+            | Purpose::Load { .. }
+            | Purpose::Nobody => false,
         };
         self.desk.purposes().filter(is_orphan).count()
     }
@@ -232,6 +247,9 @@ impl Node {
         self.with_op(turn, id, |op, desk, turn| {
             op.id = id;
             op.since_us = turn.now.mono_us;
+            if op.is_too_wide(desk) {
+                return op.adopt(desk, turn, &desk.layout.clone());
+            }
             if turn.now.mono_us >= deadline_us {
                 return op.due(desk, turn);
             }
@@ -247,8 +265,7 @@ impl Node {
                 continue;
             }
             let topology = &self.desk.topology;
-            let members = u8::try_from(topology.members().len()).expect("at most MEMBERS_MAX");
-            let quorum = Quorum::usual(topology.replication_factor(), members);
+            let quorum = Quorum::usual(topology.replication_factor(), topology.live());
             let deadline_us = turn.now.mono_us + DISPUTE_TIMEOUT_US;
             let (key, operation) = todo.operation();
             let partition = self.desk.ring.partition(&key);
@@ -258,6 +275,32 @@ impl Node {
             }
             self.enter(turn, op);
         }
+    }
+
+    /// This member knows a later epoch: operations and scans go on in it.
+    fn adopt(&mut self, turn: &mut Turn<'_>, layout: Arc<Layout>) {
+        if layout.epoch() <= self.desk.layout.epoch() {
+            return;
+        }
+        let before = self.desk.set_layout(turn, layout);
+        let ops: Vec<OpId> = self.ops.iter().map(|(id, _)| id).collect();
+        for id in ops {
+            self.with_op(turn, id, |op, desk, turn| op.adopt(desk, turn, &before));
+        }
+        let scans = self.scans.iter();
+        let stale: Vec<u64> = scans
+            .filter_map(|(id, scan)| scan.is_stale.then_some(id))
+            .collect();
+        for id in stale {
+            self.with_scan(turn, id, |scan, desk, turn| {
+                scan.ask(desk, turn);
+                Scanning::Goes
+            });
+        }
+        for early in std::mem::take(&mut self.desk.early) {
+            replica::asked(&mut self.desk, turn, early.asker, early.stamp, early.ask);
+        }
+        self.loader.adopt(&mut self.desk, turn);
     }
 
     /// The link to `member` is back. Operations that wait for links look whether there are enough,
@@ -321,8 +364,7 @@ impl Node {
         let mut earlier = 0;
         while let Some(own) = self.desk.outbox.pop_front() {
             let before = turn.effects.len();
-            let requester = Requester::Own(own.purpose);
-            replica::begin(&mut self.desk, turn, requester, own.ask, own.deadline_us);
+            replica::asked_by_own(&mut self.desk, turn, own.purpose, own.ask, own.deadline_us);
             let made = turn.effects.len() - before;
             turn.effects[own.at + earlier..].rotate_right(made);
             earlier += made;
@@ -435,6 +477,10 @@ impl Node {
             }
             Some(Order::HintKept(keeping)) => hints::kept(&mut self.desk, turn, keeping, result),
             Some(Order::HintGone { bytes }) => hints::gone(&self.desk, bytes, result),
+            Some(Order::Loaded { walk }) => {
+                self.loader
+                    .wrote(&mut self.desk, turn, walk, result.is_ok());
+            }
             _ => {}
         }
     }
@@ -525,6 +571,7 @@ impl Node {
             } => self.with_scan(turn, scan, |scan, desk, turn| {
                 scan.answered(desk, turn, member, round, answer)
             }),
+            Purpose::Load { walk } => self.loader.answered(&mut self.desk, turn, walk, answer),
             Purpose::Nobody => {}
         }
     }
@@ -546,7 +593,13 @@ impl Node {
         for id in &ops {
             self.with_op(turn, *id, |op, desk, turn| {
                 if let Some(place) = op.place_of(desk, member) {
-                    op.clock_answered(desk, turn, place, answer);
+                    let round = op.round;
+                    match answer {
+                        Answer::Refused(Refused::Stale { .. }) => {
+                            op.answered(desk, turn, place, round, answer.clone());
+                        }
+                        answer => op.clock_answered(desk, turn, place, answer),
+                    }
                 }
             });
         }
@@ -583,6 +636,9 @@ impl Node {
         }
         self.late = late;
         self.keeper.tick(&mut self.desk, turn);
+        self.loader.tick(&mut self.desk, turn);
+        let now_us = turn.now.mono_us;
+        self.desk.early.retain(|early| now_us < early.due_us);
         self.exchange_walls(turn);
         // A peer that takes no question counts as an answer: then other owners are asked, until
         // none is left.

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! Purpose      of a question that this node asked: which machine takes the answer
-//! Requester    of a question that this member answers: a peer, or a machine of this node
+//! Recipient    of an answer of this member: a peer, or a machine of this node
+//! Requester    the same, with the epoch and the partition of the question
 //! ```
 //!
 //! Invariants
@@ -14,6 +15,7 @@
 //! See: docs/protocol.md.
 
 use crate::member::MemberIndex;
+use crate::ring::Partition;
 use crate::step::Asker;
 
 /// An operation's entry in the node's ledger.
@@ -34,15 +36,28 @@ pub(crate) enum Purpose {
         member: MemberIndex,
         round: u32,
     },
+    /// A page of what this member loads as a new owner.
+    Load { walk: u64 },
     /// Nobody waits: a repair that may fail.
     Nobody,
 }
 
-/// Who gets an answer of this member.
+/// Where an answer of this member goes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Requester {
-    /// Another member.
+pub(crate) enum Recipient {
+    /// To another member.
     Peer(Asker),
-    /// A machine of this node.
+    /// To a machine of this node.
     Own(Purpose),
+}
+
+/// A question that this member answers, as far as its answer needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Requester {
+    /// Gets the answer.
+    pub(crate) to: Recipient,
+    /// The epoch of the asker: the answer does not pass a later fence.
+    pub(crate) epoch: u64,
+    /// Of the key; `None` = the question is about all partitions.
+    pub(crate) partition: Option<Partition>,
 }

@@ -23,11 +23,12 @@ pub(crate) mod job;
 pub(crate) mod protocol;
 pub(crate) mod record;
 
-use crate::desk::{Desk, Order, Turn, refused};
+use crate::desk::{Desk, EarlyAsk, Order, Turn, refused};
 use crate::limits::SCAN_PAGE_BYTES_MAX;
 use crate::planted::{Bug, is_planted};
 use crate::plausible;
-use crate::purpose::Requester;
+use crate::purpose::{Purpose, Recipient, Requester};
+use crate::ring::Partition;
 use crate::step::{Asker, Effect, StoreFailure, StoreOutcome};
 use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
@@ -37,27 +38,72 @@ use job::Question;
 
 /// A peer asks.
 pub(crate) fn asked(desk: &mut Desk, turn: &mut Turn<'_>, asker: Asker, stamp: Stamp, ask: Ask) {
-    let requester = Requester::Peer(asker);
+    let requester = Requester {
+        to: Recipient::Peer(asker),
+        epoch: stamp.epoch,
+        partition: partition(desk, &ask),
+    };
     if !plausible::is_ask(&ask) {
         desk.reply(turn, requester, Answer::Refused(Refused::ClockApart));
         return;
     }
-    if let Err(why) = check(desk, stamp, &ask) {
-        desk.reply(turn, requester, Answer::Refused(why));
-        return;
-    }
     let deadline_us = turn.now.mono_us + u64::from(stamp.left_ms) * 1_000;
-    begin(desk, turn, requester, ask, deadline_us);
+    match check(desk, requester, stamp, &ask) {
+        Ok(()) => begin(desk, turn, requester, ask, deadline_us),
+        // The asker knows a later epoch, in which this member may be an owner.
+        Err(Refused::NotOwner | Refused::Stale { .. }) if stamp.epoch > desk.layout.epoch() => {
+            desk.learn(turn, asker.member, stamp.epoch);
+            let early = EarlyAsk {
+                asker,
+                stamp,
+                ask,
+                due_us: deadline_us,
+            };
+            if desk.keep_early(early).is_some() {
+                desk.reply(turn, requester, Answer::Refused(Refused::Busy));
+            }
+        }
+        Err(why) => desk.reply(turn, requester, Answer::Refused(why)),
+    }
+}
+
+/// A machine of this node asks its own member.
+pub(crate) fn asked_by_own(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    purpose: Purpose,
+    ask: Ask,
+    deadline_us: u64,
+) {
+    let requester = Requester {
+        to: Recipient::Own(purpose),
+        epoch: desk.layout.epoch(),
+        partition: partition(desk, &ask),
+    };
+    match desk.stale(requester.epoch, requester.partition) {
+        Some(why) => desk.reply(turn, requester, Answer::Refused(why)),
+        None => begin(desk, turn, requester, ask, deadline_us),
+    }
+}
+
+/// The partition of the question's key; `None` = it is about all.
+fn partition(desk: &Desk, ask: &Ask) -> Option<Partition> {
+    match ask {
+        Ask::Read { key, .. }
+        | Ask::Write { key, .. }
+        | Ask::Prepare { key, .. }
+        | Ask::Accept { key, .. } => Some(desk.ring.partition(key)),
+        Ask::Clock | Ask::Page { .. } | Ask::Load { .. } => None,
+    }
 }
 
 /// May this question be answered here?
-fn check(desk: &Desk, stamp: Stamp, ask: &Ask) -> Result<(), Refused> {
+fn check(desk: &Desk, requester: Requester, stamp: Stamp, ask: &Ask) -> Result<(), Refused> {
     if stamp.cluster != desk.topology.id() {
         return Err(Refused::Foreign);
     }
-    let fence = desk.topology.epoch();
-    if stamp.epoch < fence && !is_planted(Bug::NoFence) {
-        return Err(Refused::Stale { epoch: fence });
+    if let Some(why) = desk.stale(stamp.epoch, requester.partition) {
+        return Err(why);
     }
     if stamp.left_ms == 0 {
         return Err(Refused::Late);
@@ -66,16 +112,17 @@ fn check(desk: &Desk, stamp: Stamp, ask: &Ask) -> Result<(), Refused> {
         return Err(Refused::Busy);
     }
     let copies = desk.topology.copies();
-    let owns = |key: &[u8], copies: u8| {
-        let owners = desk.ring.owners(desk.ring.partition(key));
-        let copies = usize::from(copies).min(owners.len());
-        owners[..copies].contains(&desk.me)
+    let owns = |copies: u8| {
+        let partition = requester.partition;
+        partition.is_some_and(|partition| desk.layout.owns(desk.me, partition, copies))
     };
     let is_owner = match ask {
         // A read may be as wide as the cluster, and a member that holds nothing says so.
         Ask::Clock | Ask::Read { .. } | Ask::Page { .. } => true,
-        Ask::Write { key, cell } => owns(key, copies.max(cell.copies)),
-        Ask::Prepare { key, .. } | Ask::Accept { key, .. } => owns(key, copies),
+        Ask::Write { cell, .. } => owns(copies.max(cell.copies)),
+        Ask::Prepare { .. } | Ask::Accept { .. } => owns(copies),
+        // What is read behind the fence has all that was confirmed in front of it.
+        Ask::Load { .. } => desk.fence.epoch() >= stamp.epoch,
     };
     if !is_owner {
         return Err(Refused::NotOwner);
@@ -127,6 +174,15 @@ pub(crate) fn begin(
             protocol::begin(desk, turn, requester, key, question, deadline_us);
         }
         Ask::Page { range, bytes } => page(desk, turn, requester, range, bytes, deadline_us),
+        Ask::Load {
+            space,
+            start,
+            partitions,
+            bytes,
+        } => {
+            let start = Key::new(space, &start);
+            load_page(desk, turn, requester, start, partitions, bytes, deadline_us);
+        }
     }
 }
 
@@ -158,6 +214,57 @@ fn page(
         bytes: bytes.min(SCAN_PAGE_BYTES_MAX),
         deadline_us,
     });
+}
+
+/// Begins to read a part of a space for a new owner.
+fn load_page(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    requester: Requester,
+    start: Key,
+    partitions: Bytes,
+    bytes: u32,
+    deadline_us: u64,
+) {
+    let ticket = desk.order(Order::LoadPage {
+        requester,
+        partitions,
+    });
+    turn.effects.push(Effect::Page {
+        ticket,
+        start,
+        end: None,
+        is_reverse: false,
+        bytes: bytes.min(SCAN_PAGE_BYTES_MAX),
+        deadline_us,
+    });
+}
+
+/// The store read a part of a space for a new owner: it gets the records of its partitions.
+pub(crate) fn load_paged(
+    desk: &mut Desk,
+    turn: &mut Turn<'_>,
+    requester: Requester,
+    partitions: &Bytes,
+    result: Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>,
+) {
+    let answer = match result {
+        Err(failure) => Answer::Refused(refused(failure)),
+        Ok((cells, next)) => {
+            let raw = |key: &Key| Bytes::copy_from_slice(key.raw());
+            let is_wanted = |key: &Key| {
+                let partition = desk.ring.partition(key.raw()).at();
+                let byte = partitions.get(partition / 8).copied().unwrap_or(0);
+                byte >> (partition % 8) & 1 == 1
+            };
+            let wanted = cells.into_iter().filter(|(key, _)| is_wanted(key));
+            Answer::Loaded {
+                records: wanted.map(|(key, cell)| (raw(&key), cell)).collect(),
+                next: next.as_ref().map(raw),
+            }
+        }
+    };
+    desk.reply(turn, requester, answer);
 }
 
 /// The store read a part of a range.

@@ -23,11 +23,14 @@
 //! Not here: the machines (`node.rs` routes, `coordinator/`, `replica/`), bytes (crate `wire`).
 //! See: docs/protocol.md, ARCHITECTURE.md.
 
+use crate::layout::Layout;
 use crate::member::MemberIndex;
 use crate::outcome::Outcome;
+use crate::ring::Partition;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, Guard, Key, Quorum, Version};
+use std::sync::Arc;
 
 /// Time as the world tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +196,12 @@ pub enum Event {
         /// To a value and to a deletion.
         readiness: Readiness,
     },
+    /// A later epoch is durable at this member, and its fence is advanced (`Fence::advance`). All
+    /// loops get each layout, in the order of the epochs; one may be left out.
+    Layout {
+        /// Members and owners from now on.
+        layout: Arc<Layout>,
+    },
     /// The turn of the world's loop ends, or `due_us` has come: questions that waited to be sent
     /// together go out, what is late ends.
     Tick,
@@ -289,6 +298,21 @@ pub enum Effect {
         bytes: u32,
         /// Not begun later than this.
         deadline_us: u64,
+    },
+    /// Another member knows an epoch that this loop does not: learn it from that member, if this
+    /// process does not know it either, and tell `Layout`.
+    Learn {
+        /// Knows it.
+        member: MemberIndex,
+        /// The epoch.
+        epoch: u64,
+    },
+    /// Copies of positions that move to this member have been loaded.
+    Loaded {
+        /// The epoch of the layout for which they were loaded.
+        epoch: u64,
+        /// Their partitions.
+        partitions: Vec<Partition>,
     },
     /// Persist a clock ceiling with the next log write, and write one if none comes; then tell
     /// `Covered`.

@@ -33,6 +33,7 @@ pub use member::{BadMember, Member};
 
 use crate::limits::{CLUSTER_NAME_BYTES_MAX, MEMBERS_MAX};
 use crate::member::MemberIndex;
+use crate::topology::record::EpochRecord;
 use member::is_word;
 use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13Wide};
@@ -60,6 +61,8 @@ pub struct Topology {
     id: u64,
     epoch: u64,
     members: Vec<Member>,
+    /// Indexes of members that were removed since the process started, as bits.
+    removed: u128,
     replication_factor: u8,
     partitions: u16,
     hash_key: [u8; 16],
@@ -184,9 +187,28 @@ impl Topology {
             name: name.to_owned(),
             epoch: 1,
             members,
+            removed: 0,
             replication_factor,
             partitions: PARTITIONS_DEFAULT,
         })
+    }
+
+    /// The topology of an epoch. `members` are in the order of their indexes in this process;
+    /// `None` = the index of a member that was removed.
+    pub(crate) fn of_epoch(record: &EpochRecord, members: Vec<Option<Member>>) -> Topology {
+        let name = record.name();
+        let is_removed = (0..).zip(&members).filter(|(_, member)| member.is_none());
+        let removed = is_removed.fold(0, |all, (at, _): (u32, _)| all | 1 << at);
+        Topology {
+            id: cluster_id(name),
+            hash_key: hash_wide(b"dendra hash key1", name.as_bytes()),
+            name: name.to_owned(),
+            epoch: record.epoch(),
+            members: members.into_iter().map(Option::unwrap_or_default).collect(),
+            removed,
+            replication_factor: record.replication_factor(),
+            partitions: record.partitions(),
+        }
     }
 
     /// The same members with another number of partitions.
@@ -228,7 +250,8 @@ impl Topology {
         self.epoch
     }
 
-    /// The members, sorted by URL: `MemberIndex` counts in this order.
+    /// The members by `MemberIndex`: founders sorted by URL, later members behind them, or in the
+    /// place of one that was removed. The place of a removed member is empty until then.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
@@ -238,7 +261,17 @@ impl Topology {
         &self.members[index.at()]
     }
 
-    /// How many members there are: 1 to [`MEMBERS_MAX`].
+    /// Is there a member with this index?
+    pub fn has(&self, index: MemberIndex) -> bool {
+        index.at() < self.members.len() && self.removed >> index.0 & 1 == 0
+    }
+
+    /// How many members there are, the empty places not counted.
+    pub fn live(&self) -> u8 {
+        self.len() - self.removed.count_ones() as u8
+    }
+
+    /// How many indexes there are: 1 to [`MEMBERS_MAX`].
     pub fn len(&self) -> u8 {
         u8::try_from(self.members.len()).expect("a topology has at most MEMBERS_MAX members")
     }
@@ -256,7 +289,7 @@ impl Topology {
 
     /// Copies of a record unless its request says otherwise, as many as there can be.
     pub fn copies(&self) -> u8 {
-        self.replication_factor.min(self.len())
+        self.replication_factor.min(self.live())
     }
 
     /// Partitions of the key space.
@@ -272,10 +305,9 @@ impl Topology {
     /// The member with this URL, however it is spelt.
     pub fn index_of(&self, url: &str) -> Option<MemberIndex> {
         let url = member::normalised(url).ok()?;
-        let found = self.members.binary_search_by(|member| member.url.cmp(&url));
-        found.ok().map(|i| {
-            MemberIndex(u8::try_from(i).expect("a topology has at most MEMBERS_MAX members"))
-        })
+        let mut members = (0u8..).map(MemberIndex).zip(&self.members);
+        let found = members.find(|(index, member)| member.url == url && self.has(*index));
+        found.map(|(index, _)| index)
     }
 
     /// Of everything that must be equal on all nodes.
@@ -285,7 +317,10 @@ impl Topology {
 
     /// Everything that must be equal on all nodes, in one line.
     pub fn describe(&self) -> String {
-        let members: Vec<String> = self.members.iter().map(Member::to_string).collect();
+        let members = (0u8..).map(MemberIndex).zip(&self.members);
+        let members = members.filter(|(index, _)| self.has(*index));
+        let mut members: Vec<String> = members.map(|(_, member)| member.to_string()).collect();
+        members.sort_unstable();
         format!(
             "cluster={} epoch={} copies={} partitions={} layout={LAYOUT} members={}",
             self.name,

@@ -16,10 +16,10 @@
 //! hybrid clock (`hlc.rs`).
 //! See: docs/protocol.md, rule 6.
 
-use crate::limits::{WALL_APART_MS_MAX, WALL_FRESH_US};
+use crate::limits::{MEMBERS_MAX, WALL_APART_MS_MAX, WALL_FRESH_US};
 use crate::member::MemberIndex;
 use crate::step::Now;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 /// Beyond this a wall clock shows nothing that differs: sums of two of them stay far from overflow.
 const SHOWN_MS_MAX: u64 = 1 << 60;
@@ -40,6 +40,8 @@ struct Reading {
 pub struct Walls {
     me: MemberIndex,
     readings: Box<[Reading]>,
+    /// How many members there are; readings are kept by index.
+    members: AtomicUsize,
 }
 
 /// How the own wall clock stands among the others.
@@ -64,8 +66,16 @@ impl Walls {
     pub fn new(me: MemberIndex, members: usize) -> Walls {
         Walls {
             me,
-            readings: (0..members).map(|_| Reading::default()).collect(),
+            readings: (0..MEMBERS_MAX.max(members))
+                .map(|_| Reading::default())
+                .collect(),
+            members: AtomicUsize::new(members),
         }
+    }
+
+    /// The cluster has as many members now.
+    pub fn set_members(&self, members: usize) {
+        self.members.store(members, Ordering::Relaxed);
     }
 
     /// Does this wall clock agree with the own one?
@@ -117,8 +127,8 @@ impl Walls {
                 None => {}
             }
         }
-        let majority = self.readings.len() / 2 + 1;
-        it.is_doubted = self.readings.len() - (it.far as usize) < majority;
+        let members = self.members.load(Ordering::Relaxed);
+        it.is_doubted = members.saturating_sub(it.far as usize) < members / 2 + 1;
         it
     }
 

@@ -5,10 +5,11 @@
 use bytes::Bytes;
 use dendra_base::Quorum;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Range, Refused, Stamp};
+use dendra_node::limits::LOAD_BYTES_PER_SECOND_DEFAULT;
 use dendra_node::limits::{PEER_ASKS_MAX, REPLICA_JOBS_MAX, SCANS_MAX};
 use dendra_node::step::{Asker, Effect, Event, Now, StoreFailure};
 use dendra_node::{
-    HintRoom, Hlc, Known, MemberIndex, Node, NodeConfig, Outcome, Ring, Topology, Walls,
+    Fence, HintRoom, Hlc, Known, Layout, MemberIndex, Node, NodeConfig, Outcome, Topology, Walls,
 };
 use std::sync::Arc;
 
@@ -25,9 +26,10 @@ impl One {
         let urls = (0..3).map(|at| format!("http://h{at}:1").parse());
         let members = urls.collect::<Result<_, _>>().expect("members");
         let topology = Arc::new(Topology::new("bounds", members, 3).expect("a topology"));
+        let layout = Arc::new(Layout::of_list(&topology));
         let node = Node::new(NodeConfig {
-            ring: Arc::new(Ring::new(&topology)),
-            topology: Arc::clone(&topology),
+            fence: Arc::new(Fence::at(&layout)),
+            layout,
             me: MemberIndex(0),
             origin: 1,
             hlc: Arc::new(Hlc::new(0, 1_000)),
@@ -35,6 +37,7 @@ impl One {
             hints: Arc::new(HintRoom::new(0)),
             is_keeper: false,
             is_watch: false,
+            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             seed: 1,
             operations_max,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,

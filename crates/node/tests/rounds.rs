@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Readiness};
 use dendra_base::{Quorum, Version};
+use dendra_node::limits::LOAD_BYTES_PER_SECOND_DEFAULT;
 use dendra_node::planted::{Bug, plant};
 use dendra_node::step::{Effect, Event, Now, StoreOutcome};
 use dendra_node::{
-    HintRoom, Hlc, Member, MemberIndex, Node, NodeConfig, Ring, Round, Topology, Walls,
+    Fence, HintRoom, Hlc, Layout, Member, MemberIndex, Node, NodeConfig, Round, Topology, Walls,
 };
 use std::sync::Arc;
 
@@ -24,9 +25,10 @@ impl World {
         let members = ["h1:1", "h2:1", "h3:1"].map(|url| Member::new(url).expect("an address"));
         let topology = Topology::new("dendra", members.to_vec(), 3).expect("a topology");
         let hlc = Arc::new(Hlc::new(0, WALL_MS));
+        let layout = Arc::new(Layout::of_list(&Arc::new(topology)));
         let node = Node::new(NodeConfig {
-            ring: Arc::new(Ring::new(&topology)),
-            topology: Arc::new(topology),
+            fence: Arc::new(Fence::at(&layout)),
+            layout,
             me: MemberIndex(0),
             origin: 1,
             hlc: Arc::clone(&hlc),
@@ -34,6 +36,7 @@ impl World {
             hints: Arc::new(HintRoom::new(0)),
             is_keeper: false,
             is_watch: false,
+            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             seed: 7,
             operations_max: 16,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,

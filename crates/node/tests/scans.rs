@@ -5,8 +5,9 @@
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Range};
 use dendra_base::{Cell, CellRef, Key, Version};
+use dendra_node::limits::LOAD_BYTES_PER_SECOND_DEFAULT;
 use dendra_node::step::{Asker, Effect, Event, Now};
-use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Ring, Topology, Walls};
+use dendra_node::{Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig, Topology, Walls};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,9 +76,10 @@ impl Cluster {
                 store.insert(raw(*number), cell(*number, *kind, hlc));
             }
         }
+        let layout = Arc::new(Layout::of_list(&Arc::new(topology)));
         let node = Node::new(NodeConfig {
-            ring: Arc::new(Ring::new(&topology)),
-            topology: Arc::new(topology),
+            fence: Arc::new(Fence::at(&layout)),
+            layout,
             me: MemberIndex(0),
             origin: 1,
             hlc: Arc::new(Hlc::new(0, NOW.wall_ms)),
@@ -85,6 +87,7 @@ impl Cluster {
             hints: Arc::new(HintRoom::new(0)),
             is_keeper: false,
             is_watch: false,
+            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             seed: 1,
             operations_max: 8,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,

@@ -6,8 +6,9 @@
 //! Not here: decisions (crate `node`).
 
 use crate::decider::{Birth, Decider};
+use dendra_node::limits::LOAD_BYTES_PER_SECOND_DEFAULT;
 use dendra_node::step::{Effect, Event, Now};
-use dendra_node::{HintRoom, Node, NodeConfig, Walls};
+use dendra_node::{Fence, HintRoom, Layout, Node, NodeConfig, Walls};
 use std::sync::Arc;
 
 /// Operations of clients that a loop takes: more than there are clients.
@@ -51,10 +52,12 @@ impl Decider for Real {
 pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
     let hints = Arc::new(HintRoom::new(birth.hint_bytes));
     let walls = Arc::new(Walls::new(birth.me, birth.topology.members().len()));
+    let layout = Arc::new(Layout::of_ring(&birth.topology, &birth.ring));
+    let fence = Arc::new(Fence::at(&layout));
     let node = |lane: usize| {
         Node::new(NodeConfig {
-            topology: Arc::clone(&birth.topology),
-            ring: Arc::clone(&birth.ring),
+            layout: Arc::clone(&layout),
+            fence: Arc::clone(&fence),
             me: birth.me,
             origin: birth.origin + lane as u32,
             hlc: Arc::clone(&birth.hlc),
@@ -65,6 +68,7 @@ pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
             hints: Arc::clone(&hints),
             is_keeper: lane == 0,
             is_watch: lane == 0,
+            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
         })
     };
     (0..birth.lanes)

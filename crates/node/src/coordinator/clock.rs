@@ -265,7 +265,8 @@ impl Op {
             | Answer::Promised { .. }
             | Answer::Accepted
             | Answer::Outbid { .. }
-            | Answer::Page { .. } => {}
+            | Answer::Page { .. }
+            | Answer::Loaded { .. } => {}
         }
         let needed = self.clocks_needed();
         self.work(|op, stage| match stage {

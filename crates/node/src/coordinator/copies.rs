@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A place that showed a copy is a holder, behind, or among the rivals.
+//! 1. A place that showed a copy is a holder, behind, or among the rivals. A place in doubt counts as
+//!    behind: it is written to before it holds anything.
 //! 2. Rivals have the version of the best cell. Without a best cell there are no rivals.
 //!
 //! Not here: how many holders are enough (`read.rs`), the rule between rivals (`disputes.rs`).
@@ -86,6 +87,20 @@ impl Copies {
     /// The owner at `place` holds the newest cell by now.
     pub(crate) fn hold(&mut self, place: u8) {
         self.holders.insert(place);
+    }
+
+    /// The owner at `place` showed what it holds, and that is not sure to stay: its position moves
+    /// to another owner, which may not have it yet.
+    pub(crate) fn doubt(&mut self, place: u8) {
+        let mut was_there = self.holders.has(place);
+        self.holders.remove(place);
+        for (_, holders) in &mut self.rivals {
+            was_there |= holders.has(place);
+            holders.remove(place);
+        }
+        if was_there {
+            self.behind.insert(place);
+        }
     }
 
     /// The owner at `place` showed its copy, or that it has none.

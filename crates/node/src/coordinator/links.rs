@@ -93,7 +93,7 @@ impl Op {
     /// Should this operation ask `member` now that its link is back? It should if it waits for
     /// links, or asked that member in vain in the round under way.
     pub(crate) fn goes_without(&self, desk: &Desk, member: MemberIndex) -> bool {
-        let Some(place) = self.place_of(desk, member) else {
+        let Some(place) = self.place_or_twin_of(desk, member) else {
             return false;
         };
         match &self.stage {
@@ -119,10 +119,15 @@ impl Op {
     /// The link to `member` is back, and this operation goes without it: it is asked what the
     /// others were asked.
     pub(crate) fn go_on_with(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, member: MemberIndex) {
-        let Some(place) = self.place_of(desk, member) else {
+        let Some(place) = self.place_or_twin_of(desk, member) else {
             return;
         };
         self.links_back += 1;
+        self.ask_anew(desk, turn, place);
+    }
+
+    /// Asks the owner at `place` what the others were asked in this round.
+    pub(crate) fn ask_anew(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, place: u8) {
         let key = self.key.clone();
         self.work(|op, mut stage| {
             let ask = match &mut stage {

@@ -105,6 +105,9 @@ impl Op {
         if !is_planted(Bug::ConditionOnStaleBase) || preparing.tally.good().len() == 1 {
             preparing.copies.take(place, stored);
         }
+        if self.twin_at(desk, place).is_some() {
+            preparing.copies.doubt(place);
+        }
         if preparing.copies.is_disputed() {
             let version = preparing.copies.version();
             desk.disputes.noticed(turn.now.mono_us, &self.key, version);

@@ -50,7 +50,11 @@ impl Op {
             damaged: Places::NONE,
             known: None,
         };
-        match (breadth, self.own_place(desk)) {
+        // A position that moves shows its copy and does not count as its holder.
+        let own_place = self
+            .own_place(desk)
+            .filter(|at| self.twin_at(desk, *at).is_none());
+        match (breadth, own_place) {
             (Breadth::All, _) => {
                 self.ask_copies(desk, turn, &mut fetching, self.everybody());
                 self.alarm_us = turn.now.mono_us + DISPUTE_PATIENCE_US;
@@ -100,7 +104,10 @@ impl Op {
         let mut patience_us = 0;
         while fetching.tally.hoped_for().len() < needed {
             let owners = self.owners(desk);
-            let cost = |place: &u8| desk.health.cost(owners[usize::from(*place)]);
+            let cost = |place: &u8| {
+                let is_moving = self.twin_at(desk, *place).is_some();
+                (is_moving, desk.health.cost(owners[usize::from(*place)]))
+            };
             let Some(place) = fetching.tally.unasked().iter().min_by_key(cost) else {
                 return self.mend_to_answer(desk, turn, fetching);
             };
@@ -143,8 +150,7 @@ impl Op {
         place: u8,
         answer: Answer,
     ) -> Stage {
-        let is_own = self.own_place(desk) == Some(place);
-        fetching.take(place, is_own, answer);
+        self.take_copy(desk, &mut fetching, place, answer);
         if self.is_wide() && !fetching.tally.pending().is_empty() {
             return Stage::Read(fetching);
         }
@@ -163,9 +169,16 @@ impl Op {
         place: u8,
         answer: Answer,
     ) -> Stage {
+        self.take_copy(desk, &mut fetching, place, answer);
+        self.mend_behind(desk, turn, fetching)
+    }
+
+    fn take_copy(&self, desk: &Desk, fetching: &mut Fetching, place: u8, answer: Answer) {
         let is_own = self.own_place(desk) == Some(place);
         fetching.take(place, is_own, answer);
-        self.mend_behind(desk, turn, fetching)
+        if self.twin_at(desk, place).is_some() {
+            fetching.copies.doubt(place);
+        }
     }
 
     /// No other owner is left to ask. A damaged copy answers once it is mended, if the others tell
@@ -320,6 +333,9 @@ impl Op {
         for place in places.iter() {
             let member = self.owners(desk)[usize::from(place)];
             let ask = write(&self.key, cell);
+            if let Some(twin) = self.twin_at(desk, place) {
+                desk.ask(turn, twin, Purpose::Nobody, ask.clone(), self.deadline_us);
+            }
             desk.ask(turn, member, Purpose::Nobody, ask, self.deadline_us);
         }
     }

@@ -45,6 +45,8 @@ pub(crate) struct Scan {
     round: u32,
     /// Nothing is asked: links that are expected back are waited for, until the patience is over.
     pub(crate) is_waiting: bool,
+    /// A member knows a later epoch: the page is asked for again once it is known here.
+    pub(crate) is_stale: bool,
     /// Members that have not answered.
     pending: Places,
     answered: Places,
@@ -80,6 +82,7 @@ impl Scan {
             patience_us: NEVER,
             round: 0,
             is_waiting: false,
+            is_stale: false,
             pending: Places::NONE,
             answered: Places::NONE,
             records: Vec::new(),
@@ -115,6 +118,7 @@ impl Scan {
     pub(crate) fn ask(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         self.round = self.round.wrapping_add(1);
         self.is_waiting = false;
+        self.is_stale = false;
         self.answered = Places::NONE;
         self.pending = Places::first(desk.topology.len());
         self.records.clear();
@@ -161,6 +165,13 @@ impl Scan {
         answer: Answer,
     ) -> Scanning {
         if round != self.round || !self.pending.has(member.0) {
+            return Scanning::Goes;
+        }
+        if let Answer::Refused(Refused::Stale { epoch }) = answer
+            && epoch > desk.layout.epoch()
+        {
+            self.is_stale = true;
+            desk.learn(turn, member, epoch);
             return Scanning::Goes;
         }
         self.pending.remove(member.0);

@@ -230,8 +230,13 @@ impl Op {
         if tally.verdict(self.quorum.ack()) == Verdict::Met {
             for place in tally.all().without(tally.good()).iter() {
                 let member = self.owners(desk)[usize::from(place)];
-                if member != desk.me {
-                    hints::keep(desk, turn, member, &self.key, &cell);
+                for owner in [Some(member), self.twin_at(desk, place)]
+                    .into_iter()
+                    .flatten()
+                {
+                    if owner != desk.me {
+                        hints::keep(desk, turn, owner, &self.key, &cell);
+                    }
                 }
             }
         }

@@ -9,7 +9,7 @@
 //! See: docs/protocol.md.
 
 use super::record::Record;
-use crate::purpose::{Purpose, Requester};
+use crate::purpose::{Purpose, Recipient, Requester};
 use bytes::Bytes;
 use dendra_base::peer::{Ballot, Proposal};
 use dendra_base::{Cell, Version};
@@ -21,6 +21,8 @@ pub(crate) enum Question {
     Prepare { ballot: Ballot },
     /// Accept this proposal.
     Accept { proposal: Proposal },
+    /// Keep what another owner promised and accepted, beside what this one did.
+    Adopt { record: Record },
 }
 
 impl Question {
@@ -28,6 +30,7 @@ impl Question {
         match self {
             Question::Prepare { ballot } => *ballot,
             Question::Accept { proposal } => proposal.ballot,
+            Question::Adopt { record } => record.promised,
         }
     }
 }
@@ -63,6 +66,6 @@ impl Job {
 
     /// The answer is of no use any more: it is not sent.
     pub(crate) fn forget_requester(&mut self) {
-        self.requester = Requester::Own(Purpose::Nobody);
+        self.requester.to = Recipient::Own(Purpose::Nobody);
     }
 }

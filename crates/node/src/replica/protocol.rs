@@ -6,6 +6,7 @@
 //!                          └─► write { promised: b } if unchanged ───► Promised
 //! Accept(p)    record ── p.ballot < promised ────────────────────────► Outbid
 //!                 └─► write { promised: p.ballot, accepted: p } ─────► Accepted
+//! Adopt(r)     record ─► write { promised: the higher, accepted: the later } ► Accepted
 //! a write whose record was changed in between ─► from the start, a few times; then Busy
 //! ```
 //!
@@ -24,7 +25,7 @@ use super::record::Record;
 use crate::desk::{Desk, Order, Turn, refused};
 use crate::limits::PROTOCOL_TRIES_MAX;
 use crate::planted::{Bug, is_planted};
-use crate::purpose::{Purpose, Requester};
+use crate::purpose::{Purpose, Recipient, Requester};
 use crate::step::{StoreFailure, StoreOutcome};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused};
@@ -93,7 +94,9 @@ pub(crate) fn read(
         }
     }
     let ballot = job.question.ballot();
-    if ballot < job.record.promised && !is_planted(Bug::AcceptBelowPromise) {
+    let is_adopted = matches!(job.question, Question::Adopt { .. });
+    let is_below = ballot < job.record.promised && !is_planted(Bug::AcceptBelowPromise);
+    if is_below && !is_adopted {
         let (promised, line) = (job.record.promised, job.record.line());
         desk.reply(turn, job.requester, Answer::Outbid { promised, line });
         return;
@@ -110,6 +113,14 @@ pub(crate) fn read(
                 accepted: Some(proposal.clone()),
             };
             write_record(desk, turn, job, record);
+        }
+        Question::Adopt { record } => {
+            let joined = job.record.clone().joined(record.clone());
+            if joined == job.record {
+                desk.reply(turn, job.requester, Answer::Accepted);
+                return;
+            }
+            write_record(desk, turn, job, joined);
         }
     }
 }
@@ -138,7 +149,7 @@ fn promise(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
     };
     if is_planted(Bug::PromiseNotDurable) {
         promised(desk, turn, &mut job);
-        job.requester = Requester::Own(Purpose::Nobody);
+        job.requester.to = Recipient::Own(Purpose::Nobody);
     }
     write_record(desk, turn, job, record);
 }
@@ -169,7 +180,9 @@ pub(crate) fn wrote(
     match result {
         Ok(StoreOutcome::Applied { .. }) => match job.question {
             Question::Prepare { .. } => promised(desk, turn, &mut job),
-            Question::Accept { .. } => desk.reply(turn, job.requester, Answer::Accepted),
+            Question::Accept { .. } | Question::Adopt { .. } => {
+                desk.reply(turn, job.requester, Answer::Accepted);
+            }
         },
         Ok(StoreOutcome::GuardFailed { .. }) if job.tries < PROTOCOL_TRIES_MAX => {
             job.tries += 1;

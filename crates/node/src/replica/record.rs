@@ -98,6 +98,20 @@ impl Record {
         })
     }
 
+    /// What two owners promised and accepted: the higher promise, and what was accepted under the
+    /// higher ballot.
+    pub(crate) fn joined(self, other: Record) -> Record {
+        let is_later = |a: &Proposal, b: &Proposal| b.ballot > a.ballot;
+        let accepted = match (self.accepted, other.accepted) {
+            (Some(a), Some(b)) if is_later(&a, &b) => Some(b),
+            (a, b) => a.or(b),
+        };
+        Record {
+            promised: self.promised.max(other.promised),
+            accepted,
+        }
+    }
+
     /// What was accepted last, without its value.
     pub(crate) fn line(&self) -> Option<Line> {
         let accepted = self.accepted.as_ref()?;

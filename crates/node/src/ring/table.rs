@@ -27,7 +27,7 @@ mod codec;
 
 pub(crate) use codec::BYTES_MAX as TABLE_BYTES_MAX;
 
-use super::choice::{dealt, each};
+use super::choice::{Members, dealt, each};
 use super::shares::{Rounds, shares};
 use super::{Partition, Ring, costs, zones};
 use crate::limits::{MEMBERS_MAX, TABLE_MEMBERS_MAX};
@@ -437,12 +437,17 @@ impl OwnerTable {
 impl Ring {
     /// The owners of `table`, and behind them the other members in the order in which
     /// [`Ring::new`] would ask them. `ids` are the numbers of the topology's members, in the
-    /// order of its list. Where a position moves, its old owner counts.
+    /// order of its list; `None` = the place of a member that was removed. Where a position moves,
+    /// its old owner counts.
     ///
     /// # Errors
     /// When a partition has an owner that the topology does not have, or the table has other
     /// partitions.
-    pub fn of(table: &OwnerTable, topology: &Topology, ids: &[MemberId]) -> Result<Ring, BadTable> {
+    pub fn of(
+        table: &OwnerTable,
+        topology: &Topology,
+        ids: &[Option<MemberId>],
+    ) -> Result<Ring, BadTable> {
         let (members, partitions) = (topology.members(), topology.partitions());
         if table.partitions() != partitions {
             let partitions = table.rows.len();
@@ -457,7 +462,8 @@ impl Ring {
             .iter()
             .map(|member| costs::costs(&hash_key, member, partitions))
             .collect();
-        let everybody = (0..members.len()).fold(0, |all, member| all | 1 << member);
+        let live = (0..members.len()).filter(|at| ids[*at].is_some());
+        let everybody: Members = live.fold(0, |all, member| all | 1 << member);
         let index = |member: usize| {
             MemberIndex(u8::try_from(member).expect("a topology has at most MEMBERS_MAX members"))
         };
@@ -465,7 +471,7 @@ impl Ring {
         for (partition, row) in (0u16..).zip(&table.rows) {
             let mut taken = 0;
             for owner in &row.owners {
-                let at = ids.iter().position(|id| id == owner);
+                let at = ids.iter().position(|id| *id == Some(*owner));
                 let at = at.ok_or(BadTable::Owners { partition })?;
                 taken |= 1 << at;
                 rows.push(index(at));
@@ -477,7 +483,7 @@ impl Ring {
         Ok(Ring {
             hash_key,
             partitions,
-            width: members.len(),
+            width: each(everybody).count(),
             rows: rows.into(),
             shares: shares_of_levels(topology, &zones),
         })

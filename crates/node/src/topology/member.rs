@@ -19,7 +19,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// One member of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Member {
     /// Normalised `http://host:port`: where clients and the other members reach it.
     pub url: String,

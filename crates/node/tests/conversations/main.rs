@@ -22,11 +22,14 @@ mod words;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, Guard, Key, Kind, Quorum, Space, Version};
+use dendra_node::limits::LOAD_BYTES_PER_SECOND_DEFAULT;
 use dendra_node::planted::{Bug, plant};
 use dendra_node::step::{
     AskId, Asker, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
 };
-use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Ring, Topology, Walls};
+use dendra_node::{
+    Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig, Ring, Topology, Walls,
+};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -126,9 +129,10 @@ impl Stage {
         let here = &mut self.sites[at];
         here.lives += 1;
         here.hints = Arc::new(HintRoom::new(1 << 20));
+        let layout = Arc::new(Layout::of_ring(&self.topology, &self.ring));
         here.node = Some(Node::new(NodeConfig {
-            topology: Arc::clone(&self.topology),
-            ring: Arc::clone(&self.ring),
+            layout: Arc::clone(&layout),
+            fence: Arc::new(Fence::at(&layout)),
             me: MemberIndex(u8::try_from(at).expect("few members")),
             origin: u32::try_from(at).expect("few members") + 1,
             hlc: Arc::new(Hlc::new(here.ceiling, now.wall_ms)),
@@ -139,6 +143,7 @@ impl Stage {
             hints: Arc::clone(&here.hints),
             is_keeper: true,
             is_watch: false,
+            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             seed: here.lives * 100 + at as u64,
             operations_max: 100,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
@@ -229,6 +234,18 @@ impl Stage {
                 self.send(at, member.at(), Message::Withdraw(ids));
             }
             Effect::Cancel { tickets } => return self.cancel(at, &tickets),
+            Effect::Learn { member, epoch } => {
+                self.line(&format!(
+                    "{me} learns epoch {epoch} from {}",
+                    name(member.at())
+                ));
+            }
+            Effect::Loaded { epoch, partitions } => {
+                let count = partitions.len();
+                self.line(&format!(
+                    "{me} has loaded {count} partitions in epoch {epoch}"
+                ));
+            }
             Effect::Read { ticket, key, .. } if self.sites[at].is_stalled => {
                 self.line(&format!("{me}: store waits with {}", text(key.raw())));
                 self.sites[at].stalled.push((ticket, key));

@@ -115,6 +115,7 @@ impl Stage {
                 format!("accept {} {ballot}{of}: {cell}", text(key))
             }
             Ask::Page { range, .. } => format!("page from {}?", text(&range.start)),
+            Ask::Load { space, start, .. } => format!("load {space:?} from {:?}?", text(start)),
         }
     }
 
@@ -148,6 +149,11 @@ impl Stage {
                 "{} records{}",
                 records.len(),
                 if rest.is_some() { ", more" } else { "" }
+            ),
+            Answer::Loaded { records, next } => format!(
+                "{} records loaded{}",
+                records.len(),
+                if next.is_some() { ", more" } else { "" }
             ),
             Answer::Refused(refused) => format!("refused: {refused:?}"),
         }

@@ -17,8 +17,11 @@ use crate::history::{Entry, States};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Stamp};
 use dendra_base::{Cell, Guard, Key, Prng, Version};
+use dendra_node::limits::LOAD_BYTES_PER_SECOND_DEFAULT;
 use dendra_node::step::{AskId, Asker, Effect, Event, Now, StoreTicket};
-use dendra_node::{HintRoom, Hlc, MemberIndex, Node, NodeConfig, Ring, Topology, Walls};
+use dendra_node::{
+    Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig, Ring, Topology, Walls,
+};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -317,9 +320,10 @@ impl World {
         at.life += 1;
         at.wake_us = u64::MAX;
         at.hlc = Arc::new(Hlc::new(at.ceiling.max(newest.unwrap_or(0)), wall_ms));
+        let layout = Arc::new(Layout::of_ring(&self.topology, &self.ring));
         at.node = Some(Node::new(NodeConfig {
-            topology: Arc::clone(&self.topology),
-            ring: Arc::clone(&self.ring),
+            layout: Arc::clone(&layout),
+            fence: Arc::new(Fence::at(&layout)),
             me: MemberIndex(site as u8),
             origin: site as u32 + 1,
             hlc: Arc::clone(&at.hlc),
@@ -330,6 +334,7 @@ impl World {
             hints: Arc::new(HintRoom::new(1 << 20)),
             is_keeper: true,
             is_watch: false,
+            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             seed,
             operations_max: 64,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
@@ -505,6 +510,7 @@ impl World {
                 ask,
             } => self.send_ask(site, member, id, stamp, &ask),
             Effect::Withdraw { .. } | Effect::Cancel { .. } => {}
+            Effect::Learn { .. } | Effect::Loaded { .. } => {}
             Effect::Reply { asker, answer } => self.send_answer(site, asker, &answer),
             Effect::Read { ticket, key, .. } => {
                 let delay = if self.prng.chance(1, 5) {

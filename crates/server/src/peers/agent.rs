@@ -29,6 +29,7 @@ use crate::limits;
 use crate::metrics::LaneMetrics;
 use crate::seat::{LocalBell, Seat};
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
+use dendra_node::limits::LOAD_BYTES_PER_SECOND_DEFAULT;
 use dendra_node::step::{Asker, ClientTicket, Effect, Event, Now};
 use dendra_node::{MemberIndex, Node, NodeConfig};
 use dendra_wire::limits::PEER_WITHDRAW_IDS_MAX;
@@ -164,8 +165,8 @@ impl Agent {
     ) -> Agent {
         let members = cluster.topology.members().len();
         let node = Node::new(NodeConfig {
-            topology: Arc::clone(&cluster.topology),
-            ring: Arc::clone(&cluster.ring),
+            layout: Arc::clone(&cluster.layout),
+            fence: Arc::clone(&cluster.fence),
             me: cluster.me,
             origin: cluster.origin(lane),
             hlc: Arc::clone(&cluster.hlc),
@@ -173,6 +174,7 @@ impl Agent {
             hints: Arc::clone(&cluster.hints),
             is_keeper: lane == 0,
             is_watch: lane == 0,
+            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             seed: now_us ^ (u64::from(cluster.origin(lane)) << 32),
             operations_max: limits::NODE_OPERATIONS_MAX,
             value_bytes_max,
@@ -474,6 +476,8 @@ impl Agent {
                 ask,
             } => self.ask(now, member, id, stamp, ask),
             Effect::Withdraw { member, ids } => self.withdraw(member, &ids),
+            // The members of this release do not change.
+            Effect::Learn { .. } | Effect::Loaded { .. } => {}
             Effect::Cancel { tickets } => {
                 let events = lane.cancel_orders(tickets);
                 self.events.borrow_mut().extend(events);

@@ -28,7 +28,7 @@ use dendra_node::hints::HintRoom;
 use dendra_node::limits::HINT_BYTES_MAX_DEFAULT;
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{Disowned, MemberEffect, MemberEvent, WaitEnd};
-use dendra_node::{Hlc, MemberIndex, Membership, Ring, Topology, Walls};
+use dendra_node::{Fence, Hlc, Layout, MemberIndex, Membership, Topology, Walls};
 use dendra_wire::Refusal;
 use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
 use dendra_wire::peer::{Hello, Nonce, Proof, Role, SessionKeys};
@@ -64,7 +64,10 @@ pub(crate) fn count(gauge: &AtomicU64) {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) topology: Arc<Topology>,
-    pub(crate) ring: Arc<Ring>,
+    /// Members and owners at the start.
+    pub(crate) layout: Arc<Layout>,
+    /// The newest durable epoch, for all loops.
+    pub(crate) fence: Arc<Fence>,
     pub(crate) me: MemberIndex,
     pub(crate) hlc: Arc<Hlc>,
     /// What the loops of this member know of all members' wall clocks.
@@ -157,8 +160,10 @@ impl Cluster {
         let membership = Membership::new(&topology, settings.me, loops, known);
         let lives = |member| membership.life(MemberIndex(member)).into();
         let life = random().map_err(|error| format!("no randomness from the system: {error}"))?;
+        let layout = Arc::new(Layout::of_list(&topology));
         Ok(Cluster {
-            ring: Arc::new(Ring::new(&topology)),
+            fence: Arc::new(Fence::at(&layout)),
+            layout,
             me: settings.me,
             hlc: Arc::new(Hlc::resume(last, engine.hlc_floor(), wall_ms)),
             walls: Arc::new(Walls::new(settings.me, topology.members().len())),

@@ -72,6 +72,8 @@ pub(crate) fn carry_out(lane: &Lane, effect: Effect) -> Option<Event> {
         | Effect::Reply { .. }
         | Effect::Withdraw { .. }
         | Effect::Cancel { .. }
+        | Effect::Learn { .. }
+        | Effect::Loaded { .. }
         | Effect::Ask { .. } => unreachable!("the agent carries these out itself"),
     }
 }

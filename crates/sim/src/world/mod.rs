@@ -431,6 +431,8 @@ impl World<'_> {
                 self.ask(member, lane, peer.at(), id, stamp, ask);
             }
             Effect::Withdraw { member: peer, ids } => self.withdraw(member, lane, peer.at(), &ids),
+            // The members of this world do not change.
+            Effect::Learn { .. } | Effect::Loaded { .. } => {}
             // Every order here is begun as soon as it is given.
             Effect::Cancel { .. } => {}
             Effect::Read {

@@ -24,7 +24,10 @@ use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_L
 use dendra_base::peer::{
     ANCESTORS_MAX, Answer, Ask, Ballot, Line, Proposal, Range, Readiness, Refused,
 };
-use dendra_base::{Cell, CellId, CellRef, Version};
+use dendra_base::{Cell, CellId, CellRef, Space, Version};
+
+/// A bit for each of the most partitions that a cluster can have.
+const PARTITION_BITS_MAX: usize = 16_384 / 8;
 
 type Result<T> = std::result::Result<T, Malformed>;
 
@@ -101,6 +104,27 @@ impl<'a> Cursor<'a> {
         Ok(key)
     }
 
+    /// The space of records that a new owner loads.
+    fn loaded_space(&mut self) -> Result<Space> {
+        match Space::from_byte(self.u8("space")?) {
+            Some(space @ (Space::User | Space::Protocol)) => Ok(space),
+            Some(Space::Meta | Space::Hint) | None => Err(Malformed::Body("space")),
+        }
+    }
+
+    /// Records of a page, each at least as long as an empty cell behind a key.
+    fn records(&mut self, value_bytes_max: usize) -> Result<Vec<(Bytes, Cell)>> {
+        let len = self.u32("records")? as usize;
+        if len > self.left() / RECORD_BYTES_MIN {
+            return Err(Malformed::Body("records"));
+        }
+        let mut records = Vec::with_capacity(len);
+        for _ in 0..len {
+            records.push((self.key()?, self.cell_of(value_bytes_max)?));
+        }
+        Ok(records)
+    }
+
     fn version(&mut self) -> Result<Version> {
         Ok(Version::from_bytes(self.array("version")?))
     }
@@ -128,9 +152,14 @@ impl<'a> Cursor<'a> {
     }
 
     fn cell(&mut self) -> Result<Cell> {
-        let encoded = self.shared(CELL_BYTES_MAX, "cell")?;
+        self.cell_of(VALUE_BYTES_MAX_LIMIT)
+    }
+
+    /// A cell whose value has at most `value_bytes_max` bytes.
+    fn cell_of(&mut self, value_bytes_max: usize) -> Result<Cell> {
+        let encoded = self.shared(value_bytes_max + CELL_BYTES_BESIDE, "cell")?;
         let cell = CellRef::decode(&encoded).ok_or(Malformed::Body("cell"))?;
-        if cell.value.len() > VALUE_BYTES_MAX_LIMIT {
+        if cell.value.len() > value_bytes_max {
             return Err(Malformed::Body("value"));
         }
         Ok(Cell {
@@ -184,8 +213,10 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Flags, copies, version, checksum and expiry in front of the largest value.
-const CELL_BYTES_MAX: usize = VALUE_BYTES_MAX_LIMIT + 64;
+/// Flags, copies, version, checksum and expiry in front of a value.
+const CELL_BYTES_BESIDE: usize = 64;
+/// A record of the protocol has ballots beside the value that it accepted.
+const PROTOCOL_BYTES_BESIDE: usize = 4_096;
 const RANGE_REVERSE: u8 = 1;
 const RANGE_KEYS_ONLY: u8 = 2;
 /// Key length, key, cell length, cell: the least that a record of a page takes.
@@ -269,6 +300,7 @@ pub(super) fn kind_of_ask(ask: &Ask) -> u8 {
         Ask::Prepare { .. } => kind::PREPARE,
         Ask::Accept { .. } => kind::ACCEPT,
         Ask::Page { .. } => kind::PAGE,
+        Ask::Load { .. } => kind::LOAD,
     }
 }
 
@@ -283,6 +315,7 @@ pub(super) fn kind_of_answer(answer: &Answer) -> u8 {
         Answer::Accepted => kind::ACCEPTED,
         Answer::Outbid { .. } => kind::OUTBID,
         Answer::Page { .. } => kind::PAGE_IS,
+        Answer::Loaded { .. } => kind::LOADED,
         Answer::Refused(_) => kind::REFUSED,
     }
 }
@@ -308,6 +341,17 @@ pub(super) fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
         }
         Ask::Page { range, bytes } => {
             put_range(out, range);
+            out.extend_from_slice(&bytes.to_le_bytes());
+        }
+        Ask::Load {
+            space,
+            start,
+            partitions,
+            bytes,
+        } => {
+            out.push(space.byte());
+            put_bytes(out, start);
+            put_bytes(out, partitions);
             out.extend_from_slice(&bytes.to_le_bytes());
         }
     }
@@ -336,8 +380,23 @@ pub(super) fn take_ask(kind: u8, cursor: &mut Cursor<'_>) -> Result<Ask> {
             range: cursor.range()?,
             bytes: cursor.u32("bytes")?,
         },
+        kind::LOAD => Ask::Load {
+            space: cursor.loaded_space()?,
+            start: cursor.shared(KEY_BYTES_MAX, "start")?,
+            partitions: cursor.shared(PARTITION_BITS_MAX, "partitions")?,
+            bytes: cursor.u32("bytes")?,
+        },
         other => return Err(Malformed::Kind(other)),
     })
+}
+
+fn put_records(out: &mut Vec<u8>, records: &[(Bytes, Cell)]) {
+    let len = u32::try_from(records.len()).expect("a page is bounded by its bytes");
+    out.extend_from_slice(&len.to_le_bytes());
+    for (key, cell) in records {
+        put_bytes(out, key);
+        put_cell(out, cell);
+    }
 }
 
 pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
@@ -370,13 +429,12 @@ pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             put_option(out, line.as_ref(), put_line);
         }
         Answer::Page { records, rest } => {
-            let len = u32::try_from(records.len()).expect("a page is bounded by its bytes");
-            out.extend_from_slice(&len.to_le_bytes());
-            for (key, cell) in records {
-                put_bytes(out, key);
-                put_cell(out, cell);
-            }
+            put_records(out, records);
             put_option(out, rest.as_ref(), put_range);
+        }
+        Answer::Loaded { records, next } => {
+            put_records(out, records);
+            put_option(out, next.as_ref(), |out, next| put_bytes(out, next));
         }
         Answer::Refused(refused) => match refused {
             Refused::Stale { epoch } => {
@@ -422,20 +480,14 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
             promised: cursor.ballot()?,
             line: cursor.option(Cursor::line)?,
         },
-        kind::PAGE_IS => {
-            let len = cursor.u32("records")? as usize;
-            if len > cursor.left() / RECORD_BYTES_MIN {
-                return Err(Malformed::Body("records"));
-            }
-            let mut records = Vec::with_capacity(len);
-            for _ in 0..len {
-                records.push((cursor.key()?, cursor.cell()?));
-            }
-            Answer::Page {
-                records,
-                rest: cursor.option(Cursor::range)?,
-            }
-        }
+        kind::PAGE_IS => Answer::Page {
+            records: cursor.records(VALUE_BYTES_MAX_LIMIT)?,
+            rest: cursor.option(Cursor::range)?,
+        },
+        kind::LOADED => Answer::Loaded {
+            records: cursor.records(VALUE_BYTES_MAX_LIMIT + PROTOCOL_BYTES_BESIDE)?,
+            next: cursor.option(Cursor::key)?,
+        },
         kind::REFUSED => Answer::Refused(match cursor.u8("refused")? {
             0 => Refused::Stale {
                 epoch: cursor.u64("epoch")?,

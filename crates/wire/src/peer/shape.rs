@@ -22,6 +22,7 @@ pub(super) mod kind {
     pub(crate) const PREPARE: u8 = 0x04;
     pub(crate) const ACCEPT: u8 = 0x05;
     pub(crate) const PAGE: u8 = 0x06;
+    pub(crate) const LOAD: u8 = 0x07;
     pub(crate) const CLOCK_IS: u8 = 0x41;
     pub(crate) const CELL: u8 = 0x42;
     pub(crate) const SAME: u8 = 0x43;
@@ -30,6 +31,7 @@ pub(super) mod kind {
     pub(crate) const ACCEPTED: u8 = 0x46;
     pub(crate) const OUTBID: u8 = 0x47;
     pub(crate) const PAGE_IS: u8 = 0x48;
+    pub(crate) const LOADED: u8 = 0x49;
     pub(crate) const REFUSED: u8 = 0x4f;
     pub(crate) const PROOF: u8 = 0x81;
     pub(crate) const FAREWELL: u8 = 0x82;

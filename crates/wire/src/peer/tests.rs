@@ -14,7 +14,7 @@ use bytes::Bytes;
 use dendra_base::peer::{
     ANCESTORS_MAX, Answer, Ask, Ballot, Line, Proposal, Range, Readiness, Refused, Stamp,
 };
-use dendra_base::{Cell, CellId, CellRef, Version};
+use dendra_base::{Cell, CellId, CellRef, Space, Version};
 use proptest::prelude::*;
 
 fn any_bytes(len: std::ops::Range<usize>) -> impl Strategy<Value = Bytes> {
@@ -95,6 +95,22 @@ fn any_ask() -> impl Strategy<Value = Ask> {
         (key(), any_ballot()).prop_map(|(key, ballot)| Ask::Prepare { key, ballot }),
         (key(), any_proposal()).prop_map(|(key, proposal)| Ask::Accept { key, proposal }),
         (any_range(), any::<u32>()).prop_map(|(range, bytes)| Ask::Page { range, bytes }),
+        (
+            any::<bool>(),
+            any_bytes(0..40),
+            any_bytes(0..40),
+            any::<u32>()
+        )
+            .prop_map(|(is_user, start, partitions, bytes)| Ask::Load {
+                space: if is_user {
+                    Space::User
+                } else {
+                    Space::Protocol
+                },
+                start,
+                partitions,
+                bytes,
+            }),
     ]
 }
 
@@ -108,7 +124,7 @@ fn any_readiness() -> impl Strategy<Value = Readiness> {
 }
 
 fn any_answer() -> impl Strategy<Value = Answer> {
-    let records = prop::collection::vec((any_bytes(1..40), any_cell()), 0..6);
+    let records = || prop::collection::vec((any_bytes(1..40), any_cell()), 0..6);
     let cell = || prop::option::of(any_cell());
     prop_oneof![
         (any::<(u64, u64, u64)>(), any_readiness()).prop_map(
@@ -133,7 +149,9 @@ fn any_answer() -> impl Strategy<Value = Answer> {
                 promised,
                 line: line.map(|(version, ancestors)| Line { version, ancestors }),
             }),
-        (records, prop::option::of(any_range()))
+        (records(), prop::option::of(any_bytes(1..40)))
+            .prop_map(|(records, next)| Answer::Loaded { records, next }),
+        (records(), prop::option::of(any_range()))
             .prop_map(|(records, rest)| Answer::Page { records, rest }),
         any::<u64>().prop_map(|epoch| Answer::Refused(Refused::Stale { epoch })),
         prop::sample::select(vec![

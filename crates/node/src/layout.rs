@@ -1,0 +1,266 @@
+//! The topology of one epoch as an event loop needs it: members, owners, and positions that move.
+//!
+//! ```text
+//! partition 17    h3 h1 h7 | h2 …            position 1 moves from h1 to h9: the twin of h1 is h9
+//!                    └ h9
+//! Layout          one value for each epoch; a loop swaps it in one step (`Event::Layout`)
+//! Fence           shared by the loops of a member: since which epoch each partition has its owners
+//! ```
+//!
+//! A position that moves has answered only when both owners have: the old one and its twin. Each
+//! position is one logical replica through the move.
+//!
+//! * Until the twin has loaded, the old owner holds all that the position ever confirmed. So its
+//!   clock and its copies are the position's clock and copies.
+//! * The position confirms a write, a promise or an acceptance once both have. It holds what it
+//!   shows only if both do, so a read counts it as a holder only behind a write to both.
+//! * The twin loads from the old owner behind its fence. Then it holds whatever the old owner
+//!   confirmed alone: an answer to a question of an older epoch leaves in front of the fence, and
+//!   what it confirms was stored before, or is refused behind it.
+//!
+//! Invariants
+//! 1. A member keeps its index for as long as it is a member. A later member may get the index of
+//!    one that was removed.
+//! 2. The fence rises before any loop of the member sees the layout of its epoch.
+//! 3. A partition has at most one twin, beside a position below the stored owners.
+//!
+//! Not here: the epochs (`topology/`), loading (`loader.rs`), which answers are enough
+//! (`coordinator/`).
+//! See: docs/protocol.md, "Changes of members".
+
+use crate::limits::MEMBERS_MAX;
+use crate::member::MemberIndex;
+use crate::ring::table::{BadTable, MemberId};
+use crate::ring::{Partition, Ring};
+use crate::topology::record::EpochRecord;
+use crate::topology::{Member, Topology};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The new owner of a position that moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Twin {
+    /// The position, counted from 0.
+    pub place: u8,
+    /// The new owner.
+    pub member: MemberIndex,
+    /// Is the position new? Then nobody holds it now, and it counts for nothing yet: majorities of
+    /// n and of n + 1 owners meet.
+    pub is_added: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layout {
+    topology: Arc<Topology>,
+    ring: Arc<Ring>,
+    /// By member index: its number for ever; `None` = the place of a member that was removed.
+    ids: Vec<Option<MemberId>>,
+    /// By partition; empty while nothing moves.
+    twins: Vec<Option<Twin>>,
+    /// Since which epoch each partition has these owners, as far as this process knows; empty =
+    /// since that of the layout.
+    changed: Vec<u64>,
+}
+
+impl Layout {
+    /// Of a static list: all members are founders, and nothing moves.
+    pub fn of_list(topology: &Arc<Topology>) -> Layout {
+        Layout::of_ring(topology, &Arc::new(Ring::new(topology)))
+    }
+
+    /// The same, where the ring of the list is known.
+    pub fn of_ring(topology: &Arc<Topology>, ring: &Arc<Ring>) -> Layout {
+        Layout {
+            ring: Arc::clone(ring),
+            ids: (0..u32::from(topology.len()))
+                .map(|id| Some(MemberId(id)))
+                .collect(),
+            topology: Arc::clone(topology),
+            twins: Vec::new(),
+            changed: Vec::new(),
+        }
+    }
+
+    /// Of a record, at the start of a process.
+    ///
+    /// # Errors
+    /// When the record's table names members that it does not have.
+    pub fn of_record(record: &EpochRecord) -> Result<Layout, BadTable> {
+        let members = record.members().iter();
+        let slots = members.map(|member| Some((member.id, member.place.clone())));
+        Layout::with_slots(record, slots.collect())
+    }
+
+    /// Of the record that follows the one of this layout: members keep their indexes.
+    ///
+    /// # Errors
+    /// As [`Layout::of_record`].
+    pub fn next(&self, record: &EpochRecord) -> Result<Layout, BadTable> {
+        let mut slots: Vec<Option<(MemberId, Member)>> = Vec::new();
+        for id in &self.ids {
+            let member = id.and_then(|id| record.member(id));
+            slots.push(member.map(|member| (member.id, member.place.clone())));
+        }
+        for member in record.members() {
+            if self.index_of(member.id).is_some() {
+                continue;
+            }
+            let entry = Some((member.id, member.place.clone()));
+            // A place that became free in this very epoch is left alone: loops may still have
+            // answers of its member on their way.
+            let mut free = (0..self.ids.len()).filter(|at| self.ids[*at].is_none());
+            match free.find(|at| slots[*at].is_none()) {
+                Some(at) => slots[at] = entry,
+                None => slots.push(entry),
+            }
+        }
+        let mut next = Layout::with_slots(record, slots)?;
+        let old = |partition| (self.ring.owners(partition), self.arriving(partition));
+        let stored = usize::from(record.owners().copies());
+        next.changed = next
+            .ring
+            .all()
+            .map(|partition| {
+                let ((was, twin), is) = (old(partition), next.ring.owners(partition));
+                let is_same = was.get(..stored) == is.get(..stored)
+                    && twin == next.arriving(partition)
+                    && self.topology.copies() == next.topology.copies();
+                match is_same {
+                    true => self.changed(partition),
+                    false => record.epoch(),
+                }
+            })
+            .collect();
+        Ok(next)
+    }
+
+    fn with_slots(
+        record: &EpochRecord,
+        slots: Vec<Option<(MemberId, Member)>>,
+    ) -> Result<Layout, BadTable> {
+        if slots.len() > MEMBERS_MAX {
+            return Err(BadTable::Members);
+        }
+        let ids: Vec<Option<MemberId>> = slots.iter().map(|slot| Some(slot.as_ref()?.0)).collect();
+        let members = slots.into_iter().map(|slot| slot.map(|(_, member)| member));
+        let topology = Topology::of_epoch(record, members.collect());
+        let ring = Ring::of(record.owners(), &topology, &ids)?;
+        let index = |id: MemberId| ids.iter().position(|slot| *slot == Some(id));
+        let twin = |partition| {
+            let moving = record.owners().moving(partition)?;
+            let member = u8::try_from(index(moving.to?)?).ok()?;
+            Some(Twin {
+                place: moving.position,
+                member: MemberIndex(member),
+                is_added: moving.from.is_none(),
+            })
+        };
+        let twins: Vec<Option<Twin>> = record.owners().all().map(twin).collect();
+        let is_moving = twins.iter().any(Option::is_some);
+        Ok(Layout {
+            topology: Arc::new(topology),
+            ring: Arc::new(ring),
+            ids,
+            twins: if is_moving { twins } else { Vec::new() },
+            changed: Vec::new(),
+        })
+    }
+
+    /// Its epoch.
+    pub fn epoch(&self) -> u64 {
+        self.topology.epoch()
+    }
+
+    /// Its members and numbers.
+    pub fn topology(&self) -> &Arc<Topology> {
+        &self.topology
+    }
+
+    /// Its table of owners. Where a position moves, the old owner stands there.
+    pub fn ring(&self) -> &Arc<Ring> {
+        &self.ring
+    }
+
+    /// The new owner of the position of this partition that moves from one member to another.
+    pub fn twin(&self, partition: Partition) -> Option<Twin> {
+        self.arriving(partition).filter(|twin| !twin.is_added)
+    }
+
+    /// The same, and the owner of a position that is added.
+    pub fn arriving(&self, partition: Partition) -> Option<Twin> {
+        *self.twins.get(partition.at())?
+    }
+
+    /// Since which epoch the partition has its owners; never too early.
+    pub fn changed(&self, partition: Partition) -> u64 {
+        let changed = self.changed.get(partition.at()).copied();
+        changed.unwrap_or(self.epoch())
+    }
+
+    /// The index of a member.
+    pub fn index_of(&self, id: MemberId) -> Option<MemberIndex> {
+        let at = self.ids.iter().position(|slot| *slot == Some(id))?;
+        Some(MemberIndex(u8::try_from(at).ok()?))
+    }
+
+    /// The number of the member with this index; `None` for one that was removed.
+    pub fn id_of(&self, member: MemberIndex) -> Option<MemberId> {
+        *self.ids.get(member.at())?
+    }
+
+    /// All members by their indexes.
+    pub fn members(&self) -> impl Iterator<Item = MemberIndex> + use<'_> {
+        let slots = (0u8..).zip(&self.ids);
+        slots.filter_map(|(at, id)| id.map(|_| MemberIndex(at)))
+    }
+
+    /// Does the member keep copies of `copies` owners' records of this partition, or load them?
+    pub fn owns(&self, member: MemberIndex, partition: Partition, copies: u8) -> bool {
+        let owners = self.ring.owners(partition);
+        let copies = usize::from(copies).min(owners.len());
+        let is_twin = |twin: Twin| twin.member == member && usize::from(twin.place) < copies;
+        owners[..copies].contains(&member) || self.arriving(partition).is_some_and(is_twin)
+    }
+}
+
+/// The newest epoch that is durable at this member, for all its loops, and since when each
+/// partition has its owners. A question of an older epoch about it is refused, also when its answer
+/// is about to leave.
+#[derive(Debug)]
+pub struct Fence {
+    epoch: AtomicU64,
+    changed: Box<[AtomicU64]>,
+}
+
+impl Fence {
+    /// Of the layout with which a process starts.
+    pub fn at(layout: &Layout) -> Fence {
+        let changed = layout.ring.all().map(|p| AtomicU64::new(layout.changed(p)));
+        Fence {
+            epoch: AtomicU64::new(layout.epoch()),
+            changed: changed.collect(),
+        }
+    }
+
+    /// The layout's epoch is durable. To be called before any loop gets the layout.
+    pub fn advance(&self, layout: &Layout) {
+        for (partition, changed) in layout.ring.all().zip(&self.changed) {
+            changed.fetch_max(layout.changed(partition), Ordering::SeqCst);
+        }
+        self.epoch.fetch_max(layout.epoch(), Ordering::SeqCst);
+    }
+
+    /// The newest epoch that is durable.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    /// Since which epoch the partition has its owners; `None` asks for all partitions at once.
+    pub fn changed(&self, partition: Option<Partition>) -> u64 {
+        match partition {
+            Some(partition) => self.changed[partition.at()].load(Ordering::SeqCst),
+            None => self.epoch(),
+        }
+    }
+}
