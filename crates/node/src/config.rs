@@ -37,6 +37,8 @@ pub struct NodeConfig {
     pub is_keeper: bool,
     /// How many bytes a second this member loads as a new owner, about.
     pub load_bytes_per_second: u64,
+    /// How long the old owner of a position may be away before this member loads from the others.
+    pub load_patience_us: u64,
     /// Does this loop ask the other members for their wall clocks? Exactly one of a member does.
     pub is_watch: bool,
     /// For jitter and for ids: another one at each start, so that no id comes twice.

@@ -118,11 +118,9 @@ pub const LOAD_WRITES_MAX: usize = 64;
 /// How long a new owner waits for one page.
 pub const LOAD_ASK_US: u64 = 5_000_000;
 
-/// How long a new owner rests behind a refusal, of a page or of its own store.
-pub const LOAD_PAUSE_US: u64 = 100_000;
-
-/// How long the old owner of a position may be away before the new one loads from the others.
-pub const LOAD_PATIENCE_US: u64 = 10_000_000;
+/// How long the old owner of a position may be away before the new one loads from the others,
+/// unless told otherwise. Behind a refusal a new owner rests for a hundredth of it.
+pub const LOAD_PATIENCE_US_DEFAULT: u64 = 10_000_000;
 
 /// How many bytes a second a new owner loads unless told otherwise.
 pub const LOAD_BYTES_PER_SECOND_DEFAULT: u64 = 64 << 20;

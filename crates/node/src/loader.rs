@@ -4,7 +4,7 @@
 //! ```text
 //! layout: 17 and 40 come from h1, 52 from h4 ─► walk of h1 for {17, 40} ─► walk of h4 for {52}
 //! a walk    Load(Protocol, start) ─ Loaded ─► records joined ─► … ─► Load(User, start) ─► … ─► end
-//! h1 away for LOAD_PATIENCE_US, or damaged ─► so many of the other owners that they meet each majority
+//! h1 away for LOAD_PATIENCE_US_DEFAULT, or damaged ─► so many of the other owners that they meet each majority
 //! end of the last walk that a partition needs ─► Effect::Loaded
 //! ```
 //!
@@ -24,9 +24,7 @@
 use crate::config::NodeConfig;
 use crate::desk::{Desk, Order, Turn};
 use crate::ledger::NEVER;
-use crate::limits::{
-    LOAD_ASK_US, LOAD_PAGE_BYTES, LOAD_PATIENCE_US, LOAD_PAUSE_US, LOAD_WRITES_MAX,
-};
+use crate::limits::{LOAD_ASK_US, LOAD_PAGE_BYTES, LOAD_WRITES_MAX};
 use crate::member::MemberIndex;
 use crate::plausible;
 use crate::purpose::{Purpose, Recipient, Requester};
@@ -78,6 +76,7 @@ pub(crate) struct Loader {
     /// Did it look at a layout?
     is_begun: bool,
     bytes_per_second: u64,
+    patience_us: u64,
     arriving: BTreeMap<Partition, Arriving>,
     walk: Option<Walk>,
     walks: u64,
@@ -98,6 +97,7 @@ impl Loader {
         Loader {
             is_on: config.is_keeper,
             is_begun: false,
+            patience_us: config.load_patience_us,
             bytes_per_second: config.load_bytes_per_second.max(1),
             arriving: BTreeMap::new(),
             walk: None,
@@ -164,6 +164,11 @@ impl Loader {
         self.due_us = now_us + pause_us;
     }
 
+    /// How long it rests behind a refusal, of a page or of the own store.
+    fn pause_us(&self) -> u64 {
+        self.patience_us / 100
+    }
+
     /// The next page, or the next walk.
     fn go_on(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
         if self.due_us != NEVER {
@@ -217,7 +222,7 @@ impl Loader {
             .max_by_key(|(_, partitions)| partitions.len());
         let Some((source, partitions)) = best else {
             if is_waiting {
-                self.rest(now_us, LOAD_PAUSE_US);
+                self.rest(now_us, self.pause_us());
             }
             return;
         };
@@ -252,7 +257,7 @@ impl Loader {
             if is_usable(&old) {
                 return vec![old];
             }
-            let is_away_long = now_us >= arriving.since_us + LOAD_PATIENCE_US;
+            let is_away_long = now_us >= arriving.since_us + self.patience_us;
             if !is_away_long && !self.unusable.contains_key(&old) {
                 return Vec::new();
             }
@@ -293,7 +298,7 @@ impl Loader {
                 if !desk.health.is_up(under_way.source) {
                     self.walk = None;
                 }
-                self.rest(turn.now.mono_us, LOAD_PAUSE_US);
+                self.rest(turn.now.mono_us, self.pause_us());
             }
         }
     }
@@ -301,10 +306,10 @@ impl Loader {
     /// What the source holds cannot be read.
     fn give_up_source(&mut self, turn: &Turn<'_>) {
         if let Some(walk) = self.walk.take() {
-            let until_us = turn.now.mono_us + LOAD_PATIENCE_US;
+            let until_us = turn.now.mono_us + self.patience_us;
             self.unusable.insert(walk.source, until_us);
         }
-        self.rest(turn.now.mono_us, LOAD_PAUSE_US);
+        self.rest(turn.now.mono_us, self.pause_us());
     }
 
     /// Writes more records of the page; behind the last one the walk goes on.
@@ -365,7 +370,7 @@ impl Loader {
             // The page is asked for again: which of its records are missing is not kept.
             under_way.records.clear();
             under_way.next = Some(under_way.start.clone());
-            self.rest(turn.now.mono_us, LOAD_PAUSE_US);
+            self.rest(turn.now.mono_us, self.pause_us());
         }
         if self
             .walk

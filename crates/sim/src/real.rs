@@ -6,7 +6,7 @@
 //! Not here: decisions (crate `node`).
 
 use crate::decider::{Birth, Decider};
-use dendra_node::limits::LOAD_BYTES_PER_SECOND_DEFAULT;
+use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
 use dendra_node::step::{Effect, Event, Now};
 use dendra_node::{Fence, HintRoom, Layout, Node, NodeConfig, Walls};
 use std::sync::Arc;
@@ -69,6 +69,7 @@ pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
             is_keeper: lane == 0,
             is_watch: lane == 0,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
+            load_patience_us: LOAD_PATIENCE_US_DEFAULT,
         })
     };
     (0..birth.lanes)

@@ -22,7 +22,7 @@ mod words;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, Guard, Key, Kind, Quorum, Space, Version};
-use dendra_node::limits::LOAD_BYTES_PER_SECOND_DEFAULT;
+use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
 use dendra_node::planted::{Bug, plant};
 use dendra_node::step::{
     AskId, Asker, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
@@ -144,6 +144,7 @@ impl Stage {
             is_keeper: true,
             is_watch: false,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
+            load_patience_us: LOAD_PATIENCE_US_DEFAULT,
             seed: here.lives * 100 + at as u64,
             operations_max: 100,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,

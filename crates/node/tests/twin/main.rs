@@ -26,9 +26,9 @@ fn number(name: &str, otherwise: u64) -> u64 {
 }
 
 /// The first seed from `first` on that shows a fault, and which.
-fn first_fault(ground: &Ground, first: u64, seeds: u64) -> Option<(u64, String)> {
+fn first_fault(ground: &Ground, weather: Weather, first: u64, seeds: u64) -> Option<(u64, String)> {
     (first..first + seeds).find_map(|seed| {
-        let run = World::run(ground, seed, Weather::Foul);
+        let run = World::run(ground, seed, weather);
         if let Some(broken) = run.broken {
             return Some((seed, broken));
         }
@@ -45,9 +45,33 @@ fn no_seed_shows_what_one_register_could_not() {
         number("DENDRA_TWIN_FIRST", 0),
         number("DENDRA_TWIN_SEEDS", 6_000),
     );
-    if let Some((seed, fault)) = first_fault(&ground, first, seeds) {
+    if let Some((seed, fault)) = first_fault(&ground, Weather::Foul, first, seeds) {
         panic!("seed {seed}:\n{fault}");
     }
+}
+
+#[test]
+fn no_seed_shows_a_fault_while_owners_change() {
+    let ground = Ground::new();
+    let (first, seeds) = (
+        number("DENDRA_TWIN_FIRST", 0),
+        number("DENDRA_TWIN_SEEDS", 4_000),
+    );
+    if let Some((seed, fault)) = first_fault(&ground, Weather::Moving, first, seeds) {
+        panic!("seed {seed}:\n{fault}");
+    }
+    let runs = (first..first + 200).map(|seed| World::run(&ground, seed, Weather::Moving));
+    let (ended, told) = runs.fold((0, 0), |(ended, told), run| {
+        (
+            ended + run.plans_ended,
+            told + run.outcomes - run.failed - run.unknown,
+        )
+    });
+    println!("{ended} plans ended, {told} operations done");
+    assert!(
+        ended > 200 && told > 200 * 10,
+        "{ended} plans, {told} operations"
+    );
 }
 
 #[test]
@@ -105,7 +129,7 @@ fn planted_bugs_are_found_by_few_seeds() {
     let mut missed = Vec::new();
     for bug in Bug::ALL.into_iter().filter(|bug| !ELSEWHERE.contains(bug)) {
         plant(Some(bug));
-        let found = first_fault(&ground, 0, seeds);
+        let found = first_fault(&ground, Weather::Foul, 0, seeds);
         plant(None);
         match found {
             Some((seed, _)) => println!("{bug:?}: seed {seed}"),

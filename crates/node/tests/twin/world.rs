@@ -11,6 +11,7 @@
 //! large simulator has them. This one is for quick answers.
 
 mod clients;
+mod epochs;
 mod store;
 
 use crate::history::{Entry, States};
@@ -22,6 +23,7 @@ use dendra_node::step::{AskId, Asker, Effect, Event, Now, StoreTicket};
 use dendra_node::{
     Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig, Ring, Topology, Walls,
 };
+use epochs::Epochs;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -29,9 +31,13 @@ use store::{Stored, commit, look, page};
 
 /// Everything that is common to all seeds.
 pub struct Ground {
-    /// Topologies, and how many of ten seeds get each.
-    clusters: Vec<(u64, Arc<Topology>, Arc<Ring>)>,
+    clusters: Vec<Cluster>,
+    /// Those in which positions can move: more members than copies.
+    moving: Vec<Cluster>,
 }
+
+/// How many of ten seeds get this cluster.
+type Cluster = (u64, Arc<Topology>, Arc<Ring>);
 
 impl Ground {
     pub fn new() -> Ground {
@@ -50,12 +56,22 @@ impl Ground {
                 cluster(1, 3, 2),
                 cluster(1, 5, 5),
             ],
+            moving: vec![
+                cluster(4, 5, 3),
+                cluster(3, 4, 3),
+                cluster(2, 4, 2),
+                cluster(1, 3, 1),
+            ],
         }
     }
 
-    fn draw(&self, prng: &mut Prng) -> (Arc<Topology>, Arc<Ring>) {
-        let mut number = prng.below(self.clusters.iter().map(|(often, _, _)| often).sum());
-        for (often, topology, ring) in &self.clusters {
+    fn draw(&self, weather: Weather, prng: &mut Prng) -> (Arc<Topology>, Arc<Ring>) {
+        let clusters = match weather {
+            Weather::Fair | Weather::Foul => &self.clusters,
+            Weather::Moving => &self.moving,
+        };
+        let mut number = prng.below(clusters.iter().map(|(often, _, _)| often).sum());
+        for (often, topology, ring) in clusters {
             if number < *often {
                 return (Arc::clone(topology), Arc::clone(ring));
             }
@@ -72,6 +88,8 @@ pub enum Weather {
     Fair,
     /// Anything that is drawn.
     Foul,
+    /// The same, while positions of the key move from member to member.
+    Moving,
 }
 
 /// What a run showed.
@@ -85,6 +103,8 @@ pub struct Run {
     pub unknown: u64,
     /// Operations that failed and changed nothing.
     pub failed: u64,
+    /// Plans that moved a position, or were cancelled.
+    pub plans_ended: u64,
 }
 
 enum What {
@@ -134,6 +154,14 @@ enum What {
     Damage {
         site: usize,
     },
+    /// The oracle chooses the next epoch.
+    Choose,
+    /// A member learns the epochs up to this one.
+    Adopt {
+        site: usize,
+        life: u32,
+        epoch: u64,
+    },
 }
 
 struct Site {
@@ -144,6 +172,9 @@ struct Site {
     skew_ms: i64,
     store: Vec<Stored>,
     wake_us: u64,
+    /// Of the epoch that is durable here.
+    layout: Arc<Layout>,
+    fence: Arc<Fence>,
 }
 
 /// What a client waits for.
@@ -170,7 +201,6 @@ pub struct World {
     events: Vec<Option<What>>,
     prng: Prng,
     topology: Arc<Topology>,
-    ring: Arc<Ring>,
     sites: Vec<Site>,
     clients: Vec<Client>,
     ack: u32,
@@ -190,6 +220,7 @@ pub struct World {
     unknown: Vec<(usize, Option<Bytes>, bool)>,
     /// Versions that were read, and the bytes that were read under them.
     shown: Vec<(Version, Bytes)>,
+    epochs: Option<Epochs>,
     effects: Vec<Effect>,
     written: Vec<(Version, u64)>,
 }
@@ -211,10 +242,17 @@ impl World {
 
     fn new(ground: &Ground, seed: u64, weather: Weather) -> World {
         let mut prng = Prng::new(seed);
-        let (topology, ring) = ground.draw(&mut prng);
+        let (topology, ring) = ground.draw(weather, &mut prng);
         let copies = u32::from(topology.copies());
-        let is_foul = weather == Weather::Foul;
+        let is_foul = weather != Weather::Fair;
+        let is_moving = weather == Weather::Moving;
         let foul = |drawn: u64| if is_foul { drawn } else { 0 };
+        let epochs = is_moving.then(|| Epochs::founded(&topology));
+        let layout = match &epochs {
+            Some(epochs) => epochs.first_layout(),
+            None => Layout::of_ring(&topology, &ring),
+        };
+        let layout = Arc::new(layout);
         let skew_ms = foul([0, 0, 2, 20, 200][prng.below(5) as usize]);
         let sites = (0..topology.members().len()).map(|_| Site {
             node: None,
@@ -224,6 +262,8 @@ impl World {
             skew_ms: prng.below(2 * skew_ms + 1) as i64 - skew_ms as i64,
             store: Vec::new(),
             wake_us: u64::MAX,
+            layout: Arc::clone(&layout),
+            fence: Arc::new(Fence::at(&layout)),
         });
         let sites = sites.collect();
         let doors = 1 + prng.below(topology.members().len() as u64);
@@ -233,11 +273,10 @@ impl World {
             queue: BinaryHeap::new(),
             events: Vec::new(),
             topology,
-            ring,
             sites,
             clients: (0..3)
                 .map(|_| Client {
-                    left: 5,
+                    left: if is_moving { 9 } else { 5 },
                     ..Client::default()
                 })
                 .collect(),
@@ -259,9 +298,11 @@ impl World {
                 outcomes: 0,
                 unknown: 0,
                 failed: 0,
+                plans_ended: 0,
             },
             unknown: Vec::new(),
             shown: Vec::new(),
+            epochs,
             effects: Vec::new(),
             written: Vec::new(),
             prng,
@@ -278,6 +319,9 @@ impl World {
                 let (site, delay) = (world.any_site(), world.prng.below(12_000));
                 world.later(delay, What::Crash { site });
             }
+        }
+        if is_moving {
+            world.later(0, What::Choose);
         }
         if is_foul && copies > 2 && world.prng.chance(1, 4) {
             // One unlucky member loses copies, never two: the others must be able to tell.
@@ -320,10 +364,13 @@ impl World {
         at.life += 1;
         at.wake_us = u64::MAX;
         at.hlc = Arc::new(Hlc::new(at.ceiling.max(newest.unwrap_or(0)), wall_ms));
-        let layout = Arc::new(Layout::of_ring(&self.topology, &self.ring));
+        if let Some(epochs) = &self.epochs {
+            at.layout = Arc::new(epochs.layout_at_start(at.layout.epoch()));
+            at.fence = Arc::new(Fence::at(&at.layout));
+        }
         at.node = Some(Node::new(NodeConfig {
-            layout: Arc::clone(&layout),
-            fence: Arc::new(Fence::at(&layout)),
+            layout: Arc::clone(&at.layout),
+            fence: Arc::clone(&at.fence),
             me: MemberIndex(site as u8),
             origin: site as u32 + 1,
             hlc: Arc::clone(&at.hlc),
@@ -335,6 +382,7 @@ impl World {
             is_keeper: true,
             is_watch: false,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
+            load_patience_us: 2_000,
             seed,
             operations_max: 64,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
@@ -415,6 +463,8 @@ impl World {
                 }
             }
             What::Next { client } => self.next(client),
+            What::Choose => self.choose(),
+            What::Adopt { site, life, epoch } => self.adopt(site, life, epoch),
             What::Crash { site } => self.crash(site),
             What::Restart { site } => {
                 self.start(site);
@@ -510,7 +560,8 @@ impl World {
                 ask,
             } => self.send_ask(site, member, id, stamp, &ask),
             Effect::Withdraw { .. } | Effect::Cancel { .. } => {}
-            Effect::Learn { .. } | Effect::Loaded { .. } => {}
+            Effect::Learn { member, .. } => self.learn(site, member.at()),
+            Effect::Loaded { epoch, partitions } => self.loaded(epoch, &partitions),
             Effect::Reply { asker, answer } => self.send_answer(site, asker, &answer),
             Effect::Read { ticket, key, .. } => {
                 let delay = if self.prng.chance(1, 5) {

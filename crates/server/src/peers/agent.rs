@@ -29,7 +29,7 @@ use crate::limits;
 use crate::metrics::LaneMetrics;
 use crate::seat::{LocalBell, Seat};
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
-use dendra_node::limits::LOAD_BYTES_PER_SECOND_DEFAULT;
+use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
 use dendra_node::step::{Asker, ClientTicket, Effect, Event, Now};
 use dendra_node::{MemberIndex, Node, NodeConfig};
 use dendra_wire::limits::PEER_WITHDRAW_IDS_MAX;
@@ -175,6 +175,7 @@ impl Agent {
             is_keeper: lane == 0,
             is_watch: lane == 0,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
+            load_patience_us: LOAD_PATIENCE_US_DEFAULT,
             seed: now_us ^ (u64::from(cluster.origin(lane)) << 32),
             operations_max: limits::NODE_OPERATIONS_MAX,
             value_bytes_max,

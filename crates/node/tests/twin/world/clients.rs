@@ -168,6 +168,7 @@ impl World {
 
     /// Gives unknown writes the versions that they may have had.
     pub(super) fn finish(mut self) -> Run {
+        self.run.plans_ended = self.epochs.as_ref().map_or(0, |epochs| epochs.ended);
         for client in 0..self.clients.len() {
             if let Some(waiting) = &self.clients[client].waiting {
                 let late = self.now.saturating_sub(waiting.deadline);
