@@ -16,7 +16,7 @@
 //!                 └─ BackOff ◄─ outbid
 //! told         Lingering, Mending ─ all answered, or the deadline ─► Settled
 //!
-//! files        epochs.rs, links.rs, queue.rs; read.rs; clock.rs, write.rs; paxos.rs with proposer.rs
+//! files        epochs.rs, half.rs; links.rs, queue.rs; read.rs; clock.rs, write.rs; paxos.rs with proposer.rs
 //! ```
 //!
 //! A stage (`stage.rs`) owns what is valid in it, and a function that works on a stage takes it and
@@ -35,6 +35,7 @@
 pub(crate) mod clock;
 pub(crate) mod copies;
 pub(crate) mod epochs;
+pub(crate) mod half;
 pub(crate) mod links;
 pub(crate) mod paxos;
 pub(crate) mod proposer;
@@ -59,7 +60,7 @@ use crate::tally::Tally;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Refused};
 use dendra_base::{Cell, Key, Kind, Known, Quorum, Version, cell};
-use epochs::{Half, TWIN_PLACE, is_for_twin};
+use half::{Half, TWIN_PLACE, is_for_twin};
 use proposer::Proposer;
 use stage::{Stage, WaitFor};
 

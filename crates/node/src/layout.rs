@@ -89,7 +89,7 @@ impl Layout {
     pub fn of_record(record: &EpochRecord) -> Result<Layout, BadTable> {
         let members = record.members().iter();
         let slots = members.map(|member| Some((member.id, member.place.clone())));
-        Layout::with_slots(record, slots.collect())
+        Layout::with_slots(record, slots.collect(), None)
     }
 
     /// Of the record that follows the one of this layout: members keep their indexes.
@@ -115,7 +115,7 @@ impl Layout {
                 None => slots.push(entry),
             }
         }
-        let mut next = Layout::with_slots(record, slots)?;
+        let mut next = Layout::with_slots(record, slots, Some(self))?;
         let old = |partition| (self.ring.owners(partition), self.arriving(partition));
         let stored = usize::from(record.owners().copies());
         next.changed = next
@@ -138,14 +138,29 @@ impl Layout {
     fn with_slots(
         record: &EpochRecord,
         slots: Vec<Option<(MemberId, Member)>>,
+        before: Option<&Layout>,
     ) -> Result<Layout, BadTable> {
         if slots.len() > MEMBERS_MAX {
             return Err(BadTable::Members);
         }
         let ids: Vec<Option<MemberId>> = slots.iter().map(|slot| Some(slot.as_ref()?.0)).collect();
         let members = slots.into_iter().map(|slot| slot.map(|(_, member)| member));
-        let topology = Topology::of_epoch(record, members.collect());
-        let ring = Ring::of(record.owners(), &topology, &ids)?;
+        let topology = Topology::of_epoch(
+            record.name(),
+            record.epoch(),
+            members.collect(),
+            record.replication_factor(),
+            record.partitions(),
+        );
+        let is_same = |before: &&Layout| {
+            ids == before.ids
+                && topology.members() == before.topology.members()
+                && topology.copies() == before.topology.copies()
+        };
+        let ring = match before.filter(is_same) {
+            Some(before) => before.ring.amended(record.owners(), &topology, &ids)?,
+            None => Ring::of(record.owners(), &topology, &ids)?,
+        };
         let index = |id: MemberId| ids.iter().position(|slot| *slot == Some(id));
         let twin = |partition| {
             let moving = record.owners().moving(partition)?;

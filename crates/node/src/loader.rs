@@ -51,7 +51,7 @@ struct Arriving {
 
 /// A source, from the first page to the last.
 #[derive(Debug)]
-struct Walk {
+struct LoadWalk {
     id: u64,
     source: MemberIndex,
     partitions: Vec<Partition>,
@@ -78,7 +78,7 @@ pub(crate) struct Loader {
     bytes_per_second: u64,
     patience_us: u64,
     arriving: BTreeMap<Partition, Arriving>,
-    walk: Option<Walk>,
+    walk: Option<LoadWalk>,
     walks: u64,
     /// Sources whose stores cannot be read, and until when they are not asked.
     unusable: BTreeMap<MemberIndex, u64>,
@@ -227,7 +227,7 @@ impl Loader {
             return;
         };
         self.walks += 1;
-        self.walk = Some(Walk {
+        self.walk = Some(LoadWalk {
             id: self.walks,
             source,
             partitions,

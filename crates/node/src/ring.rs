@@ -39,6 +39,7 @@ use siphasher::sip::SipHasher13;
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 /// How far from its share a member may be, in parts of the share; at least one partition.
 const TOLERANCE: f64 = 0.05;
@@ -64,6 +65,10 @@ pub struct Ring {
     rows: Box<[MemberIndex]>,
     /// Share of each member in the copies for 1, 2, … up to the replication factor, in partitions.
     shares: Vec<Vec<f64>>,
+    /// How many members of each row were chosen; the others follow in the order of their costs.
+    chosen: Box<[u8]>,
+    /// Of each member, by partition: kept for the rows that change.
+    costs: Arc<Vec<Vec<i64>>>,
 }
 
 impl Ring {
@@ -97,6 +102,8 @@ impl Ring {
             width: members.len(),
             rows: rows.collect(),
             shares,
+            chosen: vec![topology.copies(); usize::from(partitions)].into(),
+            costs: Arc::new(costs),
         }
     }
 

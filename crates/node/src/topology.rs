@@ -33,7 +33,6 @@ pub use member::{BadMember, Member};
 
 use crate::limits::{CLUSTER_NAME_BYTES_MAX, MEMBERS_MAX};
 use crate::member::MemberIndex;
-use crate::topology::record::EpochRecord;
 use member::is_word;
 use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13Wide};
@@ -195,19 +194,24 @@ impl Topology {
 
     /// The topology of an epoch. `members` are in the order of their indexes in this process;
     /// `None` = the index of a member that was removed.
-    pub(crate) fn of_epoch(record: &EpochRecord, members: Vec<Option<Member>>) -> Topology {
-        let name = record.name();
+    pub(crate) fn of_epoch(
+        name: &str,
+        epoch: u64,
+        members: Vec<Option<Member>>,
+        replication_factor: u8,
+        partitions: u16,
+    ) -> Topology {
         let is_removed = (0..).zip(&members).filter(|(_, member)| member.is_none());
         let removed = is_removed.fold(0, |all, (at, _): (u32, _)| all | 1 << at);
         Topology {
             id: cluster_id(name),
             hash_key: hash_wide(b"dendra hash key1", name.as_bytes()),
             name: name.to_owned(),
-            epoch: record.epoch(),
+            epoch,
             members: members.into_iter().map(Option::unwrap_or_default).collect(),
             removed,
-            replication_factor: record.replication_factor(),
-            partitions: record.partitions(),
+            replication_factor,
+            partitions,
         }
     }
 

@@ -18,32 +18,14 @@
 //! Not here: what an owner answers (`replica.rs`), layouts (`layout.rs`).
 //! See: docs/protocol.md, "Changes of members".
 
+use super::half::{Half, TWIN_PLACE};
 use super::stage::{Goal, Stage, WaitFor};
 use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
 use crate::layout::{Layout, Twin};
-use crate::limits::MEMBERS_MAX;
 use crate::member::MemberIndex;
 use crate::places::Places;
-use dendra_base::peer::{Answer, Ask, Refused};
-
-/// Names the new owner of the position that moves in a question's purpose: no place is as large.
-pub(crate) const TWIN_PLACE: u8 = MEMBERS_MAX as u8;
-
-/// What one of two owners answered.
-#[derive(Debug)]
-pub(crate) struct Half {
-    is_twin: bool,
-    answer: Answer,
-}
-
-/// Is this question for both owners of a position that moves?
-pub(crate) fn is_for_twin(ask: &Ask) -> bool {
-    match ask {
-        Ask::Write { .. } | Ask::Prepare { .. } | Ask::Accept { .. } => true,
-        Ask::Clock | Ask::Read { .. } | Ask::Page { .. } | Ask::Load { .. } => false,
-    }
-}
+use dendra_base::peer::{Answer, Refused};
 
 impl Op {
     fn twin(&self, desk: &Desk) -> Option<Twin> {

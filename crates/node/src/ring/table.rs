@@ -34,6 +34,7 @@ use crate::limits::{MEMBERS_MAX, TABLE_MEMBERS_MAX};
 use crate::member::MemberIndex;
 use crate::topology::{PARTITIONS, Topology};
 use std::fmt;
+use std::sync::Arc;
 
 /// The most partitions that a table can have.
 const PARTITIONS_MAX: usize = PARTITIONS[PARTITIONS.len() - 1] as usize;
@@ -448,6 +449,31 @@ impl Ring {
         topology: &Topology,
         ids: &[Option<MemberId>],
     ) -> Result<Ring, BadTable> {
+        let hash_key = topology.hash_key();
+        let members = topology.members().iter();
+        let costs = members.map(|member| costs::costs(&hash_key, member, topology.partitions()));
+        let ring = Ring {
+            hash_key,
+            partitions: topology.partitions(),
+            width: ids.iter().flatten().count(),
+            rows: Box::default(),
+            chosen: Box::default(),
+            shares: shares_of_levels(topology, &zones(topology.members())),
+            costs: Arc::new(costs.collect()),
+        };
+        ring.amended(table, topology, ids)
+    }
+
+    /// The same members with the owners of another table: only rows that differ are made anew.
+    ///
+    /// # Errors
+    /// As [`Ring::of`].
+    pub(crate) fn amended(
+        &self,
+        table: &OwnerTable,
+        topology: &Topology,
+        ids: &[Option<MemberId>],
+    ) -> Result<Ring, BadTable> {
         let (members, partitions) = (topology.members(), topology.partitions());
         if table.partitions() != partitions {
             let partitions = table.rows.len();
@@ -456,36 +482,51 @@ impl Ring {
         if ids.len() != members.len() {
             return Err(BadTable::Members);
         }
-        let hash_key = topology.hash_key();
         let zones = zones(members);
-        let costs: Vec<Vec<i64>> = members
-            .iter()
-            .map(|member| costs::costs(&hash_key, member, partitions))
-            .collect();
         let live = (0..members.len()).filter(|at| ids[*at].is_some());
         let everybody: Members = live.fold(0, |all, member| all | 1 << member);
         let index = |member: usize| {
             MemberIndex(u8::try_from(member).expect("a topology has at most MEMBERS_MAX members"))
         };
+        let mut chosen = Vec::with_capacity(usize::from(partitions));
         let mut rows = Vec::with_capacity(members.len() * usize::from(partitions));
         for (partition, row) in (0u16..).zip(&table.rows) {
             let mut taken = 0;
+            let at = usize::from(partition) * self.width;
+            let before = self.rows.get(at..at + self.width).unwrap_or_default();
+            let known = before.iter().map(|member| ids[member.at()]);
+            let len = u8::try_from(row.owners.len()).expect("at most MEMBERS_MAX owners");
+            chosen.push(len);
+            let is_same = self.chosen.get(usize::from(partition)) == Some(&len)
+                && known
+                    .take(row.owners.len())
+                    .eq(row.owners.iter().copied().map(Some));
+            if is_same {
+                rows.extend_from_slice(before);
+                continue;
+            }
             for owner in &row.owners {
                 let at = ids.iter().position(|id| *id == Some(*owner));
                 let at = at.ok_or(BadTable::Owners { partition })?;
                 taken |= 1 << at;
                 rows.push(index(at));
             }
-            let rest = dealt(everybody, taken, &costs, &zones, usize::from(partition));
+            let rest = dealt(
+                everybody,
+                taken,
+                &self.costs,
+                &zones,
+                usize::from(partition),
+            );
             rows.extend(rest.into_iter().map(index));
             debug_assert_eq!(each(taken).count(), row.owners.len());
         }
         Ok(Ring {
-            hash_key,
-            partitions,
-            width: each(everybody).count(),
             rows: rows.into(),
-            shares: shares_of_levels(topology, &zones),
+            chosen: chosen.into(),
+            costs: Arc::clone(&self.costs),
+            shares: self.shares.clone(),
+            ..*self
         })
     }
 }

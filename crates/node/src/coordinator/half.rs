@@ -1,0 +1,28 @@
+//! The nouns of a position that moves, whose two owners are asked.
+//!
+//! Invariants
+//! 1. A half is of the round under way: the next question to the position forgets it.
+//!
+//! Not here: what the two answers say together (`epochs.rs`).
+
+use crate::limits::MEMBERS_MAX;
+use dendra_base::peer::{Answer, Ask};
+
+/// Names the new owner of the position that moves in a question's purpose: no place is as large.
+pub(crate) const TWIN_PLACE: u8 = MEMBERS_MAX as u8;
+
+/// What one of two owners answered.
+#[derive(Debug)]
+pub(crate) struct Half {
+    /// Of the new owner?
+    pub(super) is_twin: bool,
+    pub(super) answer: Answer,
+}
+
+/// Is this question for both owners of a position that moves?
+pub(crate) fn is_for_twin(ask: &Ask) -> bool {
+    match ask {
+        Ask::Write { .. } | Ask::Prepare { .. } | Ask::Accept { .. } => true,
+        Ask::Clock | Ask::Read { .. } | Ask::Page { .. } | Ask::Load { .. } => false,
+    }
+}
