@@ -66,8 +66,8 @@ fn missing(node: &Node) -> Result<(), String> {
     };
     for (profile, kind, place) in [
         (&wall, "loop", "epoll_wait"),
-        (&wall, "worker", "dendra_server::store_pool::"),
-        (&wall, "wal", "dendra_server::wal_thread::"),
+        (&wall, "worker", "dendra_server::disk::store_pool::"),
+        (&wall, "wal", "dendra_server::disk::wal_thread::"),
         // Of the server's `maintenance` or the engine's `maintain`: what is inlined has no path in its name.
         (&wall, "flush", "maint"),
         (&wall, "compact", "maint"),

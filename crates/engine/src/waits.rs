@@ -10,8 +10,8 @@
 //! 2. A free lock costs what it costs without observers; the observer is asked only when a thread
 //!    waits.
 //!
-//! Not here: what an observer does (`crates/server/src/profile/lock.rs`); `try_commit`, which never
-//! waits.
+//! Not here: what an observer does (`crates/server/src/admin/profile/lock.rs`); `try_commit`, which
+//! never waits.
 //! See: docs/decisions/0013-waits-have-an-observer.md.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};

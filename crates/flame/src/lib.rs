@@ -1,7 +1,7 @@
 //! Flame graphs from folded stacks, and of the difference of two: pure functions of text.
 //!
 //! ```text
-//! folded     worker;dendra_server::store_pool::work;dendra_engine::get 128
+//! folded     worker;dendra_server::disk::store_pool::work;dendra_engine::get 128
 //!            └ root                                            leaf ┘  └ samples
 //! stacks.rs  folded text ─► Stacks, a tree of frames with samples
 //! graph.rs   one or two trees ─► SVG: root on top, width = samples, click to zoom, type to search
@@ -12,7 +12,7 @@
 //! 2. Nothing that a frame is called can leave its attribute or its text: all names are escaped.
 //! 3. A graph is readable without its script: on paper, in a mail.
 //!
-//! Not here: taking samples (`crates/server/src/profile`), the page around (`crates/lab`).
+//! Not here: taking samples (`crates/server/src/admin/profile`), the page around (`crates/lab`).
 //! See: Gregg, "The Flame Graph", 2016, and its section on differential graphs.
 
 #![warn(unreachable_pub, unnameable_types)]

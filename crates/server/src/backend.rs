@@ -19,16 +19,18 @@
 //! (`answers.rs`).
 //! See: docs/overload.md.
 
-use crate::alone::{Alone, StoreWalk};
-use crate::handover::{Begun, ChunkTerms, KeyRequest, NoChunk, PendingOperation, ScanChunk};
-use crate::lane::Lane;
-use crate::metrics::Refused;
+use crate::admin::metrics::Refused;
+use crate::admin::stages::Watch;
+use crate::clients::room::Rooms;
+use crate::clients::seat::{Due, Seat};
+use crate::clients::socket::{End, Socket};
+use crate::clients::status::Terms;
+use crate::disk::alone::{Alone, StoreWalk};
+use crate::event_loop::handover::{
+    Begun, ChunkTerms, KeyRequest, NoChunk, PendingOperation, ScanChunk,
+};
+use crate::event_loop::lane::Lane;
 use crate::peers::{ClusterBackend, ClusterWalk};
-use crate::room::Rooms;
-use crate::seat::{Due, Seat};
-use crate::socket::{End, Socket};
-use crate::stages::Watch;
-use crate::status::Terms;
 use dendra_base::CellRef;
 use dendra_node::{Class, Entry, Outcome};
 use dendra_wire::http::response::Style;

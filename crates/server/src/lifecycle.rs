@@ -20,23 +20,23 @@
 //! See: docs/api.md, section "Exit codes and signals".
 
 use crate::admin;
-use crate::clock;
-use crate::connection;
-use crate::delay::Overload;
-use crate::lane;
-use crate::last_clock;
+use crate::clients::connection;
+use crate::clients::listener::{self, Door};
+use crate::clients::room::Space;
+use crate::disk::last_clock;
+use crate::disk::maintenance;
+use crate::disk::notes;
+use crate::disk::store_pool::{self, StorePool};
+use crate::disk::versions::Versions;
+use crate::disk::wal_thread;
+use crate::event_loop::clock;
+use crate::event_loop::delay::Overload;
+use crate::event_loop::lane;
+use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::shared::{LaneHandle, Phase, PhaseCell, Shared};
 use crate::limits;
-use crate::listener::{self, Door};
-use crate::mailbox::LaneEvent;
-use crate::maintenance;
-use crate::notes;
 use crate::peers::{self, Cluster, StartGate};
-use crate::room::Space;
 use crate::settings::Settings;
-use crate::shared::{LaneHandle, Phase, PhaseCell, Shared};
-use crate::store_pool::{self, StorePool};
-use crate::versions::Versions;
-use crate::wal_thread;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::{Engine, Error, Identity};
 use dendra_node::Gate;
@@ -341,7 +341,7 @@ fn open_engine(
     vfs: Arc<dyn Vfs>,
     starting: &Starting,
 ) -> Result<Shared, StartError> {
-    dendra_engine::observe_waits(crate::profile::watched);
+    dendra_engine::observe_waits(admin::profile::watched);
     let began_us = clock::monotonic_us();
     let proposed = proposed_identity().map_err(system("no randomness from the system"))?;
     let folder = vfs.describe();

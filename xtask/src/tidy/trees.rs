@@ -18,7 +18,7 @@ use super::tree::Tree;
 const RULE: &str = "trees";
 
 /// Crates whose trees are still of two shapes.
-const MIXED: [&str; 3] = ["crates/node", "crates/server", "crates/dendra"];
+const MIXED: [&str; 2] = ["crates/node", "crates/dendra"];
 
 /// Modules of another shape, and crates on the list that have none.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {

@@ -328,23 +328,23 @@ fn server(length_s: u64) -> Server {
 fn folded(random: &mut Prng, tilt: u64) -> String {
     let paths = [
         (
-            "loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_wire::http::request::parse;httparse::parse_headers",
+            "loop;tokio::runtime::local::run;dendra_server::clients::connection::serve;dendra_wire::http::request::parse;httparse::parse_headers",
             180,
         ),
         (
-            "loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_server::requests::put;dendra_engine::batch::Batch::put;memcpy",
+            "loop;tokio::runtime::local::run;dendra_server::clients::connection::serve;dendra_server::clients::connection::requests::put;dendra_engine::batch::Batch::put;memcpy",
             90,
         ),
         (
-            "loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_server::requests::get;dendra_engine::engine::Engine::get;dendra_engine::memtable::list::List::seek",
+            "loop;tokio::runtime::local::run;dendra_server::clients::connection::serve;dendra_server::clients::connection::requests::get;dendra_engine::engine::Engine::get;dendra_engine::memtable::list::List::seek",
             260,
         ),
         (
-            "loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_server::requests::get;dendra_engine::engine::Engine::get;dendra_engine::table::reader::Reader::get;dendra_engine::table::block::Block::find",
+            "loop;tokio::runtime::local::run;dendra_server::clients::connection::serve;dendra_server::clients::connection::requests::get;dendra_engine::engine::Engine::get;dendra_engine::table::reader::Reader::get;dendra_engine::table::block::Block::find",
             210,
         ),
         (
-            "loop;tokio::runtime::local::run;dendra_server::connection::serve;dendra_server::requests::get;dendra_engine::engine::Engine::get;quick_cache::sync::Cache::get",
+            "loop;tokio::runtime::local::run;dendra_server::clients::connection::serve;dendra_server::clients::connection::requests::get;dendra_engine::engine::Engine::get;quick_cache::sync::Cache::get",
             70 + 160 * tilt,
         ),
         (
@@ -352,19 +352,19 @@ fn folded(random: &mut Prng, tilt: u64) -> String {
             150,
         ),
         (
-            "loop;tokio::runtime::local::run;dendra_server::connection::serve;std::net::tcp::TcpStream::write;__send",
+            "loop;tokio::runtime::local::run;dendra_server::clients::connection::serve;std::net::tcp::TcpStream::write;__send",
             240,
         ),
         (
-            "wal;dendra_server::wal_thread::commit_until_closed;dendra_engine::engine::Engine::commit;dendra_engine::wal::writer::Writer::append;pwrite64",
+            "wal;dendra_server::disk::wal_thread::commit_until_closed;dendra_engine::engine::Engine::commit;dendra_engine::wal::writer::Writer::append;pwrite64",
             120,
         ),
         (
-            "wal;dendra_server::wal_thread::commit_until_closed;dendra_engine::engine::Engine::commit;dendra_engine::wal::writer::Writer::sync;fdatasync",
+            "wal;dendra_server::disk::wal_thread::commit_until_closed;dendra_engine::engine::Engine::commit;dendra_engine::wal::writer::Writer::sync;fdatasync",
             60,
         ),
         (
-            "wal;dendra_server::wal_thread::commit_until_closed;dendra_engine::engine::Engine::commit;dendra_engine::memtable::list::List::insert",
+            "wal;dendra_server::disk::wal_thread::commit_until_closed;dendra_engine::engine::Engine::commit;dendra_engine::memtable::list::List::insert",
             140,
         ),
         (
@@ -376,7 +376,7 @@ fn folded(random: &mut Prng, tilt: u64) -> String {
             70,
         ),
         (
-            "worker;dendra_server::store_pool::work;dendra_engine::engine::Engine::get;preadv2",
+            "worker;dendra_server::disk::store_pool::work;dendra_engine::engine::Engine::get;preadv2",
             30,
         ),
         (

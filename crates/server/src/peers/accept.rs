@@ -20,7 +20,7 @@ use super::agent::Agent;
 use super::cluster::{count, random};
 use super::conduit::{Broken, Conduit, End, Seals};
 use super::notes::learn;
-use crate::lane::Lane;
+use crate::event_loop::lane::Lane;
 use crate::limits;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused};

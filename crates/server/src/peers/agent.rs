@@ -23,11 +23,11 @@ use super::cluster::{Cluster, count};
 use super::conduit::Conduit;
 use super::pool::Pool;
 use super::unproven::Unproven;
-use crate::finished::Finished;
-use crate::lane::{Lane, RoomPermit};
+use crate::admin::metrics::LaneMetrics;
+use crate::clients::finished::Finished;
+use crate::clients::seat::{LocalBell, Seat};
+use crate::event_loop::lane::{Lane, RoomPermit};
 use crate::limits;
-use crate::metrics::LaneMetrics;
-use crate::seat::{LocalBell, Seat};
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
 use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
 use dendra_node::step::{Asker, ClientTicket, Effect, Event, Now};
@@ -557,7 +557,7 @@ impl Agent {
 /// Runs the turns of the loop's agent.
 pub(crate) async fn run(lane: Rc<Lane>, agent: Rc<Agent>) {
     let start = tokio::time::Instant::now();
-    let start_us = crate::clock::monotonic_us();
+    let start_us = crate::event_loop::clock::monotonic_us();
     let sleep = tokio::time::sleep(limits::SWEEP);
     tokio::pin!(sleep);
     loop {

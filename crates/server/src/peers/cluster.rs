@@ -19,8 +19,8 @@
 
 use super::session::Sessions;
 use super::unproven::UnprovenGauges;
-use crate::clock;
-use crate::notes;
+use crate::disk::notes;
+use crate::event_loop::clock;
 use crate::settings::{ClusterSettings, PeerTransport};
 use dendra_base::Version;
 use dendra_engine::{Durability, Engine};

@@ -23,7 +23,7 @@ use super::cluster::{Cluster, Told, count, random};
 use super::conduit::{Broken, Conduit, End, Seals};
 use super::notes::{learn, write_notes};
 use super::pool;
-use crate::lane::Lane;
+use crate::event_loop::lane::Lane;
 use crate::limits;
 use crate::settings::PeerTransport;
 use bytes::{Bytes, BytesMut};

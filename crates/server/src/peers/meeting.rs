@@ -16,7 +16,7 @@
 
 use super::cluster::{Cluster, StartGate};
 use super::{link, pool};
-use crate::clock;
+use crate::event_loop::clock;
 use crate::limits;
 use crate::settings::PeerTransport;
 use dendra_node::MemberIndex;

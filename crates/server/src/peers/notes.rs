@@ -17,12 +17,12 @@
 
 use super::agent::Agent;
 use super::cluster::{Cluster, Told};
-use crate::finished::Finished;
-use crate::lane::Lane;
+use crate::clients::finished::Finished;
+use crate::clients::seat::{Seat, Until};
+use crate::disk::notes;
+use crate::event_loop::lane::Lane;
+use crate::event_loop::shared::Shared;
 use crate::limits;
-use crate::notes;
-use crate::seat::{Seat, Until};
-use crate::shared::Shared;
 use dendra_base::{CellRef, Version};
 use dendra_engine::Guard;
 use dendra_node::membership::identity::Peer;

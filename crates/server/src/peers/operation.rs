@@ -15,14 +15,14 @@
 
 use super::scan::ClusterWalk;
 use super::{Agent, waiting};
-use crate::handover::{Held, KeyRequest, PendingOperation, SentValue};
-use crate::lane::Lane;
+use crate::admin::metrics::Refused;
+use crate::admin::stages::Stage;
+use crate::clients::seat::Due;
+use crate::clients::socket::{End, Socket};
+use crate::clients::status::Terms;
+use crate::event_loop::handover::{Held, KeyRequest, PendingOperation, SentValue};
+use crate::event_loop::lane::Lane;
 use crate::limits;
-use crate::metrics::Refused;
-use crate::seat::Due;
-use crate::socket::{End, Socket};
-use crate::stages::Stage;
-use crate::status::Terms;
 use bytes::Bytes;
 use dendra_base::peer::{Condition, Operation, Refused as RefusedBy};
 use dendra_base::{BadQuorum, Consistency, Quorum};

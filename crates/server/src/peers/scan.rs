@@ -18,11 +18,11 @@
 //! See: docs/api.md, section "Many keys".
 
 use super::{Agent, waiting};
-use crate::finished::Finished;
-use crate::handover::{ChunkTerms, NoChunk, ScanChunk, WalkEnd};
+use crate::admin::metrics::Refused;
+use crate::clients::finished::Finished;
+use crate::clients::socket::Socket;
+use crate::event_loop::handover::{ChunkTerms, NoChunk, ScanChunk, WalkEnd};
 use crate::limits;
-use crate::metrics::Refused;
-use crate::socket::Socket;
 use bytes::Bytes;
 use dendra_base::Cell;
 use dendra_base::peer::Range;

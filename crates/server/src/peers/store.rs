@@ -15,9 +15,9 @@
 //! Not here: who orders what (crate `node`).
 //! See: docs/protocol.md, "Rules".
 
-use crate::lane::{Lane, Target};
-use crate::metrics::Refused;
-use crate::store_pool::{PoolAnswer, Work};
+use crate::admin::metrics::Refused;
+use crate::disk::store_pool::{PoolAnswer, Work};
+use crate::event_loop::lane::{Lane, Target};
 use dendra_base::{Cell, CellRef, Key, Kind, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{

@@ -5,9 +5,9 @@
 //! See: docs/overload.md, "Clients that hang up".
 
 use super::Agent;
+use crate::clients::seat::{Due, Until};
+use crate::clients::socket::{End, Gone, Socket};
 use crate::limits;
-use crate::seat::{Due, Until};
-use crate::socket::{End, Gone, Socket};
 use dendra_node::step::{ClientTicket, Event};
 use std::rc::Rc;
 

@@ -69,8 +69,8 @@ const IMPURE: [(&str, &str); 21] = [
 const UNSAFE: [&str; 4] = [
     "crates/engine/src/memtable/",
     "crates/engine/src/vfs/os.rs",
-    "crates/server/src/large.rs",
-    "crates/server/src/profile/",
+    "crates/server/src/disk/large.rs",
+    "crates/server/src/admin/profile/",
 ];
 
 const ENDINGS: [&str; 7] = [

@@ -1,0 +1,213 @@
+//! What a member of a cluster shows of it: rounds of operations, hints, links, how the others do.
+//!
+//! ```text
+//! round_seconds{round}      clock, write, read, write_back, prepare, accept, …     every operation
+//! hedges                    reads and clocks that asked somebody else because one was late
+//! hints_kept _delivered _dropped, hint_bytes, clock_ahead_milliseconds
+//! peer_links{peer} peer_latency_seconds{peer} peer_asks{peer} …
+//! ```
+//!
+//! Invariants
+//! 1. A node by itself shows none of it.
+//!
+//! Not here: how the numbers come about (crate `node`, `peers/`).
+//! See: docs/overload.md, docs/operating.md.
+
+use super::{MetricsPage, buckets, sum};
+use crate::admin::metrics::{PeerTally, Tally};
+use crate::event_loop::shared::Shared;
+use crate::peers::{Cluster, PeerGauges};
+use dendra_node::Round;
+use dendra_node::rounds::ROUND_BUCKETS_US;
+use prometheus_client::encoding::NoLabelSet;
+use prometheus_client::metrics::MetricType;
+use std::fmt;
+
+/// Rounds, hints, links and questions; nothing from a node by itself.
+pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
+    let Some(cluster) = &shared.cluster else {
+        return Ok(());
+    };
+    page.gauge(
+        "operations_inflight",
+        "Operations and scans of clients that the loops' nodes work on, within 100 ms.",
+        sum(shared, |m| &m.operations),
+    )?;
+    page.gauge(
+        "orders_inflight",
+        "Orders of nodes that wait for the log or the store pool, and room leased for them.",
+        shared.orders.used(),
+    )?;
+    page.gauge(
+        "orders_inflight_max",
+        "Orders of nodes at which the next one is refused.",
+        shared.orders.limit(),
+    )?;
+    page.gauge(
+        "clock_ahead_milliseconds",
+        "How far the clock of versions is ahead of the wall clock of this machine.",
+        dendra_node::hlc::ahead_ms(cluster.hlc.last(), crate::event_loop::clock::wall_ms()),
+    )?;
+    let now = crate::event_loop::clock::now();
+    page.gauge(
+        "clock_doubted",
+        "1 while the wall clock of this machine agrees with no majority of the members': it writes nothing then.",
+        cluster.walls.is_doubted(now).into(),
+    )?;
+    let apart = cluster.other_members().filter_map(|(member, url)| {
+        let apart_ms = cluster.walls.ahead_ms(member, now)?.unsigned_abs();
+        Some(([("peer", url.to_owned())], apart_ms))
+    });
+    page.gauges(
+        "peer_clock_apart_milliseconds",
+        "How far the wall clocks of a peer and of this machine are apart, to an answer's way.",
+        apart,
+    )?;
+    let hints = &cluster.hints;
+    page.gauge(
+        "hint_bytes",
+        "Bytes of keys and cells that hints hold, those on their way to the store included.",
+        hints.bytes(),
+    )?;
+    page.counter(
+        "hints_kept",
+        "Writes kept for a member that did not confirm them.",
+        hints.kept(),
+    )?;
+    page.counter(
+        "hints_dropped",
+        "Hints for which there was no room.",
+        hints.dropped(),
+    )?;
+    page.counter(
+        "hints_delivered",
+        "Hints that their members confirmed.",
+        hints.delivered(),
+    )?;
+    let unproven = &cluster.unproven;
+    page.gauge(
+        "peer_links_unproven",
+        "Links to this node whose asker has not proven yet that it is a member.",
+        unproven.now.load(std::sync::atomic::Ordering::Relaxed),
+    )?;
+    page.counter(
+        "peer_links_unproven_ended",
+        "Links that ended before their asker had proven that it is a member.",
+        unproven.ended.load(std::sync::atomic::Ordering::Relaxed),
+    )?;
+    rounds(page, shared)?;
+    estimates(page, shared, cluster)?;
+    let rows = cluster.others().map(|(url, gauges)| {
+        let links = gauges.links.load(std::sync::atomic::Ordering::Relaxed);
+        ([("peer", url.to_owned())], links)
+    });
+    page.gauges(
+        "peer_links",
+        "Event loops whose link to a peer is up.",
+        rows,
+    )?;
+    let counters: [(&str, &str, OfPeer); 6] = [
+        ("peer_asks", "Questions sent to a peer.", |g| &g.asks),
+        ("peer_answers", "Answers of a peer.", |g| &g.answers),
+        (
+            "peer_refused",
+            "Questions refused here: no link to the peer, or too much waits for it.",
+            |g| &g.refused,
+        ),
+        (
+            "peer_late",
+            "Questions of a peer that were too old when they arrived.",
+            |g| &g.late,
+        ),
+        ("peer_links_lost", "Links to a peer that were lost.", |g| {
+            &g.lost
+        }),
+        (
+            "peer_strangers",
+            "Handshakes with somebody at a peer's url who is not the member that was known.",
+            |g| &g.strangers,
+        ),
+    ];
+    for (name, help, of) in counters {
+        let mut family = page
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (url, gauges) in cluster.others() {
+            let value = of(gauges).load(std::sync::atomic::Ordering::Relaxed);
+            family
+                .encode_family(&[("peer", url)])?
+                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// Which counter of a peer.
+type OfPeer = fn(&PeerGauges) -> &std::sync::atomic::AtomicU64;
+
+/// How long the rounds took, all loops together, within a sweep.
+fn rounds(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
+    let mut family = page.0.encode_descriptor(
+        "round_seconds",
+        "From the questions of a round to enough answers, by kind of round; every operation.",
+        None,
+        MetricType::Histogram,
+    )?;
+    for round in Round::ALL {
+        let all = shared
+            .lanes
+            .iter()
+            .map(|lane| lane.metrics.rounds.of(round));
+        let bounds = ROUND_BUCKETS_US.iter().map(|&us| us as f64 / 1e6);
+        let buckets = buckets(bounds, |at| {
+            all.clone().map(|one| one.buckets[at].read()).sum()
+        });
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let sum_us: u64 = all.map(|one| one.sum_us.read()).sum();
+        family
+            .encode_family(&[("round", round.as_str())])?
+            .encode_histogram::<NoLabelSet>(sum_us as f64 / 1e6, count, &buckets, None)?;
+    }
+    page.counter(
+        "disputes",
+        "Sightings of copies of a record that have one version and different bytes.",
+        sum(shared, |m| &m.disputes),
+    )?;
+    page.counter(
+        "hedges",
+        "Questions to a further owner because one that was asked was late.",
+        sum(shared, |m| &m.rounds.hedges),
+    )
+}
+
+/// What the loops expect of the other members: the most patient one is shown, of those that ever asked.
+fn estimates(page: &mut MetricsPage<'_>, shared: &Shared, cluster: &Cluster) -> fmt::Result {
+    let gauges: [(&str, &str, fn(&PeerTally) -> &Tally); 2] = [
+        (
+            "peer_latency_seconds",
+            "How long an answer of a peer takes, about: the longest estimate of a loop.",
+            |peer| &peer.latency_us,
+        ),
+        (
+            "peer_patience_seconds",
+            "After how long a read asks somebody else beside a peer: the longest of a loop.",
+            |peer| &peer.patience_us,
+        ),
+    ];
+    for (name, help, of) in gauges {
+        let mut family = page
+            .0
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (member, url) in cluster.other_members() {
+            let loops = shared.lanes.iter();
+            let us = loops.map(|lane| of(lane.metrics.peers.of(member)).read());
+            if let Some(us) = us.filter(|&us| us > 0).max() {
+                let seconds = us as f64 / 1e6;
+                family
+                    .encode_family(&[("peer", url)])?
+                    .encode_gauge(&seconds)?;
+            }
+        }
+    }
+    Ok(())
+}

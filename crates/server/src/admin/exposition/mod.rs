@@ -1,0 +1,497 @@
+//! The numbers of one node as Prometheus reads them.
+//!
+//! ```text
+//! scrape ─► sum of all loops' tallies + gauges of gates, queues, engine ─► OpenMetrics text
+//! ```
+//!
+//! Invariants
+//! 1. A scrape reads; it resets nothing and makes no request wait.
+//! 2. Names end in their unit; counters in `_total`, which the encoder appends.
+//!
+//! Not here: what a member says of its cluster (`exposition/cluster.rs`), the counters themselves
+//! (`metrics.rs`), the route (`admin.rs`).
+//! See: docs/overload.md.
+
+mod cluster;
+
+use crate::admin::metrics::{
+    BUCKETS_NS, CLASSES, Histogram, LaneMetrics, Op, Refused, Share, Tally,
+};
+use crate::admin::stages::{REQUESTS_PER_SAMPLE, Stage};
+use crate::event_loop::shared::{Phase, PhaseCell, Shared};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+/// What a scrape looks at.
+pub(crate) struct Numbers {
+    pub(crate) phase: Arc<PhaseCell>,
+    pub(crate) shared: Arc<OnceLock<Arc<Shared>>>,
+}
+
+impl fmt::Debug for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Numbers")
+    }
+}
+
+/// A registry that shows `numbers`.
+pub(crate) fn registry(numbers: Numbers) -> Registry {
+    let mut registry = Registry::with_prefix("dendra");
+    registry.register_collector(Box::new(numbers));
+    registry
+}
+
+/// The registry as text.
+pub(crate) fn render(registry: &Registry) -> Result<String, fmt::Error> {
+    let mut page = String::with_capacity(96 << 10);
+    text::encode(&mut page, registry)?;
+    Ok(page)
+}
+
+/// The content type of `render`.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+struct MetricsPage<'a>(DescriptorEncoder<'a>);
+
+impl MetricsPage<'_> {
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.0
+            .encode_descriptor(name, help, None, MetricType::Counter)?
+            .encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.0
+            .encode_descriptor(name, help, None, MetricType::Gauge)?
+            .encode_gauge(&value)
+    }
+
+    fn counters<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        rows: impl IntoIterator<Item = ([(&'static str, &'static str); N], u64)>,
+    ) -> fmt::Result {
+        let mut family = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in rows {
+            family
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    fn gauges(
+        &mut self,
+        name: &str,
+        help: &str,
+        rows: impl IntoIterator<Item = ([(&'static str, String); 1], u64)>,
+    ) -> fmt::Result {
+        let mut family = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in rows {
+            family.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+}
+
+/// The sum of one tally over all loops.
+pub(crate) fn sum(shared: &Shared, of: impl Fn(&LaneMetrics) -> &Tally) -> u64 {
+    let lanes = shared.lanes.iter();
+    lanes.map(|lane| of(&lane.metrics).read()).sum()
+}
+
+/// What was refused of one class by one gate.
+pub(crate) fn refused(shared: &Shared, share: Share, what: Refused) -> u64 {
+    sum(shared, |metrics| {
+        &metrics.refused[share as usize][what as usize]
+    })
+}
+
+/// The standing delay of the slowest loop.
+pub(crate) fn standing_us(shared: &Shared) -> u64 {
+    let lanes = shared.lanes.iter();
+    let delays = lanes.map(|lane| lane.metrics.standing_us.read());
+    delays.max().unwrap_or(0)
+}
+
+/// Which of a loop's tallies.
+type Of = fn(&LaneMetrics) -> &Tally;
+
+const CLASS_NAMES: [&str; CLASSES] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+impl Collector for Numbers {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = MetricsPage(encoder);
+        page.0
+            .encode_descriptor("build", "What runs here.", None, MetricType::Info)?
+            .encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
+        let of_no_use = self.shared.get().and_then(|shared| shared.of_no_use());
+        let is_ready = self.phase.now() == Phase::Serving && of_no_use.is_none();
+        page.gauge("ready", "1 while /readyz is 200.", is_ready.into())?;
+        match self.shared.get() {
+            Some(shared) => {
+                requests(&mut page, shared)?;
+                stages(&mut page, shared)?;
+                sockets(&mut page, shared)?;
+                queues(&mut page, shared)?;
+                cluster::page(&mut page, shared)?;
+                engine(&mut page, shared)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
+    let rows = Op::ALL.into_iter().flat_map(|op| {
+        CLASS_NAMES
+            .into_iter()
+            .enumerate()
+            .map(move |(class, name)| {
+                let value = sum(shared, |metrics| &metrics.requests[op as usize][class]);
+                ([("op", op.as_str()), ("class", name)], value)
+            })
+    });
+    page.counters("requests", "Answers by operation and status class.", rows)?;
+    let rows = Refused::ALL.into_iter().map(|what| {
+        let value = Share::ALL.map(|share| refused(shared, share, what));
+        ([("by", what.as_str())], value.into_iter().sum())
+    });
+    page.counters("refused", "Requests refused, by what refused them.", rows)?;
+    let rows = Share::ALL.into_iter().flat_map(|share| {
+        Refused::ALL.into_iter().map(move |what| {
+            let labels = [("class", share.as_str()), ("by", what.as_str())];
+            (labels, refused(shared, share, what))
+        })
+    });
+    page.counters(
+        "class_refused",
+        "Requests of clients and orders of members refused, by class and by what refused them.",
+        rows,
+    )?;
+    let rows = Share::ALL.into_iter().map(|share| {
+        let value = sum(shared, |metrics| &metrics.admitted[share as usize]);
+        ([("class", share.as_str())], value)
+    });
+    page.counters(
+        "class_admitted",
+        "Requests of clients and orders of members that were let in, by class.",
+        rows,
+    )?;
+    let mut family = page.0.encode_descriptor(
+        "request_seconds",
+        "From the first look at a request to its formed answer, by operation; every request.",
+        None,
+        MetricType::Histogram,
+    )?;
+    for op in Op::ALL {
+        let lanes = shared.lanes.iter();
+        let (buckets, count, sum_s) = add(lanes.map(|lane| &lane.metrics.latency[op as usize]));
+        family
+            .encode_family(&[("op", op.as_str())])?
+            .encode_histogram::<NoLabelSet>(sum_s, count, &buckets, None)?;
+    }
+    Ok(())
+}
+
+/// Buckets by their upper bounds, in seconds, and behind them the one for the rest: Prometheus knows it by its bound.
+fn buckets(bounds: impl Iterator<Item = f64>, count_of: impl Fn(usize) -> u64) -> Vec<(f64, u64)> {
+    let bounds = bounds.chain([f64::INFINITY]).enumerate();
+    bounds.map(|(at, bound)| (bound, count_of(at))).collect()
+}
+
+/// The sum of several histograms: buckets with their upper bounds, how many, and seconds.
+fn add<'a>(all: impl Iterator<Item = &'a Histogram> + Clone) -> (Vec<(f64, u64)>, u64, f64) {
+    let bounds = BUCKETS_NS.iter().map(|&ns| ns as f64 / 1e9);
+    let buckets = buckets(bounds, |at| {
+        all.clone().map(|one| one.buckets[at].read()).sum()
+    });
+    let count = buckets.iter().map(|(_, count)| count).sum();
+    let sum_ns: u64 = all.map(|one| one.sum_ns.read()).sum();
+    (buckets, count, sum_ns as f64 / 1e9)
+}
+
+fn stages(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
+    page.gauge(
+        "stage_requests_per_sample",
+        "One request in so many, at random, is in stage_seconds.",
+        REQUESTS_PER_SAMPLE.into(),
+    )?;
+    let mut family = page.0.encode_descriptor(
+        "stage_seconds",
+        "Time in each stage of a request, by operation; a sample of the requests.",
+        None,
+        MetricType::Histogram,
+    )?;
+    for op in Op::ALL {
+        for stage in Stage::of(op) {
+            let lanes = shared.lanes.iter().map(|lane| &lane.metrics.stages);
+            let all = lanes.chain(shared.pool.stages.iter());
+            let (buckets, count, sum_s) = add(all.map(|one| one.of(op, *stage)));
+            family
+                .encode_family(&[("op", op.as_str()), ("stage", stage.as_str())])?
+                .encode_histogram::<NoLabelSet>(sum_s, count, &buckets, None)?;
+        }
+    }
+    Ok(())
+}
+
+fn sockets(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
+    page.gauge(
+        "connections",
+        "Client connections now.",
+        shared.connections() as u64,
+    )?;
+    page.gauge(
+        "connections_max",
+        "Client connections at which accepting stops.",
+        shared.settings.connections_max as u64,
+    )?;
+    let rows = shared.lanes.iter().enumerate().map(|(index, lane)| {
+        let connections = lane.connections.load(std::sync::atomic::Ordering::Relaxed);
+        ([("loop", index.to_string())], connections as u64)
+    });
+    page.gauges(
+        "loop_connections",
+        "Client connections by event loop.",
+        rows,
+    )?;
+    let counters: [(&str, &str, Of); 11] = [
+        ("accepted", "Connections accepted.", |m| &m.accepted),
+        ("timed_out", "Connections ended by a deadline.", |m| {
+            &m.timed_out
+        }),
+        ("socket_reads", "Reads that returned bytes.", |m| &m.reads),
+        ("socket_read_bytes", "Bytes read.", |m| &m.read_bytes),
+        ("socket_writes", "Writes that took bytes.", |m| &m.writes),
+        ("socket_write_bytes", "Bytes written.", |m| &m.write_bytes),
+        ("pooled_reads", "Reads given to the store pool.", |m| {
+            &m.pooled
+        }),
+        (
+            "damaged_answers",
+            "Values whose checksum did not fit.",
+            |m| &m.damaged,
+        ),
+        (
+            "abandoned_requests",
+            "Requests whose client had gone when their turn came, and that were not begun.",
+            |m| &m.abandoned,
+        ),
+        (
+            "hung_up_operations",
+            "Operations of the cluster whose client hung up while they waited.",
+            |m| &m.hung_up,
+        ),
+        (
+            "cancelled_orders",
+            "Orders of members in the store queue or in line for the log, withdrawn unbegun.",
+            |m| &m.cancelled,
+        ),
+    ];
+    for (name, help, of) in counters {
+        page.counter(name, help, sum(shared, of))?;
+    }
+    page.counter(
+        "scan_rests",
+        "Chunks of scans behind which scans rested, because an event loop was near its target.",
+        shared.pool.scan_rests(),
+    )
+}
+
+fn queues(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
+    let (points, scans) = shared.pool.queued();
+    let letters: usize = shared.lanes.iter().map(|lane| lane.mailbox.len()).sum();
+    let gauges = [
+        (
+            "overloaded_loops",
+            "Event loops with more requests than they serve in time: the newest go first.",
+            sum(shared, |m| &m.is_standing),
+        ),
+        (
+            "requests_standing",
+            "Requests that wait unread in their sockets, within 100 ms.",
+            sum(shared, |m| &m.standing),
+        ),
+        (
+            "requests_inflight",
+            "Requests that wait for the log or the store pool, within 100 ms.",
+            sum(shared, |m| &m.requests_held),
+        ),
+        (
+            "requests_inflight_max",
+            "Their bound.",
+            shared.requests.limit(),
+        ),
+        (
+            "bytes_inflight",
+            "Bytes of bodies and answers under way, within 100 ms.",
+            sum(shared, |m| &m.bytes_held),
+        ),
+        ("bytes_inflight_max", "Their bound.", shared.bytes.limit()),
+        (
+            "bytes_waiting",
+            "Bytes of bodies and answers that wait for room, within 100 ms.",
+            sum(shared, |m| &m.bytes_waiting),
+        ),
+        (
+            "store_queue_points",
+            "Point reads waiting for the store pool.",
+            points as u64,
+        ),
+        (
+            "store_queue_scans",
+            "Scan chunks waiting for the store pool.",
+            scans as u64,
+        ),
+        (
+            "store_queue_max",
+            "Bound of both together.",
+            shared.settings.queue as u64,
+        ),
+        (
+            "mailbox_events",
+            "Events waiting for event loops.",
+            letters as u64,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.gauge(name, help, value)?;
+    }
+    page.0
+        .encode_descriptor(
+            "queue_delay_seconds",
+            "How long requests wait for their event loop, the slowest loop, within 100 ms.",
+            None,
+            MetricType::Gauge,
+        )?
+        .encode_gauge(&(standing_us(shared) as f64 / 1e6))
+}
+
+fn engine(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
+    let stats = shared.engine.stats();
+    page.0
+        .encode_descriptor(
+            "engine_pressure",
+            "0 = calm, 1 = new values are refused.",
+            None,
+            MetricType::Gauge,
+        )?
+        .encode_gauge(&shared.engine.pressure().level)?;
+    let levels = stats.levels.iter().enumerate();
+    let rows = levels
+        .clone()
+        .map(|(level, (tables, _))| ([("level", level.to_string())], *tables as u64));
+    page.gauges("engine_tables", "Tables by level.", rows)?;
+    let rows = levels.map(|(level, (_, bytes))| ([("level", level.to_string())], *bytes));
+    page.gauges("engine_table_bytes", "Bytes of tables by level.", rows)?;
+    let gauges = [
+        (
+            "engine_memtable_bytes",
+            "Bytes in memtables.",
+            stats.memtable_bytes,
+        ),
+        (
+            "engine_memtables_sealed",
+            "Memtables that wait for a flush.",
+            stats.memtables_sealed as u64,
+        ),
+        (
+            "engine_cache_bytes",
+            "Bytes of cached blocks.",
+            stats.cache_bytes,
+        ),
+        (
+            "engine_log_segments",
+            "Log segments on disk.",
+            stats.log_segments as u64,
+        ),
+        (
+            "engine_disk_free_bytes",
+            "Room on the disk.",
+            stats.disk_free_bytes,
+        ),
+        (
+            "engine_tables_damaged",
+            "Live tables in which damage was met since the start.",
+            stats.tables_damaged as u64,
+        ),
+        (
+            "engine_tables_set_aside",
+            "Damaged tables that no compaction reads any more.",
+            stats.tables_set_aside as u64,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.gauge(name, help, value)?;
+    }
+    let counters = [
+        (
+            "engine_cache_hits",
+            "Blocks found in the cache.",
+            stats.cache_hits,
+        ),
+        (
+            "engine_cache_misses",
+            "Blocks that had to be read.",
+            stats.cache_misses,
+        ),
+        (
+            "engine_reads_would_block",
+            "Reads that the kernel would have made wait.",
+            stats.reads_would_block,
+        ),
+        (
+            "engine_filter_negatives",
+            "Reads that a filter ended.",
+            stats.filter_negatives,
+        ),
+        ("engine_commits", "Log writes.", stats.commits),
+        (
+            "engine_commit_writes",
+            "Writes in them.",
+            stats.commit_writes,
+        ),
+        (
+            "engine_log_bytes",
+            "Bytes written to the log.",
+            stats.log_bytes,
+        ),
+        ("engine_log_syncs", "Syncs of the log.", stats.log_syncs),
+        ("engine_flushes", "Memtables flushed.", stats.flushes),
+        (
+            "engine_flush_bytes",
+            "Bytes written by flushes.",
+            stats.flush_bytes,
+        ),
+        ("engine_compactions", "Compactions done.", stats.compactions),
+        (
+            "engine_compaction_read_bytes",
+            "Bytes read by compactions.",
+            stats.compaction_read_bytes,
+        ),
+        (
+            "engine_compaction_write_bytes",
+            "Bytes written by compactions.",
+            stats.compaction_write_bytes,
+        ),
+        (
+            "engine_damaged_reads",
+            "Damaged blocks met by reads.",
+            stats.damaged_reads,
+        ),
+    ];
+    for (name, help, value) in counters {
+        page.counter(name, help, value)?;
+    }
+    Ok(())
+}

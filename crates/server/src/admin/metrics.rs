@@ -1,0 +1,388 @@
+//! Counters of one event loop: written by that loop alone, summed when somebody looks.
+//!
+//! ```text
+//! requests   [operation][status class]      count
+//! latency    [operation][bucket]            from the loop's first look at a request to its formed answer
+//! stages     [operation][stage][bucket]     of some requests, part by part: `stages.rs`
+//! refused    [share][reason]                 count
+//! admitted   [share]                         count
+//! rounds     [kind of round][bucket]         of operations in a cluster, as of the last sweep
+//! peers      [member]                        what is expected of it, as of the last sweep
+//! ```
+//!
+//! Invariants
+//! 1. One writer: an addition is a plain load and store, never a locked instruction.
+//! 2. No allocation and no string is made on the path of a request.
+//!
+//! Not here: names and help texts for Prometheus (`exposition.rs`).
+
+use crate::admin::stages::Stages;
+use dendra_node::limits::MEMBERS_MAX;
+use dendra_node::rounds::{ROUND_BUCKETS_US, RoundTimes};
+use dendra_node::{MemberIndex, PeerHealth, Round, Rounds};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number with one writer and any number of readers.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(AtomicU64);
+
+impl Tally {
+    /// Adds `n`. Requires: called by the one writer.
+    pub(crate) fn add(&self, n: u64) {
+        let value = self.0.load(Ordering::Relaxed);
+        self.0.store(value.wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Replaces the number. Requires: called by the one writer.
+    pub(crate) fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
+    /// The number as of a moment ago.
+    pub(crate) fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a request asked for, as a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Op {
+    Get,
+    Put,
+    Delete,
+    Scan,
+    Status,
+    Other,
+}
+
+impl Op {
+    pub(crate) const ALL: [Op; 6] = [
+        Op::Get,
+        Op::Put,
+        Op::Delete,
+        Op::Scan,
+        Op::Status,
+        Op::Other,
+    ];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Op::Get => "get",
+            Op::Put => "put",
+            Op::Delete => "delete",
+            Op::Scan => "scan",
+            Op::Status => "status",
+            Op::Other => "other",
+        }
+    }
+}
+
+/// Which share of the node a piece of work is done from: see docs/overload.md, "Classes and their shares".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Share {
+    /// Reads of one key.
+    Points,
+    Writes,
+    Scans,
+    /// What other members order of the own store.
+    Peers,
+}
+
+impl Share {
+    pub(crate) const ALL: [Share; 4] = [Share::Points, Share::Writes, Share::Scans, Share::Peers];
+
+    /// Of a client's request; `None` when it asks for no data.
+    pub(crate) fn of(op: Op) -> Option<Share> {
+        match op {
+            Op::Get => Some(Share::Points),
+            Op::Put | Op::Delete => Some(Share::Writes),
+            Op::Scan => Some(Share::Scans),
+            Op::Status | Op::Other => None,
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Share::Points => "points",
+            Share::Writes => "writes",
+            Share::Scans => "scans",
+            Share::Peers => "peers",
+        }
+    }
+}
+
+/// What refused a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Refused {
+    /// Too many requests wait for the log or the store pool.
+    Requests,
+    /// Too many bytes of bodies and answers are under way.
+    Bytes,
+    /// The store pool's queue is full.
+    StoreQueue,
+    /// The log's queue is full.
+    LogQueue,
+    /// The engine asks for relief: memtables or level 0.
+    Engine,
+    /// The disk is full.
+    Disk,
+    /// The request waited past its deadline.
+    Deadline,
+    /// The engine can never store such a record.
+    Unfit,
+    /// Newer requests came all the time, more than the processor serves.
+    Delay,
+}
+
+impl Refused {
+    pub(crate) const ALL: [Refused; 9] = [
+        Refused::Requests,
+        Refused::Bytes,
+        Refused::StoreQueue,
+        Refused::LogQueue,
+        Refused::Engine,
+        Refused::Disk,
+        Refused::Deadline,
+        Refused::Unfit,
+        Refused::Delay,
+    ];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Refused::Requests => "requests",
+            Refused::Bytes => "bytes",
+            Refused::StoreQueue => "store_queue",
+            Refused::LogQueue => "log_queue",
+            Refused::Engine => "engine",
+            Refused::Disk => "disk",
+            Refused::Deadline => "deadline",
+            Refused::Unfit => "unfit",
+            Refused::Delay => "delay",
+        }
+    }
+}
+
+/// Upper bounds of the buckets, in nanoseconds; one more bucket holds the rest. A read from memory is
+/// answered in two microseconds, and its stages take a part of that.
+pub(crate) const BUCKETS_NS: [u64; 24] = [
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+];
+/// Status classes: 1xx to 5xx.
+pub(crate) const CLASSES: usize = 5;
+
+/// How long something took, with one writer.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    pub(crate) buckets: [Tally; BUCKETS_NS.len() + 1],
+    pub(crate) sum_ns: Tally,
+}
+
+impl Histogram {
+    /// Notes that it took `took_ns`, `times` times. Requires: called by the one writer.
+    pub(crate) fn note(&self, took_ns: u64, times: u64) {
+        let bucket = BUCKETS_NS.partition_point(|&bound| bound < took_ns);
+        self.buckets[bucket].add(times);
+        self.sum_ns.add(took_ns.saturating_mul(times));
+    }
+
+    /// How often it was noted.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> u64 {
+        self.buckets.iter().map(Tally::read).sum()
+    }
+}
+
+/// How long one kind of round took, as the loop's node counts it.
+#[derive(Debug, Default)]
+pub(crate) struct RoundTally {
+    pub(crate) buckets: [Tally; ROUND_BUCKETS_US.len() + 1],
+    pub(crate) sum_us: Tally,
+}
+
+impl RoundTally {
+    fn set(&self, times: &RoundTimes) {
+        for (ours, &count) in self.buckets.iter().zip(&times.buckets) {
+            ours.set(count);
+        }
+        self.sum_us.set(times.sum_us);
+    }
+}
+
+/// The rounds of operations in a cluster.
+#[derive(Debug, Default)]
+pub(crate) struct RoundTallies {
+    times: [RoundTally; Round::ALL.len()],
+    pub(crate) hedges: Tally,
+}
+
+impl RoundTallies {
+    /// How long the rounds of this kind took.
+    pub(crate) fn of(&self, round: Round) -> &RoundTally {
+        &self.times[round as usize]
+    }
+
+    /// Replaces everything. Requires: called by the one writer.
+    pub(crate) fn set(&self, rounds: &Rounds) {
+        for round in Round::ALL {
+            self.of(round).set(rounds.of(round));
+        }
+        self.hedges.set(rounds.hedges());
+    }
+}
+
+/// What a loop expects of one other member; zero until it has asked it.
+#[derive(Debug, Default)]
+pub(crate) struct PeerTally {
+    pub(crate) latency_us: Tally,
+    pub(crate) patience_us: Tally,
+}
+
+/// What a loop expects of all other members.
+#[derive(Debug)]
+pub(crate) struct PeerTallies(Box<[PeerTally]>);
+
+impl Default for PeerTallies {
+    fn default() -> PeerTallies {
+        PeerTallies((0..MEMBERS_MAX).map(|_| PeerTally::default()).collect())
+    }
+}
+
+impl PeerTallies {
+    /// What is expected of this member.
+    pub(crate) fn of(&self, member: MemberIndex) -> &PeerTally {
+        &self.0[member.at()]
+    }
+
+    /// Replaces what is expected of this member. Requires: called by the one writer.
+    pub(crate) fn set(&self, member: MemberIndex, health: PeerHealth) {
+        let peer = self.of(member);
+        if let Some(us) = health.latency_us {
+            peer.latency_us.set(us.max(1));
+            peer.patience_us.set(health.patience_us);
+        }
+    }
+}
+
+/// All counters of one event loop.
+#[derive(Debug, Default)]
+pub(crate) struct LaneMetrics {
+    pub(crate) requests: [[Tally; CLASSES]; Op::ALL.len()],
+    pub(crate) latency: [Histogram; Op::ALL.len()],
+    pub(crate) stages: Stages,
+    pub(crate) refused: [[Tally; Refused::ALL.len()]; Share::ALL.len()],
+    /// Requests and orders that nothing refused.
+    pub(crate) admitted: [Tally; Share::ALL.len()],
+    /// Socket reads that returned bytes, and the bytes.
+    pub(crate) reads: Tally,
+    pub(crate) read_bytes: Tally,
+    /// Socket writes that took bytes, and the bytes.
+    pub(crate) writes: Tally,
+    pub(crate) write_bytes: Tally,
+    /// Connections taken over, and closed because a deadline passed.
+    pub(crate) accepted: Tally,
+    pub(crate) timed_out: Tally,
+    /// Requests that wait and bytes that are held, as of the last sweep: within 100 ms.
+    pub(crate) requests_held: Tally,
+    pub(crate) bytes_held: Tally,
+    /// How long requests wait for the loop, whether they stand in line, and how many: as of the last sweep.
+    pub(crate) standing_us: Tally,
+    pub(crate) is_standing: Tally,
+    pub(crate) standing: Tally,
+    /// Connections whose client was gone when its request was called.
+    pub(crate) abandoned: Tally,
+    /// Operations whose client hung up while they waited, and that ended early or went on without
+    /// it.
+    pub(crate) hung_up: Tally,
+    /// Orders of members that were cancelled before they were begun.
+    pub(crate) cancelled: Tally,
+    /// Bytes that clients stand in line for, as of the last sweep.
+    pub(crate) bytes_waiting: Tally,
+    /// Reads that went to the store pool.
+    pub(crate) pooled: Tally,
+    /// Operations and scans that the loop's node works on, as of the last sweep.
+    pub(crate) operations: Tally,
+    /// How long rounds took, and whom they waited for, as of the last sweep.
+    pub(crate) rounds: RoundTallies,
+    /// How often copies of one version were seen to differ, as of the last sweep.
+    pub(crate) disputes: Tally,
+    pub(crate) peers: PeerTallies,
+    /// Values whose checksum did not fit on the way out.
+    pub(crate) damaged: Tally,
+}
+
+impl LaneMetrics {
+    /// Notes one finished request.
+    pub(crate) fn note(&self, op: Op, status: u16, took_ns: u64) {
+        let class = usize::from(status / 100).clamp(1, CLASSES) - 1;
+        self.requests[op as usize][class].add(1);
+        self.latency[op as usize].note(took_ns, 1);
+        if let Some(share) = Share::of(op)
+            && !matches!(status, 503 | 507)
+        {
+            self.admitted[share as usize].add(1);
+        }
+    }
+
+    /// Notes one refusal.
+    pub(crate) fn refuse(&self, share: Share, gate: Refused) {
+        self.refused[share as usize][gate as usize].add(1);
+    }
+
+    /// Notes what became of an order of a member.
+    pub(crate) fn note_order(&self, offered: Result<(), Refused>) {
+        match offered {
+            Ok(()) => self.admitted[Share::Peers as usize].add(1),
+            Err(gate) => self.refuse(Share::Peers, gate),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_falls_into_the_first_bucket_that_holds_it() {
+        let metrics = LaneMetrics::default();
+        metrics.note(Op::Get, 200, 250);
+        metrics.note(Op::Get, 404, 251);
+        metrics.note(Op::Get, 503, 11_000_000_000);
+        let latency = &metrics.latency[Op::Get as usize];
+        assert_eq!(latency.buckets[0].read(), 1);
+        assert_eq!(latency.buckets[1].read(), 1);
+        assert_eq!(latency.buckets[BUCKETS_NS.len()].read(), 1);
+        assert_eq!(latency.sum_ns.read(), 11_000_000_501);
+        let classes: Vec<u64> = metrics.requests[Op::Get as usize]
+            .iter()
+            .map(Tally::read)
+            .collect();
+        assert_eq!(classes, [0, 1, 0, 1, 1]);
+        assert_eq!(metrics.admitted[Share::Points as usize].read(), 2);
+    }
+}

@@ -1,0 +1,462 @@
+//! The admin plane: what people, probes and scrapers ask, on a port and a thread of its own.
+//!
+//! ```text
+//! /healthz       200 while the process lives
+//! /readyz        200 while it serves, 503 with the phase otherwise, or with why other members are of no use to it
+//! /metrics       OpenMetrics text
+//! /v0/status     JSON: node, engine, queues
+//! /openapi.yaml  the contract of the data plane
+//! /debug/profile/{cpu,wall,alloc,lock}  what the threads do, as folded stacks or a flame graph
+//! /              a page that draws /v0/status, and links to the above; /page.js and /page.css are parts of it
+//! ```
+//!
+//! Invariants
+//! 1. It answers from the first moment of a start, before the folder is open.
+//! 2. Nothing here changes the node.
+//! 3. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish its head is dropped
+//!    sooner. When `ADMIN_CONNECTIONS_MAX` are there, the oldest one for which nothing is being computed makes room:
+//!    who asks for health is answered, whatever others do.
+//! 4. A request that names a foreign host, or that a browser marks as another site's, is answered before it is looked
+//!    at: a page must not take profiles of the machine that it is shown on.
+//!
+//! Not here: the data plane (`connection/`), which shares no thread with this.
+//! See: docs/api.md, section "Admin plane".
+
+pub(crate) mod exposition;
+pub(crate) mod metrics;
+pub(crate) mod profile;
+pub(crate) mod stages;
+
+use crate::event_loop::shared::{Phase, PhaseCell, Shared};
+use crate::lifecycle::StartError;
+use crate::limits;
+use crate::peers::Cluster;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use dendra_wire::hosts::Sender;
+use dendra_wire::http::Field;
+use dendra_wire::{Hosts, Refusal};
+use exposition::Numbers;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use metrics::{Refused, Share};
+use prometheus_client::registry::Registry;
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinHandle as Task;
+
+struct Plane {
+    phase: Arc<PhaseCell>,
+    shared: Arc<OnceLock<Arc<Shared>>>,
+    registry: Registry,
+    hosts: Hosts,
+}
+
+/// The running admin plane.
+pub(crate) struct Admin {
+    addr: SocketAddr,
+    shared: Arc<OnceLock<Arc<Shared>>>,
+    stop: watch::Sender<bool>,
+    thread: JoinHandle<()>,
+}
+
+/// Serves on `socket` from now on.
+pub(crate) fn start(
+    socket: TcpListener,
+    phase: Arc<PhaseCell>,
+    hosts: Hosts,
+) -> Result<Admin, StartError> {
+    let failed = |error: io::Error| StartError::System {
+        reason: format!("the admin plane could not be started: {error}"),
+    };
+    let addr = socket.local_addr().map_err(failed)?;
+    let shared = Arc::new(OnceLock::new());
+    let numbers = Numbers {
+        phase: Arc::clone(&phase),
+        shared: Arc::clone(&shared),
+    };
+    let plane = Arc::new(Plane {
+        phase,
+        shared: Arc::clone(&shared),
+        registry: exposition::registry(numbers),
+        hosts,
+    });
+    let (stop, stopped) = watch::channel(false);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
+    let thread = std::thread::Builder::new()
+        .name("admin".to_owned())
+        .spawn(move || {
+            let _seat = profile::register(profile::Kind::Admin);
+            runtime.block_on(accept(socket, router(plane), stopped));
+        })
+        .map_err(failed)?;
+    tracing::info!(%addr, "admin plane");
+    Ok(Admin {
+        addr,
+        shared,
+        stop,
+        thread,
+    })
+}
+
+impl Admin {
+    /// Where it listens.
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Shows the node's numbers from now on.
+    pub(crate) fn attach(&self, shared: Arc<Shared>) {
+        if self.shared.set(shared).is_err() {
+            tracing::error!("a node was attached to its admin plane twice");
+        }
+    }
+
+    /// Stops; answers that are being written are cut.
+    pub(crate) fn stop(self) {
+        self.stop.send_replace(true);
+        if self.thread.join().is_err() {
+            tracing::error!("the admin plane ended by a panic");
+        }
+    }
+}
+
+async fn accept(socket: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) {
+    let socket = match tokio::net::TcpListener::from_std(socket) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(%error, "the admin plane cannot listen");
+            return;
+        }
+    };
+    let mut guests = Guests::default();
+    let serving = async {
+        loop {
+            match socket.accept().await {
+                Ok((stream, _)) => guests.welcome(stream, &router),
+                Err(error) => {
+                    tracing::debug!(%error, "the admin plane could not accept");
+                    tokio::time::sleep(limits::SWEEP).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = serving => {}
+        _ = stopped.wait_for(|stopped| *stopped) => {}
+    }
+}
+
+/// The connections that are open, oldest first.
+#[derive(Default)]
+struct Guests(VecDeque<Guest>);
+
+struct Guest {
+    /// Is an answer being computed?
+    is_at_work: Arc<AtomicBool>,
+    task: Task<()>,
+}
+
+impl Guests {
+    /// Serves `stream`, and makes room for it before.
+    fn welcome(&mut self, stream: TcpStream, router: &Router) {
+        self.0.retain(|guest| !guest.task.is_finished());
+        if self.0.len() >= limits::ADMIN_CONNECTIONS_MAX {
+            let is_idle = |guest: &Guest| !guest.is_at_work.load(Ordering::Relaxed);
+            // At work are profiles at most, one of each kind.
+            let oldest = self.0.iter().position(is_idle).unwrap_or(0);
+            if let Some(guest) = self.0.remove(oldest) {
+                tracing::debug!("an admin connection made room for another one");
+                guest.task.abort();
+            }
+        }
+        let is_at_work = Arc::new(AtomicBool::new(false));
+        let mark = middleware::from_fn_with_state(Arc::clone(&is_at_work), mark_work);
+        let task = tokio::spawn(serve(stream, router.clone().layer(mark)));
+        self.0.push_back(Guest { is_at_work, task });
+    }
+}
+
+async fn mark_work(
+    State(is_at_work): State<Arc<AtomicBool>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    is_at_work.store(true, Ordering::Relaxed);
+    let answer = next.run(request).await;
+    is_at_work.store(false, Ordering::Relaxed);
+    answer
+}
+
+/// Serves one connection: for a while, then to the end of the answer that is under way, then no longer.
+async fn serve(stream: TcpStream, router: Router) {
+    let service = TowerToHyperService::new(router);
+    // Without a timer the head's deadline would be silently off.
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits::ADMIN_HEAD_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let mut served = tokio::time::timeout(limits::ADMIN_CONNECTION_TIME, connection.as_mut()).await;
+    if served.is_err() {
+        connection.as_mut().graceful_shutdown();
+        served = tokio::time::timeout(limits::ADMIN_LAST_ANSWER_TIME, connection).await;
+    }
+    match served {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "an admin connection ended early"),
+        Err(_late) => tracing::debug!("an admin connection was cut: its client does not read"),
+    }
+}
+
+/// Is the request meant for this node, and not another site's page?
+async fn check_sender(State(plane): State<Arc<Plane>>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let authority = request.uri().authority().map(|it| it.as_str().as_bytes());
+    let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
+    let sender = Sender {
+        authority: authority.or(host),
+        origin: field(headers, &header::ORIGIN),
+        site: field(headers, &FETCH_SITE),
+    };
+    let checked = plane.hosts.check_host(&sender);
+    let mut answer = match checked.and_then(|()| plane.hosts.check_page(&sender)) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refused(&refusal),
+    };
+    let nosniff = HeaderValue::from_static("nosniff");
+    answer
+        .headers_mut()
+        .insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    answer
+}
+
+static FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Field<'a> {
+    let mut found = headers.get_all(name).iter();
+    match (found.next(), found.next()) {
+        (None, _) => Field::Absent,
+        (Some(value), None) => Field::Once(value.as_bytes()),
+        (Some(_), Some(_)) => Field::Repeated,
+    }
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    let code = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_REQUEST);
+    (code, format!("{}: {}\n", refusal.code, refusal.message)).into_response()
+}
+
+fn router(plane: Arc<Plane>) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/page.js", get(script))
+        .route("/page.css", get(style))
+        .route("/healthz", get(async || "alive\n"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/v0/status", get(status))
+        .route("/openapi.yaml", get(openapi))
+        .route("/debug/profile/{kind}", get(profile::routes::profile))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&plane),
+            check_sender,
+        ))
+        .with_state(plane)
+}
+
+async fn ready(State(plane): State<Arc<Plane>>) -> Response {
+    let phase = plane.phase.now();
+    let of_no_use = plane.shared.get().and_then(|shared| shared.of_no_use());
+    let (code, said) = match (phase, of_no_use) {
+        (Phase::Serving, None) => (StatusCode::OK, phase.as_str().to_owned()),
+        (Phase::Serving, Some(why)) => (StatusCode::SERVICE_UNAVAILABLE, why),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, phase.as_str().to_owned()),
+    };
+    (code, format!("{said}\n")).into_response()
+}
+
+async fn metrics(State(plane): State<Arc<Plane>>) -> Response {
+    match exposition::render(&plane.registry) {
+        Ok(page) => ([(header::CONTENT_TYPE, exposition::CONTENT_TYPE)], page).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "the metrics could not be written");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+async fn openapi() -> Response {
+    let document = include_str!("../../../../docs/openapi.yaml");
+    ([(header::CONTENT_TYPE, "application/yaml")], document).into_response()
+}
+
+async fn index() -> Response {
+    // Nothing but its own parts, and the numbers of this node.
+    const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                          base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    let policy = (header::CONTENT_SECURITY_POLICY, POLICY);
+    ([policy], Html(include_str!("page.html"))).into_response()
+}
+
+async fn script() -> Response {
+    let script = include_str!("page.js");
+    (
+        [(header::CONTENT_TYPE, "text/javascript; charset=utf-8")],
+        script,
+    )
+        .into_response()
+}
+
+async fn style() -> Response {
+    let style = include_str!("page.css");
+    ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], style).into_response()
+}
+
+async fn status(State(plane): State<Arc<Plane>>) -> Response {
+    let phase = plane.phase.now();
+    let mut page = serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "phase": phase.as_str(),
+        "ready": phase == Phase::Serving,
+    });
+    if let (Some(shared), Some(page)) = (plane.shared.get(), page.as_object_mut()) {
+        page.insert("node".to_owned(), node(shared));
+        page.insert("engine".to_owned(), engine(shared));
+        page.insert("queues".to_owned(), queues(shared));
+        if let Some(cluster) = &shared.cluster {
+            page.insert("cluster".to_owned(), members(cluster));
+        }
+    }
+    let page = format!("{page:#}\n");
+    ([(header::CONTENT_TYPE, "application/json")], page).into_response()
+}
+
+fn node(shared: &Shared) -> serde_json::Value {
+    let identity = shared.engine.identity();
+    let settings = &shared.settings;
+    serde_json::json!({
+        "id": format!("{:032x}", identity.node),
+        "origin": identity.origin,
+        "nodes": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology.len()),
+        "replication_factor": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology.replication_factor()),
+        "durability": settings.durability.as_str(),
+        "loops": shared.lanes.len(),
+        "workers": settings.workers,
+        "value_bytes_max": settings.value_bytes_max,
+        "memory_bytes": settings.memory_bytes,
+    })
+}
+
+fn members(cluster: &Cluster) -> serde_json::Value {
+    use std::sync::atomic::Ordering::Relaxed;
+    let peers: Vec<_> = cluster
+        .others()
+        .map(|(url, gauges)| {
+            serde_json::json!({
+                "url": url,
+                "links": gauges.links.load(Relaxed),
+                "links_lost": gauges.lost.load(Relaxed),
+                "asks": gauges.asks.load(Relaxed),
+                "answers": gauges.answers.load(Relaxed),
+                "refused": gauges.refused.load(Relaxed),
+                "late": gauges.late.load(Relaxed),
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "name": cluster.topology.name(),
+        "epoch": cluster.topology.epoch(),
+        "digest": format!("{:016x}", cluster.topology.digest()),
+        "self": cluster.url(cluster.me),
+        "hints": {
+            "bytes": cluster.hints.bytes(),
+            "kept": cluster.hints.kept(),
+            "dropped": cluster.hints.dropped(),
+            "delivered": cluster.hints.delivered(),
+        },
+        "peers": peers,
+    })
+}
+
+fn engine(shared: &Shared) -> serde_json::Value {
+    let stats = shared.engine.stats();
+    let pressure = shared.engine.pressure();
+    let levels: Vec<_> = stats
+        .levels
+        .iter()
+        .map(|(tables, bytes)| serde_json::json!({ "tables": tables, "bytes": bytes }))
+        .collect();
+    let damaged: Vec<_> = shared
+        .engine
+        .damaged_tables()
+        .into_iter()
+        .map(|table| {
+            serde_json::json!({
+                "file": table.file,
+                "offset": table.offset,
+                "reason": table.reason,
+                "set_aside": table.is_set_aside,
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "pressure": pressure.level,
+        "stopped_by": pressure.stop.map(|stop| format!("{stop:?}")),
+        "levels": levels,
+        "memtable_bytes": stats.memtable_bytes,
+        "memtables_sealed": stats.memtables_sealed,
+        "cache_bytes": stats.cache_bytes,
+        "log_segments": stats.log_segments,
+        "disk_free_bytes": stats.disk_free_bytes,
+        "damaged_reads": stats.damaged_reads,
+        "damaged_tables": damaged,
+    })
+}
+
+fn queues(shared: &Shared) -> serde_json::Value {
+    let (points, scans) = shared.pool.queued();
+    serde_json::json!({
+        "connections": { "used": shared.connections(), "max": shared.settings.connections_max },
+        "requests": { "used": exposition::sum(shared, |m| &m.requests_held), "max": shared.requests.limit() },
+        "bytes": { "used": exposition::sum(shared, |m| &m.bytes_held), "max": shared.bytes.limit() },
+        "processor": {
+            "standing_delay_us": exposition::standing_us(shared),
+            "standing": exposition::sum(shared, |m| &m.standing),
+            "overloaded_loops": exposition::sum(shared, |m| &m.is_standing),
+            "abandoned": exposition::sum(shared, |m| &m.abandoned),
+            "scan_rests": shared.pool.scan_rests(),
+        },
+        "classes": classes(shared),
+        "store": { "points": points, "scans": scans, "max": shared.settings.queue },
+    })
+}
+
+/// What was let in and refused of each class since the start.
+fn classes(shared: &Shared) -> serde_json::Value {
+    let classes = Share::ALL.map(|share| {
+        let refused = Refused::ALL.map(|what| {
+            let count = exposition::refused(shared, share, what);
+            (what.as_str().to_owned(), serde_json::json!(count))
+        });
+        let refused: serde_json::Map<_, _> = refused.into_iter().collect();
+        let admitted = exposition::sum(shared, |m| &m.admitted[share as usize]);
+        let class = serde_json::json!({ "admitted": admitted, "refused": refused });
+        (share.as_str().to_owned(), class)
+    });
+    serde_json::Value::Object(classes.into_iter().collect())
+}

@@ -1,0 +1,107 @@
+//! A lock that shows who waits for it, and since when.
+//!
+//! ```text
+//! hold ─ try_lock ─┬─ free: that is all
+//!                  └─ held by another ─ own stack, clock ─► waiting.rs ─ lock ─ capture? clock ─► stride ─► waited ns
+//! a capture        begins: claims what was waited so far, and drops it ─ ends: claims what is not counted yet
+//! ```
+//!
+//! Invariants
+//! 1. A free lock costs what a plain one does; a wait reads the clock and walks the stack before it sleeps.
+//! 2. What waits for a `Condvar` waits for work, not for a lock: it is in the `wall` profile.
+//! 3. A capture counts the part of each wait that lies within it, and no moment twice: a wait may have begun before it,
+//!    and may go on behind it, or for ever.
+//!
+//! Not here: locks of the engine, which have `watched` as their observer (crate `engine`, `waits.rs`);
+//! locks of the runtime and of other libraries.
+//! See: docs/lab/profiles.md.
+
+use super::Measure;
+use super::roster;
+use super::sampler;
+use super::slots::FRAMES_MAX;
+use super::stack;
+use super::stride::Stride;
+use crate::event_loop::clock;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+/// A sample for so many nanoseconds that a thread waited, on average: waits of a millisecond are all seen.
+pub(crate) const NS_PER_SAMPLE: u64 = 100_000;
+
+thread_local! {
+    static STRIDE: Stride = const { Stride::new() };
+}
+
+/// A mutex whose holders never panic.
+#[derive(Debug, Default)]
+pub(crate) struct Lock<T>(Mutex<T>);
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(value: T) -> Lock<T> {
+        Lock(Mutex::new(value))
+    }
+
+    /// Takes the lock.
+    #[inline]
+    pub(crate) fn hold(&self) -> MutexGuard<'_, T> {
+        match self.0.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::WouldBlock) => self.wait(),
+            Err(TryLockError::Poisoned(_)) => after_a_panic(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> MutexGuard<'_, T> {
+        let mut guard = None;
+        watched(&mut || guard = Some(self.0.lock().unwrap_or_else(|_| after_a_panic())));
+        guard.expect("the wait is over")
+    }
+}
+
+#[cold]
+fn after_a_panic() -> ! {
+    panic!("no holder of this lock panics")
+}
+
+/// Runs a wait for a lock, for all to see who waits and since when, and counts it when it ends in a capture.
+#[inline(never)]
+pub(crate) fn watched(wait: &mut dyn FnMut()) {
+    let Some(waiting) = roster::own_waiting() else {
+        return wait();
+    };
+    let mut frames = [0; FRAMES_MAX];
+    let length = stack::walk_here(&mut frames, roster::own());
+    waiting.begin(clock::monotonic_ns(), &frames[..length]);
+    wait();
+    if sampler::is_on(Measure::Lock) {
+        let ended_ns = clock::monotonic_ns();
+        // While the capture waits for us: what it has not claimed until here is ours to count.
+        sampler::in_capture(Measure::Lock, |slots| {
+            let ns = ended_ns.saturating_sub(waiting.end());
+            if is_sample(ns) {
+                slots.leave(&frames[..length], ns);
+            }
+        });
+    }
+    waiting.end();
+}
+
+/// A capture begins: what was waited before is not its own.
+pub(crate) fn forget_waits() {
+    roster::claim_waits(clock::monotonic_ns(), |_, _| {});
+}
+
+/// A capture ends: takes samples of the waits that go on.
+pub(crate) fn take_waits(mut take: impl FnMut(&[usize], u64)) {
+    roster::claim_waits(clock::monotonic_ns(), |frames, ns| {
+        if is_sample(ns) {
+            take(frames, ns);
+        }
+    });
+}
+
+fn is_sample(ns: u64) -> bool {
+    STRIDE.with(|stride| stride.passes(ns, NS_PER_SAMPLE))
+}

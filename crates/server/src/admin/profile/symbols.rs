@@ -1,0 +1,179 @@
+//! From addresses to names, after the capture.
+//!
+//! ```text
+//! capture ─► waits for ─► a thread of its own, of low priority, one in a process ─► named stacks
+//! ```
+//!
+//! Invariants
+//! 1. Reading the program's debug information is a good part of a second of work: it yields to requests.
+//! 2. A return address is looked up one byte before itself: the call, not what stands after it.
+//! 3. Inlined functions are frames of their own when the line tables tell them.
+//!
+//! Not here: sampling (`sampler.rs`), cutting names for a drawing (`crates/flame`).
+
+use super::Measure;
+use super::elf::Table;
+use super::roster::Kind;
+use dendra_flame::{Stacks, clean_name};
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+/// Frames of the runtime and the C library below a thread's own first function say nothing.
+const FLOOR: &str = "__rust_begin_short_backtrace";
+
+/// Our hooks and the ways into them, which stand innermost in every stack that they leave.
+const HOOKS: [&str; 7] = [
+    "dendra_server::admin::profile::alloc::",
+    "dendra_server::admin::profile::lock::",
+    "dendra_server::admin::profile::sampler::",
+    "dendra_engine::waits::",
+    "alloc::alloc::",
+    "core::alloc::",
+    "__rust",
+];
+
+/// Inlined functions, known by their short names alone, that do nothing but call a hook or what leads to one.
+const WAYS: [&str; 11] = [
+    "hold",
+    "alloc",
+    "alloc_zeroed",
+    "realloc",
+    "alloc_impl",
+    "alloc_impl_runtime",
+    "grow_impl",
+    "grow_impl_runtime",
+    "allocate",
+    "allocate_zeroed",
+    "exchange_malloc",
+];
+
+/// How many of the innermost frames are a hook and the way into it: all up to the outermost one that is certainly
+/// ours, and then the ways.
+fn hook_frames(names: &[&str]) -> usize {
+    const FRAMES_MAX: usize = 12;
+    let is_hook = |name: &str| {
+        let name = name.trim_start_matches('<');
+        HOOKS.iter().any(|hook| name.starts_with(hook))
+    };
+    let near = &names[..names.len().min(FRAMES_MAX)];
+    let ours = near.iter().rposition(|name| is_hook(name));
+    let ours = ours.map_or(0, |last| last + 1);
+    let is_way = |name: &&&str| WAYS.contains(&name.split('<').next().unwrap_or_default());
+    ours + names[ours..].iter().take_while(is_way).count()
+}
+
+/// Below flushes, which free memory, and beside compactions.
+const NICE: i32 = 10;
+
+/// Held by whoever names: two at once would take twice as much from the requests.
+static NAMING: Mutex<()> = Mutex::new(());
+
+/// Names stacks as `slots.rs` holds them, on a thread that yields to all others.
+///
+/// # Errors
+/// The system gives no thread.
+pub(crate) fn name(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> io::Result<Stacks> {
+    let _naming = NAMING.lock().unwrap_or_else(PoisonError::into_inner);
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("names".to_owned())
+            .spawn_scoped(scope, || {
+                // On Linux this is the calling thread's own priority.
+                if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+                    tracing::debug!(%error, "names are looked up at the usual priority");
+                }
+                named(counts, measure)
+            })?;
+        thread
+            .join()
+            .map_err(|_| io::Error::other("the thread that names stacks panicked"))
+    })
+}
+
+/// Kind, program counter, return addresses outwards.
+fn named(counts: &HashMap<Vec<usize>, u64>, measure: Measure) -> Stacks {
+    let mut known: HashMap<usize, Vec<String>> = HashMap::new();
+    let table = Table::of_this_program();
+    let mut stacks = Stacks::default();
+    for (frames, count) in counts {
+        let Some((kind, addresses)) = frames.split_first() else {
+            continue;
+        };
+        // Innermost first, as they were walked.
+        let mut names: Vec<&str> = Vec::new();
+        for (at, address) in addresses.iter().enumerate() {
+            let looked_up = address - usize::from(at > 0);
+            known
+                .entry(looked_up)
+                .or_insert_with(|| resolve(&table, looked_up));
+        }
+        for (at, address) in addresses.iter().enumerate() {
+            let looked_up = address - usize::from(at > 0);
+            names.extend(
+                known
+                    .get(&looked_up)
+                    .into_iter()
+                    .flatten()
+                    .map(String::as_str),
+            );
+        }
+        if let Some(floor) = names.iter().position(|name| name.contains(FLOOR)) {
+            names.truncate(floor);
+        }
+        if measure.is_hooked() {
+            names.drain(..hook_frames(&names));
+        }
+        let kind = Kind::of(*kind).map_or("unknown", Kind::as_str);
+        stacks.add(std::iter::once(kind).chain(names.into_iter().rev()), *count);
+    }
+    stacks
+}
+
+/// The functions at an address, innermost first: the inlined ones by the line tables, the last one, which is
+/// there as code, by its symbol, which says the whole path.
+fn resolve(table: &Table, address: usize) -> Vec<String> {
+    let mut names = Vec::new();
+    backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
+        if let Some(name) = symbol.name() {
+            names.push(clean_name(&name.to_string()));
+        }
+    });
+    if let Some(whole) = table.name(address) {
+        names.pop();
+        names.push(whole.to_owned());
+    }
+    if names.is_empty() {
+        names.push("[unknown]".to_owned());
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hook_and_the_way_into_it_are_cut_and_nothing_else() {
+        let allocated = [
+            "dendra_server::admin::profile::alloc::note_watched",
+            "note",
+            "realloc<mimalloc::MiMalloc>",
+            "__rustc::__rust_realloc",
+            "alloc",
+            "alloc_impl",
+            "<alloc::raw_vec::RawVecInner>::finish_grow",
+            "dendra_engine::batch::Batch::push",
+        ];
+        assert_eq!(hook_frames(&allocated), 6);
+        let waited = [
+            "dendra_server::admin::profile::lock::watched",
+            "dendra_server::admin::profile::lock::Lock<T>::wait",
+            "hold<alloc::vec::Vec<u8>>",
+            "dendra_server::event_loop::mailbox::Mailbox::post_all",
+        ];
+        assert_eq!(hook_frames(&waited), 3);
+        assert_eq!(hook_frames(&["main", "hold_back"]), 0);
+        assert_eq!(hook_frames(&[]), 0);
+    }
+}

@@ -1,0 +1,172 @@
+//! From the end of an operation to the bytes of its answer, for all backends.
+//!
+//! ```text
+//! Finished ─┬─ a read: condition judged ─► 200 │ 304 │ 404 │ 412, the value checked
+//!           ├─ a write                  ─► 201 │ 202 │ 412, with the current value where it is wanted
+//!           └─ a failure                ─► the backend's sentence, or that of `status.rs`
+//! nothing came in time                  ─► 504
+//! ```
+//!
+//! Invariants
+//! 1. A value leaves only if it matches its checksum, and if there is room for it.
+//!
+//! Not here: the table from outcomes to statuses (`status.rs`), how an operation ends
+//! (`backend.rs`).
+//! See: docs/api.md.
+
+use crate::admin::metrics::{Op, Refused, Share};
+use crate::backend::Backend;
+use crate::clients::finished::Finished;
+use crate::clients::status::{self, Terms};
+use crate::event_loop::handover::PendingOperation;
+use crate::event_loop::lane::Lane;
+use crate::limits;
+use dendra_base::{Cell, CellRef, Key, Kind, Version};
+use dendra_node::{Known, Outcome};
+use dendra_wire::{Condition, Refusal};
+
+/// Where an answer is formed, and for which backend.
+pub(crate) struct Answers<'a> {
+    pub(crate) lane: &'a Lane,
+    pub(crate) backend: &'a Backend,
+    pub(crate) out: &'a mut Vec<u8>,
+}
+
+impl Answers<'_> {
+    /// Forms the answer to an operation on a key; returns its status. `None` when it did not end in
+    /// time.
+    pub(crate) fn answer(&mut self, pending: &PendingOperation, finished: Option<Finished>) -> u16 {
+        let mut terms = pending.terms;
+        let Some(Finished::Outcome {
+            outcome,
+            acks,
+            cell,
+        }) = finished
+        else {
+            return self.fail(pending.op, &terms, finished.as_ref());
+        };
+        terms.receipt.acks = acks;
+        match outcome {
+            // Conditions of reads are judged here, on the newest cell that the backend knows.
+            Outcome::Found { .. } | Outcome::Missing | Outcome::Unchanged { .. } => {
+                let stored = Key::user(&pending.held.key);
+                let cell = cell.as_ref().map(Cell::as_ref);
+                let (lane, condition) = (self.lane, pending.condition);
+                show(lane, self.out, condition, &terms, stored.as_stored(), cell)
+            }
+            Outcome::Stored { version } if pending.op == Op::Delete => {
+                status::write(self.out, &terms, &Outcome::Deleted { version }, b"")
+            }
+            Outcome::ConditionFailed {
+                current: Some(version),
+            } if pending.wants_current => {
+                let stored = Key::user(&pending.held.key);
+                let cell = cell.as_ref().map(Cell::as_ref).filter(|cell| {
+                    cell.version == version
+                        && has_room(self.lane, cell)
+                        && cell.is_intact(stored.as_stored())
+                });
+                match cell {
+                    Some(cell) => status::write_current(self.out, &terms, cell),
+                    None => status::write(self.out, &terms, &outcome, b""),
+                }
+            }
+            outcome => self.fail_with(pending.op, &terms, &outcome),
+        }
+    }
+
+    /// Forms the answer of a request that did not get what it asked for; returns its status.
+    pub(crate) fn fail(&mut self, op: Op, terms: &Terms, finished: Option<&Finished>) -> u16 {
+        match finished {
+            Some(Finished::Outcome { outcome, .. }) => self.fail_with(op, terms, outcome),
+            Some(Finished::Refused(refused)) => {
+                if let Some(share) = Share::of(op) {
+                    self.lane.metrics().refuse(share, *refused);
+                }
+                status::write_refusal(self.out, terms.style, &status::refused(*refused))
+            }
+            Some(Finished::Damaged) => {
+                self.lane.metrics().damaged.add(1);
+                status::write_refusal(self.out, terms.style, &Refusal::damaged())
+            }
+            Some(Finished::Failed | Finished::Chunk(_) | Finished::ChunkFailed(..)) => {
+                status::write_refusal(self.out, terms.style, &status::failed())
+            }
+            Some(Finished::Page { .. } | Finished::Reply(_)) | None => {
+                let known = match op {
+                    Op::Put | Op::Delete => Known::Unknown,
+                    Op::Get | Op::Scan | Op::Status | Op::Other => Known::NotApplied,
+                };
+                status::write(self.out, terms, &terms.not_enough(known), b"")
+            }
+        }
+    }
+
+    fn fail_with(&mut self, op: Op, terms: &Terms, outcome: &Outcome) -> u16 {
+        if let Outcome::Overloaded { refusal } = outcome
+            && let Some(share) = Share::of(op)
+        {
+            self.lane.metrics().refuse(share, (*refusal).into());
+        }
+        match self.backend.explain(outcome) {
+            Some(refusal) => status::write_refusal(self.out, terms.style, &refusal),
+            None => status::write(self.out, terms, outcome, b""),
+        }
+    }
+}
+
+/// Forms the answer to GET or HEAD from the key's newest cell; returns its status.
+pub(crate) fn show(
+    lane: &Lane,
+    out: &mut Vec<u8>,
+    condition: Condition,
+    terms: &Terms,
+    stored_key: &[u8],
+    cell: Option<CellRef<'_>>,
+) -> u16 {
+    let cell = cell.filter(|cell| cell.is_live(lane.wall_ms()));
+    let current = cell.map(|cell| cell.version);
+    if !condition.holds(current) {
+        return answer_condition(out, condition, terms, current, cell);
+    }
+    let Some(cell) = cell else {
+        return status::write(out, terms, &Outcome::Missing, b"");
+    };
+    debug_assert_eq!(cell.kind, Kind::Value);
+    if !cell.is_intact(stored_key) {
+        lane.metrics().damaged.add(1);
+        tracing::error!(version = %cell.version, "a value does not match its checksum");
+        return status::write_refusal(out, terms.style, &Refusal::damaged());
+    }
+    if !has_room(lane, &cell) {
+        lane.metrics().refuse(Share::Points, Refused::Bytes);
+        return status::write_refusal(out, terms.style, &status::refused(Refused::Bytes));
+    }
+    let found = Outcome::Found {
+        version: cell.version,
+        expiry_ms: cell.expiry_ms,
+    };
+    status::write(out, terms, &found, cell.value)
+}
+
+fn has_room(lane: &Lane, cell: &CellRef<'_>) -> bool {
+    cell.value.len() <= limits::UNCOUNTED_BYTES_MAX || lane.has_room_for(cell.value.len())
+}
+
+/// A read whose condition does not hold: nothing new for the client, or not what it knows.
+fn answer_condition(
+    out: &mut Vec<u8>,
+    condition: Condition,
+    terms: &Terms,
+    current: Option<Version>,
+    cell: Option<CellRef<'_>>,
+) -> u16 {
+    let outcome = match (condition, current) {
+        (Condition::Absent | Condition::Differs(_), Some(version)) => {
+            Outcome::Unchanged { version }
+        }
+        (Condition::Present | Condition::Matches(_), None) => Outcome::Missing,
+        _ => Outcome::ConditionFailed { current },
+    };
+    status::write(out, terms, &outcome, cell.map_or(b"", |cell| cell.value))
+}

@@ -1,0 +1,369 @@
+//! One client connection: read, answer all that was read, write once, wait.
+//!
+//! ```text
+//!            ┌──────────────── fill ◄──────────────────┐
+//!            ▼                                         │
+//! step: all requests in the buffer ─► Next ─┬─ Read ───┘   flush first: one write per batch
+//!                                           ├─ Outcomes    operations wait for their ends, together
+//!                                           ├─ Resume      a read waits for the disk, alone
+//!                                           ├─ Body, Discard, Scan, Pause
+//!                                           └─ Close
+//! ```
+//!
+//! Invariants
+//! 1. Answers leave in the order of the requests, and a request sees the effects of those in front
+//!    of it: the backend says which operations may wait together.
+//! 2. Every wait has a deadline in the connection's seat; no request has a timer.
+//! 3. While answers wait for the client to read, nothing more is parsed and nothing more is read.
+//! 4. A request counts from its last byte on: a client that hangs up inside a body changed nothing.
+//!
+//! Not here: what requests mean (`requests.rs`), scans (`scan.rs`), the socket (`socket.rs` of the
+//! crate), what carries
+//! operations out (`backend.rs`).
+//! See: docs/api.md, docs/overload.md.
+
+mod requests;
+mod scan;
+
+use crate::admin::metrics::Op;
+use crate::admin::stages::{Stage, Watch};
+use crate::backend::Backend;
+use crate::clients::answers::Answers;
+use crate::clients::body::{self, BodyReader, PendingBody};
+use crate::clients::finished::Finished;
+use crate::clients::seat::{Due, Seat};
+use crate::clients::socket::{End, Expecting, Linger, Socket};
+use crate::clients::status;
+use crate::event_loop::handover::PendingOperation;
+use crate::event_loop::lane::{Guest, Lane};
+use crate::limits;
+use crate::peers::{self, Answered, PendingAsk, PendingLink};
+use dendra_wire::Refusal;
+use dendra_wire::http::Connection as Persistence;
+use dendra_wire::http::response::Style;
+use dendra_wire::route::Scan as Query;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// What a connection has to wait for before it can go on with its buffer.
+enum Next {
+    /// The rest of a head, or the next one.
+    Read,
+    /// The ends of the operations in `pending`.
+    Outcomes,
+    /// The client: enough answers wait to be read.
+    Flush,
+    /// Room in the loop's batch for a value of so many bytes, until a moment in microseconds.
+    LogRoom(usize, u64),
+    /// The engine: a newcomer is delayed by this many microseconds.
+    Pause(u64),
+    /// The rest of a body that will be stored.
+    Body(Box<PendingBody>),
+    /// The rest of a body that nobody wants.
+    Discard(Box<BodyReader>),
+    /// The disk, for a read.
+    Resume(Box<PendingOperation>),
+    /// A scan, from its first to its last chunk.
+    Scan(Box<PendingScan>),
+    /// A peer's link begins behind the answer that is formed.
+    Link(Box<PendingLink>),
+    /// The loop's node, for a peer that asks over plain HTTP.
+    PeerAsk(Box<PendingAsk>),
+    /// Its turn: enough was done for this connection while others wait.
+    Turn,
+    /// Nothing: the last answer is formed.
+    Close,
+}
+
+/// A scan that was asked for.
+struct PendingScan {
+    query: Query,
+    style: Style,
+    began_ns: u64,
+    deadline_us: u64,
+    watch: Watch,
+}
+
+/// One connection.
+pub(crate) struct Connection {
+    lane: Rc<Lane>,
+    seat: Rc<Seat>,
+    backend: Backend,
+    socket: Socket,
+    /// Operations that have begun, in the order of their requests.
+    pending: Vec<PendingOperation>,
+    /// The connection is a peer's link from here on.
+    link: Option<Box<PendingLink>>,
+    /// The answer formed last ends the connection.
+    is_closing: bool,
+    linger: Linger,
+    /// The newcomer in front has had its delay.
+    has_paused: bool,
+    /// The write in front stands in line for the log or the engine, or has stood there, until then.
+    in_line_until_us: Option<u64>,
+}
+
+/// Starts the task of one connection of a loop, to its end or to that of the link that it becomes.
+pub(crate) fn spawn(guest: Guest, seat: Rc<Seat>, source: IpAddr, stream: TcpStream) {
+    tokio::task::spawn_local(async move {
+        let lane = Rc::clone(&guest.lane);
+        match serve(Rc::clone(&lane), seat, source, stream).await {
+            Ok((link, stream, rest)) => peers::serve(lane, link, stream, rest, guest).await,
+            Err(stream) => lane.close(stream, guest),
+        }
+    });
+}
+
+/// Serves one connection to where it becomes a peer's link: the link, the socket and what was read
+/// behind the request.
+/// Or to its end: then the socket, which is to be closed.
+async fn serve(
+    lane: Rc<Lane>,
+    seat: Rc<Seat>,
+    source: IpAddr,
+    stream: TcpStream,
+) -> Result<(PendingLink, TcpStream, Vec<u8>), TcpStream> {
+    let mut connection = Connection {
+        socket: Socket::new(Rc::clone(&lane), Rc::clone(&seat), source, stream),
+        backend: Backend::of(&lane),
+        lane,
+        seat,
+        pending: Vec::new(),
+        link: None,
+        is_closing: false,
+        linger: Linger::No,
+        has_paused: false,
+        in_line_until_us: None,
+    };
+    let end = connection.run().await;
+    match connection.link {
+        Some(link) => {
+            let (stream, rest) = connection.socket.into_link();
+            Ok((*link, stream, rest))
+        }
+        None => Err(connection.socket.close(end, connection.linger).await),
+    }
+}
+
+impl Connection {
+    async fn run(&mut self) -> End {
+        loop {
+            let next = self.step();
+            let done = match next {
+                Next::Read => self.read_on().await,
+                Next::Outcomes => self.wait().await,
+                Next::Flush => {
+                    let done = self.socket.flush().await;
+                    // The next request did not take this long.
+                    self.lane.refresh();
+                    done
+                }
+                Next::Pause(us) => self.pause(us).await,
+                Next::Turn => {
+                    let _held = self.socket.hold_input();
+                    tokio::task::yield_now().await;
+                    self.lane.refresh();
+                    Box::pin(self.socket.stand(Expecting::Body)).await
+                }
+                Next::LogRoom(bytes, until_us) => self.line_up(bytes, until_us).await,
+                // The rare ways are boxed: an idle connection should not reserve room for them.
+                Next::Body(body) => Box::pin(self.receive(*body)).await,
+                Next::Discard(body) => Box::pin(body::discard(&mut self.socket, *body)).await,
+                Next::Resume(read) => Box::pin(self.resume(*read)).await,
+                Next::Scan(scan) => Box::pin(self.stream(*scan)).await,
+                Next::PeerAsk(ask) => Box::pin(self.answer_peer(*ask)).await,
+                Next::Link(link) => match self.socket.flush().await {
+                    Ok(()) => {
+                        self.link = Some(link);
+                        Err(End::Done)
+                    }
+                    Err(end) => Err(end),
+                },
+                Next::Close => match self.socket.flush().await {
+                    Ok(()) => Err(End::Done),
+                    Err(end) => Err(end),
+                },
+            };
+            if let Err(end) = done {
+                return end;
+            }
+        }
+    }
+
+    /// Answers everything in the buffer that can be answered now.
+    fn step(&mut self) -> Next {
+        let flush_bytes = match self.lane.is_crowded() {
+            false => limits::ANSWER_BYTES_FLUSH,
+            true => limits::UNCOUNTED_BYTES_MAX,
+        };
+        let mut taken = 0;
+        loop {
+            if !self.pending.is_empty()
+                && (self.is_closing || self.pending.len() >= limits::PIPELINED_WRITES_MAX)
+            {
+                return Next::Outcomes;
+            }
+            if self.is_closing {
+                return Next::Close;
+            }
+            if self.socket.out_len() >= flush_bytes {
+                return Next::Flush;
+            }
+            self.socket.prepare_out();
+            // The buffer is taken out while its head is looked at, so that everything else of the
+            // connection can change meanwhile.
+            let input = self.socket.take_input();
+            let (consumed, next) = self.handle_front(input.data());
+            self.socket.put_input(input, consumed);
+            if consumed > 0 {
+                self.has_paused = false;
+                self.in_line_until_us = None;
+                taken += 1;
+            }
+            if let Some(next) = next {
+                return next;
+            }
+            if taken >= limits::REQUESTS_A_TURN && self.lane.delay.is_crowded(self.lane.now_us()) {
+                return Next::Turn;
+            }
+        }
+    }
+
+    async fn read_on(&mut self) -> Result<(), End> {
+        self.socket.flush().await?;
+        if self.lane.is_draining() {
+            return Err(End::Draining);
+        }
+        let stage = if self.socket.unread_len() == 0 {
+            Expecting::Idle
+        } else {
+            Expecting::Head
+        };
+        match self.socket.fill(stage).await {
+            Err(End::TooSlow) if stage == Expecting::Head => {
+                self.refuse_and_close(&Refusal::too_slow("the head did not arrive in time"));
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Forms a refusal that ends the connection.
+    fn refuse_and_close(&mut self, refusal: &Refusal) {
+        let status = status::write_refusal(self.socket.out(), Style::CLOSING, refusal);
+        self.lane.finish(Op::Other, status);
+        self.is_closing = true;
+        self.linger = self.linger.max(Linger::Bytes);
+    }
+
+    async fn pause(&mut self, us: u64) -> Result<(), End> {
+        self.socket.flush().await?;
+        let _held = self.socket.hold_input();
+        // Only under pressure, and then at most 100 ms: a timer here costs less than the request
+        // that it holds back.
+        tokio::time::sleep(Duration::from_micros(us)).await;
+        self.lane.refresh();
+        self.has_paused = true;
+        self.socket.expect_client()
+    }
+
+    /// Waits for room in the loop's batch: without any, the write is refused when it is looked at
+    /// again.
+    async fn line_up(&mut self, value_len: usize, until_us: u64) -> Result<(), End> {
+        self.socket.flush().await?;
+        let _held = self.socket.hold_input();
+        let _ = self
+            .lane
+            .wait_for_log(&self.seat, value_len, until_us)
+            .await;
+        self.lane.refresh();
+        let expected = self.socket.expect_client();
+        expected.inspect_err(|_gone| self.lane.forgo_log())
+    }
+
+    // Operations that wait.
+
+    /// Has anything been begun that waits for its end?
+    fn has_waiting(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Waits for the ends of everything in `pending`, and forms the answers.
+    async fn wait(&mut self) -> Result<(), End> {
+        let _held = self.socket.hold_input();
+        let waited = self.backend.wait(&mut self.socket, &self.pending).await?;
+        let now_ns = self.lane.now_ns();
+        let Connection {
+            lane,
+            seat,
+            backend,
+            socket,
+            pending,
+            ..
+        } = self;
+        let metrics = lane.metrics();
+        for (place, mut pending) in pending.drain(..).enumerate() {
+            backend.note_wait(lane, &mut pending);
+            let mut answers = Answers {
+                lane,
+                backend,
+                out: socket.out(),
+            };
+            let status = answers.answer(&pending, seat.take(place));
+            pending.watch.lap(&metrics.stages, pending.op, Stage::Form);
+            socket.add_unsent(pending.op, pending.watch);
+            let took_ns = now_ns.saturating_sub(pending.began_ns);
+            metrics.note(pending.op, status, took_ns);
+        }
+        seat.next_round();
+        // The log failed: what comes next would hear the same.
+        self.is_closing |= waited == Err(Due::Poisoned);
+        Ok(())
+    }
+
+    /// Has a read that needs the disk carried out, when the answers in front of it are sent.
+    async fn resume(&mut self, mut read: PendingOperation) -> Result<(), End> {
+        self.socket.flush().await?;
+        let Connection {
+            lane,
+            seat,
+            backend,
+            socket,
+            ..
+        } = self;
+        match backend.resume(lane, seat, &mut read) {
+            Ok(()) => {
+                self.pending.push(read);
+                self.wait().await
+            }
+            Err(refused) => {
+                let mut answers = Answers {
+                    lane,
+                    backend,
+                    out: socket.out(),
+                };
+                let status = answers.answer(&read, Some(Finished::Refused(refused)));
+                read.watch.lap(&lane.metrics().stages, read.op, Stage::Form);
+                lane.finish_since(read.op, status, read.began_ns);
+                socket.add_unsent(read.op, read.watch);
+                Ok(())
+            }
+        }
+    }
+
+    /// Answers a question of a peer.
+    async fn answer_peer(&mut self, ask: PendingAsk) -> Result<(), End> {
+        self.end_if(ask.style());
+        match peers::answer(&mut self.socket, ask).await? {
+            Answered::Formed { is_last } => self.is_closing |= is_last,
+            Answered::Broken(refusal) => self.refuse_and_close(&refusal),
+        }
+        Ok(())
+    }
+
+    fn end_if(&mut self, style: Style) {
+        self.is_closing |= style.connection == Persistence::Close;
+    }
+}

@@ -1,0 +1,549 @@
+//! What one request at the front of the buffer asks for, and its answer when nothing has to wait.
+//!
+//! ```text
+//! bytes ─► parse_head ─► route ─┬─ GET, HEAD  ─► backend ─► answer, pending, or Next::Resume
+//!                               ├─ PUT        ─► body here? ─► backend, or Next::Body
+//!                               ├─ DELETE     ─► backend
+//!                               ├─ scan       ─► Next::Scan
+//!                               └─ status     ─► answer
+//! ```
+//!
+//! Invariants
+//! 1. A request is consumed exactly once: when it is answered, begun, or handed on in `Next`.
+//! 2. A refused write changed nothing, and is refused before its body is read.
+//! 3. No allocation between the parsed head and the formed answer of a read that need not wait.
+//!
+//! Not here: reading and writing the socket (`socket.rs`), bodies that are not whole (`body.rs`).
+//! See: docs/api.md, crate `wire`.
+
+use super::{Connection, Next, PendingScan};
+use crate::admin::metrics::{Op, Refused, Share};
+use crate::admin::stages::{Stage, Watch};
+use crate::clients::answers::{self, Answers};
+use crate::clients::body::{BodyReader, Collected, Inflow, NoBody, PendingBody};
+use crate::clients::room::Room;
+use crate::clients::socket::{End, Linger};
+use crate::clients::status::{self, Terms};
+use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, SentValue};
+use crate::event_loop::shared::Phase;
+use crate::limits;
+use crate::peers;
+use bytes::Bytes;
+use dendra_base::Key;
+use dendra_node::{Class, Entry};
+use dendra_wire::hosts::Sender;
+use dendra_wire::http::response::{self, Style};
+use dendra_wire::http::{Body, Head, Limits, Parsed, parse_head};
+use dendra_wire::route::{Entity, Route};
+use dendra_wire::{EntityOp, Refusal, route};
+use std::rc::Rc;
+
+/// `/v0/entity` and `/v0/entities`: what clients of the data ask for, and no question of a member
+/// or a probe.
+const DATA_PATHS: &[u8] = b"/v0/entit";
+
+/// How much of the buffer is done with, and what to wait for.
+type Step = (usize, Option<Next>);
+
+impl Connection {
+    /// Handles what stands at the front of `input`.
+    pub(super) fn handle_front(&mut self, input: &[u8]) -> Step {
+        let waits = self.has_waiting();
+        if input.is_empty() {
+            return match waits {
+                true => self.those_in_front(),
+                false => (0, Some(Next::Read)),
+            };
+        }
+        let watch = self.lane.watch();
+        match parse_head(input, &Limits::USUAL) {
+            Parsed::Incomplete if waits => self.those_in_front(),
+            Parsed::Incomplete => (0, Some(Next::Read)),
+            Parsed::Bad(_) if waits => self.those_in_front(),
+            Parsed::Bad(refusal) => {
+                self.refuse_and_close(&refusal);
+                (input.len(), None)
+            }
+            Parsed::Head(head) => self.handle_head(&head, &input[head.consumed..], watch),
+        }
+    }
+
+    fn handle_head(&mut self, head: &Head<'_>, rest: &[u8], mut watch: Watch) -> Step {
+        let lane = Rc::clone(&self.lane);
+        if let Err(refusal) = lane.shared.hosts.check_host(&Sender::from(head)) {
+            return match self.has_waiting() {
+                true => self.those_in_front(),
+                false => self.refuse(head, &refusal),
+            };
+        }
+        if self.socket.is_called_to_refuse() && head.path.starts_with(DATA_PATHS) {
+            return self.turn_away(head, Refused::Delay);
+        }
+        let mut key = lane.key.borrow_mut();
+        let routed = route(head, &lane.routes, &mut key);
+        let stored_key = key.as_stored();
+        let is_write = matches!(
+            routed,
+            Ok(Route::Entity(Entity {
+                op: EntityOp::Put | EntityOp::Delete,
+                ..
+            }))
+        );
+        if self.has_waiting() {
+            let may_join = match &routed {
+                Ok(Route::Entity(entity)) => {
+                    let waiting = &self.pending;
+                    self.backend.joins(entity.op, &stored_key[1..], waiting)
+                }
+                _ => false,
+            };
+            if !may_join || lane.is_poisoned() {
+                return self.those_in_front();
+            }
+        }
+        if is_write && lane.is_poisoned() {
+            let reason = "the log failed and the node stops: send it again in a moment";
+            return self.refuse(head, &Refusal::not_serving(reason, limits::RETRY_AFTER_S));
+        }
+        let style = self.style(head);
+        let stages = &lane.metrics().stages;
+        match routed {
+            Ok(Route::Entity(entity)) => {
+                let durability = lane.shared.settings.durability;
+                let terms = Terms::new(style, entity.quorum, durability, &lane.routes);
+                watch.lap(stages, op_of_entity(entity.op), Stage::Parse);
+                if is_write && let Err(refusal) = self.backend.check(&entity, &terms) {
+                    return match self.has_waiting() {
+                        true => self.those_in_front(),
+                        false => self.refuse(head, &refusal),
+                    };
+                }
+                match entity.op {
+                    EntityOp::Get | EntityOp::Head => {
+                        let room = &mut Vec::new();
+                        match self.begin(&entity, terms, stored_key, SentValue::None, room, watch) {
+                            Ok(next) => {
+                                self.end_if(style);
+                                (head.consumed, next)
+                            }
+                            Err(what) => self.turn_away(head, what),
+                        }
+                    }
+                    EntityOp::Put => self.put(head, rest, &entity, terms, stored_key, watch),
+                    EntityOp::Delete => self.delete(head, &entity, terms, stored_key, watch),
+                }
+            }
+            Ok(Route::Entities(scan)) => {
+                self.end_if(style);
+                watch.lap(stages, Op::Scan, Stage::Parse);
+                let scan = PendingScan {
+                    style,
+                    began_ns: lane.now_ns(),
+                    deadline_us: lane.now_us() + u64::from(scan.timeout_ms) * 1_000,
+                    query: *scan,
+                    watch,
+                };
+                (head.consumed, Some(Next::Scan(Box::new(scan))))
+            }
+            Ok(Route::Status) => {
+                self.answer_status(style);
+                self.end_if(style);
+                (head.consumed, None)
+            }
+            Ok(Route::Peer) => {
+                let refusal = match peers::accept_link(&lane, self.socket.out(), head) {
+                    Ok(link) => return (head.consumed, Some(Next::Link(Box::new(link)))),
+                    Err(refusal) => refusal.closing(),
+                };
+                self.refuse(head, &refusal)
+            }
+            Ok(Route::PeerHello) => match peers::greet(&lane, self.socket.out(), head, style) {
+                Ok(()) => {
+                    self.end_if(style);
+                    (head.consumed, None)
+                }
+                Err(refusal) => self.refuse(head, &refusal),
+            },
+            Ok(Route::PeerAsk) => match peers::hear(&lane, head, rest, style) {
+                Ok((taken, ask)) => {
+                    self.socket.mark_as_peer();
+                    let next = Next::PeerAsk(Box::new(ask));
+                    (head.consumed + taken, Some(next))
+                }
+                Err(refusal) => self.refuse(head, &refusal),
+            },
+            Err(refusal) => self.refuse(head, &refusal),
+        }
+    }
+
+    /// The style of the answer: a draining node says that the connection ends.
+    fn style(&self, head: &Head<'_>) -> Style {
+        let style = Style::of(head);
+        if self.lane.is_draining() {
+            style.closing()
+        } else {
+            style
+        }
+    }
+
+    /// Forms a refusal and sees to the body that may follow its head. Requires: nothing pending.
+    fn refuse(&mut self, head: &Head<'_>, refusal: &Refusal) -> Step {
+        // A client that waits for `100 Continue` may send its body or not after a refusal: nobody
+        // can tell, so the connection ends.
+        let skips = match head.body {
+            Body::None => Some(None),
+            Body::Length(_) | Body::Chunked if refusal.close || head.expects_continue() => None,
+            Body::Length(length) if length > limits::DISCARD_BYTES_MAX as u64 => None,
+            Body::Length(length) => Some(Some(BodyReader::of_length(length))),
+            Body::Chunked => Some(Some(BodyReader::chunked(limits::DISCARD_BYTES_MAX as u64))),
+        };
+        let mut style = self.style(head);
+        if skips.is_none() || refusal.close {
+            style = style.closing();
+            self.linger = match head.body {
+                Body::None => self.linger.max(Linger::Bytes),
+                Body::Length(_) | Body::Chunked => Linger::Body,
+            };
+        }
+        let op = op_of(head);
+        let status = status::write_refusal(self.socket.out(), style, refusal);
+        self.lane.finish(op, status);
+        self.end_if(style);
+        let next = match skips {
+            Some(Some(body)) if !self.is_closing => Some(Next::Discard(Box::new(body))),
+            Some(Some(_)) => {
+                self.linger = Linger::Body;
+                None
+            }
+            Some(None) | None => None,
+        };
+        (head.consumed, next)
+    }
+
+    /// Nothing was consumed; those in front go first.
+    fn those_in_front(&self) -> Step {
+        (0, Some(Next::Outcomes))
+    }
+
+    /// As `refuse`, for what a gate or a queue refused.
+    fn turn_away(&mut self, head: &Head<'_>, what: Refused) -> Step {
+        if self.has_waiting() {
+            // When those in front are done there may be room.
+            return self.those_in_front();
+        }
+        if let Some(share) = Share::of(op_of(head)) {
+            self.lane.metrics().refuse(share, what);
+        }
+        self.refuse(head, &status::refused(what))
+    }
+
+    fn answer_status(&mut self, style: Style) {
+        let phase = self.lane.phase();
+        let status = if phase == Phase::Serving { 200 } else { 503 };
+        let page = match phase {
+            Phase::Serving => "serving\n",
+            Phase::Starting => "starting\n",
+            Phase::Draining | Phase::Stopped => "draining\n",
+            Phase::Poisoned => "poisoned\n",
+        };
+        response::text(self.socket.out(), style, status, page);
+        self.lane.finish(Op::Status, status);
+    }
+
+    // Writes.
+
+    fn put(
+        &mut self,
+        head: &Head<'_>,
+        rest: &[u8],
+        entity: &Entity,
+        terms: Terms,
+        stored_key: &[u8],
+        watch: Watch,
+    ) -> Step {
+        match self.backend.admit(&self.lane, Class::Write) {
+            Entry::Refused { refusal } => {
+                // A body that did not come whole waits for its room when it has come.
+                let len = match head.body {
+                    Body::Length(length) if length <= rest.len() as u64 => length as usize,
+                    Body::Length(_) | Body::Chunked | Body::None => 0,
+                };
+                return self.line_up_or_turn_away(head, refusal.into(), len, entity);
+            }
+            Entry::Delayed { us } if !self.has_paused => return self.after_pause(us),
+            Entry::Delayed { .. } | Entry::Granted => {}
+        }
+        let whole = match head.body {
+            Body::None => Some(0),
+            Body::Length(length) => usize::try_from(length).ok().filter(|n| *n <= rest.len()),
+            Body::Chunked => None,
+        };
+        if let Some(value_len) = whole {
+            let value = SentValue::Unread(&rest[..value_len]);
+            let room = &mut Vec::new();
+            return match self.begin(entity, terms, stored_key, value, room, watch) {
+                Ok(next) => {
+                    self.end_if(terms.style);
+                    (head.consumed + value_len, next)
+                }
+                Err(what) => self.line_up_or_turn_away(head, what, value_len, entity),
+            };
+        }
+        if self.has_waiting() {
+            return self.those_in_front();
+        }
+        if !self.lane.has_request_room() {
+            return self.turn_away(head, Refused::Requests);
+        }
+        let reader = match head.body {
+            Body::Length(length) => {
+                // At most `value_bytes_max`: the route has checked. Its room is taken when it
+                // comes, but where a
+                // whole gate of others waits, it is not worth sending.
+                let bytes = length as usize;
+                let lane = &self.lane;
+                let share = self.backend.value_share(lane);
+                if !lane.bytes.has_place(bytes)
+                    || share.is_some_and(|share| !share.has_place(bytes))
+                {
+                    return self.turn_away(head, Refused::Bytes);
+                }
+                BodyReader::of_length(length)
+            }
+            Body::Chunked | Body::None => BodyReader::chunked(self.lane.routes.value_bytes_max),
+        };
+        let body = PendingBody {
+            entity: *entity,
+            terms,
+            key: Key::user(&stored_key[1..]),
+            body: Inflow::new(reader, self.backend.value_share(&self.lane).cloned()),
+            expects_continue: head.expects_continue(),
+            watch,
+        };
+        (head.consumed, Some(Next::Body(Box::new(body))))
+    }
+
+    fn delete(
+        &mut self,
+        head: &Head<'_>,
+        entity: &Entity,
+        terms: Terms,
+        stored_key: &[u8],
+        watch: Watch,
+    ) -> Step {
+        match self.backend.admit(&self.lane, Class::Delete) {
+            Entry::Refused { refusal } => {
+                return self.line_up_or_turn_away(head, refusal.into(), 0, entity);
+            }
+            Entry::Delayed { us } if !self.has_paused => return self.after_pause(us),
+            Entry::Delayed { .. } | Entry::Granted => {}
+        }
+        let room = &mut Vec::new();
+        match self.begin(entity, terms, stored_key, SentValue::None, room, watch) {
+            Ok(next) => {
+                self.end_if(terms.style);
+                (head.consumed, next)
+            }
+            Err(what) => self.line_up_or_turn_away(head, what, 0, entity),
+        }
+    }
+
+    /// A write that finds the log's queue full, or the engine behind, waits in line until its
+    /// deadline; everything else
+    /// that is full refuses.
+    fn line_up_or_turn_away(
+        &mut self,
+        head: &Head<'_>,
+        what: Refused,
+        value_len: usize,
+        entity: &Entity,
+    ) -> Step {
+        let now_us = self.lane.now_us();
+        let timeout_us = u64::from(entity.timeout_ms) * 1_000;
+        let is_worth_waiting = matches!(what, Refused::LogQueue | Refused::Engine);
+        let until_us = self.in_line_until_us.unwrap_or(now_us + timeout_us);
+        if !is_worth_waiting || self.has_waiting() || until_us <= now_us {
+            return self.turn_away(head, what);
+        }
+        self.in_line_until_us = Some(until_us);
+        (0, Some(Next::LogRoom(value_len, until_us)))
+    }
+
+    fn after_pause(&self, us: u64) -> Step {
+        match self.has_waiting() {
+            true => self.those_in_front(),
+            false => (0, Some(Next::Pause(us))),
+        }
+    }
+
+    /// Begins an operation: its answer is formed, or it waits, or it is to be waited for at once.
+    fn begin(
+        &mut self,
+        entity: &Entity,
+        terms: Terms,
+        stored_key: &[u8],
+        value: SentValue<'_>,
+        room: &mut Vec<Room>,
+        mut watch: Watch,
+    ) -> Result<Option<Next>, Refused> {
+        let Connection {
+            lane,
+            seat,
+            backend,
+            socket,
+            ..
+        } = self;
+        let op = op_of_entity(entity.op);
+        let deadline_us = lane.now_us() + u64::from(entity.timeout_ms) * 1_000;
+        let request = KeyRequest {
+            seat,
+            source: socket.source(),
+            entity,
+            stored_key,
+            value,
+            room,
+            deadline_us,
+        };
+        let (condition, out) = (entity.condition, socket.out());
+        let begun = backend.begin(lane, request, &mut watch, |cell| {
+            answers::show(lane, out, condition, &terms, stored_key, cell)
+        })?;
+        let pending = |held: Held, watch: Watch| PendingOperation {
+            op,
+            terms,
+            condition,
+            wants_current: entity.wants_current,
+            began_ns: lane.now_ns(),
+            deadline_us,
+            watch,
+            held,
+        };
+        let status = match begun {
+            Begun::Shown(status) => status,
+            Begun::Ended(finished) => {
+                let mut answers = Answers {
+                    lane,
+                    backend,
+                    out: socket.out(),
+                };
+                answers.answer(&pending(Held::default(), watch), Some(finished))
+            }
+            Begun::Waits(held) => {
+                let begun = pending(held, watch);
+                if self.pending.capacity() == 0 {
+                    // As in the seat: most connections wait for one at a time.
+                    self.pending.reserve_exact(1);
+                }
+                self.pending.push(begun);
+                return Ok(None);
+            }
+            Begun::Blocks(held) => {
+                return Ok(Some(Next::Resume(Box::new(pending(held, watch)))));
+            }
+        };
+        watch.lap(&lane.metrics().stages, op, Stage::Form);
+        lane.finish(op, status);
+        socket.add_unsent(op, watch);
+        Ok(None)
+    }
+
+    // Values that come by themselves.
+
+    /// Reads the rest of a body and begins the write.
+    pub(super) async fn receive(&mut self, body: PendingBody) -> Result<(), End> {
+        let PendingBody {
+            entity,
+            terms,
+            key,
+            body,
+            expects_continue,
+            mut watch,
+        } = body;
+        if expects_continue && self.socket.unread_len() == 0 {
+            response::proceed(self.socket.out());
+        }
+        self.socket.flush().await?;
+        let value = match body.collect(&mut self.socket).await {
+            Ok(value) => value,
+            Err(NoBody::Refused(refusal)) => {
+                let style = terms.style.closing();
+                let status = status::write_refusal(self.socket.out(), style, &refusal);
+                self.lane.finish(Op::Put, status);
+                self.is_closing = true;
+                self.linger = Linger::Body;
+                return Ok(());
+            }
+            Err(NoBody::Ended(end)) => return Err(end),
+        };
+        // Waiting for the client is no stage of ours.
+        watch.restart();
+        if let Err(what) = self.begin_value(entity, terms, &key, value, watch).await? {
+            self.lane.metrics().refuse(Share::Writes, what);
+            let refusal = status::refused(what);
+            let status = status::write_refusal(self.socket.out(), terms.style, &refusal);
+            self.lane.finish(Op::Put, status);
+        }
+        self.end_if(terms.style);
+        Ok(())
+    }
+
+    /// Begins the write of a value that came: waits for the log rather than to have it sent once
+    /// more.
+    async fn begin_value(
+        &mut self,
+        mut entity: Entity,
+        terms: Terms,
+        key: &Key,
+        value: Collected,
+        watch: Watch,
+    ) -> Result<Result<(), Refused>, End> {
+        let Collected { bytes, mut room } = value;
+        let bytes = Bytes::from(bytes);
+        let came_us = self.lane.now_us();
+        let timeout_ms = entity.timeout_ms;
+        let until_us = came_us + u64::from(timeout_ms) * 1_000;
+        loop {
+            let value = SentValue::Whole(&bytes);
+            let begun = self.begin(&entity, terms, key.as_stored(), value, &mut room, watch);
+            let Err(what) = begun else {
+                return Ok(Ok(()));
+            };
+            if what != Refused::LogQueue {
+                return Ok(Err(what));
+            }
+            let lane = Rc::clone(&self.lane);
+            if !lane.wait_for_log(&self.seat, bytes.len(), until_us).await {
+                return Ok(Err(what));
+            }
+            lane.refresh();
+            if self.socket.is_client_gone() {
+                lane.forgo_log();
+                lane.metrics().abandoned.add(1);
+                return Err(End::HungUp);
+            }
+            let waited_ms = (lane.now_us() - came_us) / 1_000;
+            let left_ms = u64::from(timeout_ms).saturating_sub(waited_ms);
+            entity.timeout_ms = (left_ms as u32).max(1);
+        }
+    }
+}
+
+fn op_of_entity(op: EntityOp) -> Op {
+    match op {
+        EntityOp::Get | EntityOp::Head => Op::Get,
+        EntityOp::Put => Op::Put,
+        EntityOp::Delete => Op::Delete,
+    }
+}
+
+fn op_of(head: &Head<'_>) -> Op {
+    use dendra_wire::http::Method;
+    match (head.path, head.method) {
+        (b"/v0/entity", Method::Get | Method::Head) => Op::Get,
+        (b"/v0/entity", Method::Put) => Op::Put,
+        (b"/v0/entity", Method::Delete) => Op::Delete,
+        (b"/v0/entities", _) => Op::Scan,
+        (b"/v0/status", _) => Op::Status,
+        _ => Op::Other,
+    }
+}

@@ -1,0 +1,105 @@
+//! Scans: chunks made by a backend, pulled by the client's socket.
+//!
+//! ```text
+//! walk ─► next chunk ─► socket: write all of it ─► next chunk
+//!            ▲                                        │
+//!            └─── only when the client took the last ─┘
+//! ```
+//!
+//! Invariants
+//! 1. A scan holds one chunk, whatever the size of the answer. Room for the chunk was taken before
+//!    it is made, and is
+//!    held until the socket has it.
+//! 2. The head is sent with the first chunk that may open the answer, so that a failure before has
+//!    a status.
+//! 3. The trailer says `complete` exactly when nothing of the range is left out.
+//!
+//! Not here: how chunks are made (`alone.rs`, `peers/scan.rs`), framing (crate `wire`,
+//! `http::records`).
+//! See: docs/api.md, section "Many keys".
+
+use super::{Connection, PendingScan};
+use crate::admin::metrics::Op;
+use crate::clients::answers::Answers;
+use crate::clients::socket::End;
+use crate::event_loop::handover::{ChunkTerms, NoChunk, WalkEnd};
+use dendra_wire::http::response::{self, ScanEnd};
+
+impl Connection {
+    /// Answers a scan from its head to its trailer.
+    pub(super) async fn stream(&mut self, pending: PendingScan) -> Result<(), End> {
+        self.socket.flush().await?;
+        let _held = self.socket.hold_input();
+        let PendingScan {
+            query,
+            style,
+            began_ns,
+            watch,
+            ..
+        } = pending;
+        let backend = self.backend.of_scan(query.scope);
+        let terms = backend.scan_terms(&self.lane, style);
+        let mut walk = backend.walk(&self.lane, &query);
+        let mut turn = ChunkTerms {
+            is_first: true,
+            deadline_us: pending.deadline_us,
+            watch,
+        };
+        let mut out = self.lane.output_buffer();
+        response::scan_head(&mut out, style, query.framing, terms.receipt);
+        loop {
+            let chunk = match walk.next(&mut self.socket, out, turn).await {
+                Ok(chunk) => chunk,
+                Err(NoChunk::Gone) if turn.is_first => return Err(End::HungUp),
+                Err(NoChunk::Ended(finished)) if turn.is_first => {
+                    let mut answers = Answers {
+                        lane: &self.lane,
+                        backend: &backend,
+                        out: self.socket.out(),
+                    };
+                    let status = answers.fail(Op::Scan, &terms, finished.as_deref());
+                    self.lane.finish_since(Op::Scan, status, began_ns);
+                    return Ok(());
+                }
+                Err(NoChunk::Ended(_)) => {
+                    // Lost together with a worker: the client sees no trailer.
+                    let next = walk.next_key().ok_or(End::Done)?;
+                    let end = ScanEnd::Stopped { next: &next };
+                    response::scan_end(self.socket.out(), query.framing, end);
+                    return Ok(());
+                }
+                Err(NoChunk::Gone) => return Err(End::Done),
+            };
+            if turn.is_first && !chunk.may_open {
+                out = chunk.out;
+                continue;
+            }
+            if turn.is_first {
+                self.lane.finish_since(Op::Scan, 200, began_ns);
+                turn.is_first = false;
+            }
+            self.socket.add_unsent(Op::Scan, watch);
+            self.socket.replace_out(chunk.out);
+            if let Some(end) = chunk.end {
+                let end = match &end {
+                    WalkEnd::Complete => ScanEnd::Complete,
+                    WalkEnd::Limited(next) => ScanEnd::Limited { next },
+                    WalkEnd::Stopped(next) => ScanEnd::Stopped { next },
+                };
+                response::scan_end(self.socket.out(), query.framing, end);
+                return Ok(());
+            }
+            self.socket.flush().await?;
+            if self.lane.is_draining() {
+                self.is_closing = true;
+                let next = walk.next_key().unwrap_or_default();
+                let end = ScanEnd::Stopped { next: &next };
+                response::scan_end(self.socket.out(), query.framing, end);
+                return Ok(());
+            }
+            out = self.lane.output_buffer();
+            let write = self.lane.shared.settings.timeouts.write;
+            turn.deadline_us = self.socket.deadline_us(write);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! How an operation ended, in one type for all backends.
+//!
+//! ```text
+//! log thread ─► WriteOutcome ─┐
+//! store pool ─► PoolAnswer   ─┼─► Finished ─► seat ─► the connection: status, headers, bytes
+//! node       ─► Outcome, page ┘
+//! ```
+//!
+//! Invariants
+//! 1. What a connection says of an end does not depend on where it came from.
+//!
+//! Not here: the bytes of an answer (`answers.rs`), where a connection waits (`seat.rs`).
+
+use crate::admin::metrics::Refused;
+use crate::disk::scan_job::Scan;
+use bytes::Bytes;
+use dendra_base::Cell;
+use dendra_base::peer::{Answer, Range};
+use dendra_engine::WriteOutcome;
+use dendra_node::Outcome;
+
+/// The end of an operation, of a part of a scan, or of a peer's question.
+#[derive(Debug)]
+pub(crate) enum Finished {
+    /// An operation on a key has an outcome.
+    Outcome {
+        /// Which one. A read has its value's cell beside it, and its condition is not judged yet.
+        outcome: Outcome,
+        /// Replicas that answered.
+        acks: u8,
+        /// The newest cell: of a read, or of a write whose condition does not hold.
+        cell: Option<Cell>,
+    },
+    /// A queue, a gate or the disk of this node refused; nothing changed.
+    Refused(Refused),
+    /// Bytes on disk are not what was written.
+    Damaged,
+    /// The engine or a worker failed; the log has the reason, and nothing changed.
+    Failed,
+    /// The next chunk of a scan of the own store.
+    Chunk(Box<Scan>),
+    /// A chunk of a scan of the own store could not be made to its end; was it damage?
+    ChunkFailed(Box<Scan>, bool),
+    /// A page of a scan of the cluster.
+    Page {
+        /// Live records.
+        records: Vec<(Bytes, Cell)>,
+        /// What is still to come.
+        rest: Option<Range>,
+        /// Why the scan stops here.
+        failure: Option<Outcome>,
+    },
+    /// The answer to a peer that asked over plain HTTP.
+    Reply(Box<Answer>),
+}
+
+impl From<WriteOutcome> for Finished {
+    fn from(outcome: WriteOutcome) -> Finished {
+        let outcome = match outcome {
+            WriteOutcome::Applied { version } => Outcome::Stored { version },
+            WriteOutcome::GuardFailed { current } => Outcome::ConditionFailed { current },
+            WriteOutcome::NoRoom => return Finished::Refused(Refused::Disk),
+            WriteOutcome::NotApplied => return Finished::Failed,
+        };
+        Finished::Outcome {
+            outcome,
+            acks: 1,
+            cell: None,
+        }
+    }
+}

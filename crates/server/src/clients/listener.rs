@@ -1,0 +1,242 @@
+//! The one place where connections come in, and the choice of the event loop they live on.
+//!
+//! ```text
+//! kernel backlog ─► accept ─► least loaded loop ─► its mailbox
+//!      ▲ the only queue         EMFILE, or connections_max reached: pause, the backlog keeps them
+//! ```
+//!
+//! Invariants
+//! 1. A connection is counted on its loop before it is posted, so that two accepted in a row do not
+//!    both take the loop that looked emptiest.
+//! 2. `connections_max` is never exceeded: above it nothing is accepted.
+//! 3. A storm of connections is taken in small pieces; when a loop comes near what it can serve in time, few are taken and
+//!    few are kept by the kernel. One that gave up in the backlog is closed here.
+//! 4. Running out of descriptors pauses accepting and is said once, not once per attempt.
+//!
+//! Not here: what happens on a connection (`connection/`).
+//! See: docs/overload.md.
+
+use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::shared::Shared;
+use crate::limits;
+use dendra_node::standing::Pressure;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Connections that wait in the kernel while accepting pauses; the kernel caps it by its own limit.
+const BACKLOG: i32 = 4_096;
+/// The same while a loop has more requests than it serves in time: the kernel drops those beyond it, and a client that is
+/// accepted has not waited for long.
+const BACKLOG_OVERLOADED: i32 = 32;
+/// Behind connections that waited for so long in the backlog, clients may have given up.
+const STALE: Duration = Duration::from_millis(20);
+/// A backlog in which one had given up is kept short for so long: the next ones are fresh then.
+const STALE_FOR: Duration = Duration::from_secs(1);
+/// One that is handed over costs as much as so many that are found to be gone.
+const LIVE_COSTS: u32 = 8;
+/// Pause after the system had no descriptor, or no memory, for one more connection.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// An address that is ours; nobody can connect to it yet.
+pub(crate) struct Door(socket2::Socket);
+
+impl Door {
+    /// Lets the kernel take connections.
+    pub(crate) fn open(self) -> io::Result<TcpListener> {
+        self.0.listen(BACKLOG)?;
+        Ok(self.0.into())
+    }
+}
+
+/// Binds `addr` so that the port is free again at once after a restart.
+pub(crate) fn bind(addr: SocketAddr) -> io::Result<Door> {
+    let socket = socket2::Socket::new(
+        socket2::Domain::for_address(addr),
+        socket2::Type::STREAM.nonblocking(),
+        Some(socket2::Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&addr.into())?;
+    Ok(Door(socket))
+}
+
+/// Starts the accepting thread; it ends and closes the sockets when `stop` turns true.
+pub(crate) fn spawn(
+    shared: &Arc<Shared>,
+    sockets: Vec<TcpListener>,
+    stop: watch::Receiver<bool>,
+) -> io::Result<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    std::thread::Builder::new()
+        .name("listener".to_owned())
+        .spawn(move || {
+            runtime.block_on(async {
+                let accepting = async {
+                    let mut tasks = tokio::task::JoinSet::new();
+                    for socket in sockets {
+                        tasks.spawn(accept_for_ever(Arc::clone(&shared), socket));
+                    }
+                    while tasks.join_next().await.is_some() {}
+                };
+                tokio::select! {
+                    () = accepting => tracing::error!("no socket accepts connections any more"),
+                    () = until_true(stop) => {}
+                }
+            });
+        })
+}
+
+async fn until_true(mut stop: watch::Receiver<bool>) {
+    // A closed channel means that nobody can stop us any more but the end of the node itself.
+    if stop.wait_for(|stopped| *stopped).await.is_err() {
+        tracing::debug!("the node ended before it told the listener");
+    }
+}
+
+async fn accept_for_ever(shared: Arc<Shared>, socket: TcpListener) {
+    let socket = match tokio::net::TcpListener::from_std(socket) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(%error, "a listening socket cannot be watched");
+            return;
+        }
+    };
+    let mut is_pausing = false;
+    let mut is_short = false;
+    let mut in_a_row = 0;
+    // When one was found to be gone.
+    let mut gone_at: Option<Instant> = None;
+    // Since when there was always one more.
+    let mut busy_since = Instant::now();
+    loop {
+        wait_for_room(&shared).await;
+        let pressure = shared.overload.pressure();
+        let is_stale = gone_at.is_some_and(|at| at.elapsed() < STALE_FOR);
+        if (pressure > Pressure::None || is_stale) != is_short {
+            is_short = !is_short;
+            shorten(&socket, is_short);
+        }
+        if in_a_row >= limits::ACCEPTS_IN_A_ROW * LIVE_COSTS {
+            in_a_row = 0;
+            tokio::time::sleep(match pressure {
+                Pressure::None => limits::ACCEPT_PAUSE,
+                Pressure::Near => limits::ACCEPT_PAUSE_NEAR,
+                Pressure::Beyond => limits::ACCEPT_PAUSE_BEYOND,
+            })
+            .await;
+        }
+        let accepted = match accept_now(&socket) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                in_a_row = 0;
+                let accepted = accept(&socket, is_short).await;
+                busy_since = Instant::now();
+                accepted
+            }
+            accepted => accepted.map(Some),
+        };
+        match accepted {
+            Ok(None) => {}
+            Ok(Some(stream)) => {
+                is_pausing = false;
+                if busy_since.elapsed() > STALE && is_gone(&stream) {
+                    in_a_row += 1;
+                    gone_at = Some(Instant::now());
+                    continue;
+                }
+                in_a_row += LIVE_COSTS;
+                hand_over(&shared, stream);
+            }
+            Err(error) if is_of_that_connection(&error) => {}
+            Err(error) => {
+                if !is_pausing {
+                    tracing::warn!(%error, "accepting pauses: the system has no room for one more connection");
+                    is_pausing = true;
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Takes one that is there. Tokio would watch it here, before the loop it goes to does.
+fn accept_now(socket: &tokio::net::TcpListener) -> io::Result<TcpStream> {
+    let flags = rustix::net::SocketFlags::NONBLOCK | rustix::net::SocketFlags::CLOEXEC;
+    Ok(rustix::net::accept_with(socket, flags)?.into())
+}
+
+/// Waits for one, and while the backlog is short not for long: the overload may be over.
+async fn accept(socket: &tokio::net::TcpListener, is_short: bool) -> io::Result<Option<TcpStream>> {
+    let (stream, _) = match is_short {
+        false => socket.accept().await?,
+        true => match tokio::time::timeout(limits::SWEEP, socket.accept()).await {
+            Ok(accepted) => accepted?,
+            Err(_) => return Ok(None),
+        },
+    };
+    stream.into_std().map(Some)
+}
+
+/// Has the client closed its side already? Then it gave up while it waited in the backlog.
+fn is_gone(stream: &TcpStream) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec};
+    let mut watched = [PollFd::new(stream, PollFlags::RDHUP)];
+    let polled = rustix::event::poll(&mut watched, Some(&Timespec::default()));
+    polled.is_ok_and(|ready| ready > 0)
+}
+
+/// Has the kernel keep few connections for us, or many.
+fn shorten(socket: &tokio::net::TcpListener, is_short: bool) {
+    let backlog = match is_short {
+        true => BACKLOG_OVERLOADED,
+        false => BACKLOG,
+    };
+    if let Err(error) = socket2::SockRef::from(socket).listen(backlog) {
+        tracing::warn!(%error, backlog, "the backlog keeps its length");
+    }
+}
+
+/// The client went away before we got to it: the next one is not concerned.
+fn is_of_that_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}
+
+async fn wait_for_room(shared: &Shared) {
+    while shared.connections() >= shared.settings.connections_max {
+        let room = shared.room.notified();
+        shared.listener_waits.store(true, Ordering::SeqCst);
+        // A connection may have closed before the flag was up.
+        if shared.connections() >= shared.settings.connections_max {
+            room.await;
+        }
+    }
+}
+
+fn hand_over(shared: &Shared, stream: TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection was lost before it began");
+        return;
+    }
+    let lane = shared
+        .lanes
+        .iter()
+        .min_by_key(|lane| lane.connections.load(Ordering::SeqCst))
+        .expect("there is at least one loop");
+    lane.connections.fetch_add(1, Ordering::SeqCst);
+    lane.mailbox.post(LaneEvent::Connection(stream));
+}

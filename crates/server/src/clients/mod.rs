@@ -1,0 +1,23 @@
+//! Clients' side: accepting, connections, requests and the bytes of answers.
+//!
+//! ```text
+//! listener.rs    accepting                       room.rs       memory for bodies and answers
+//! socket.rs      the client's side of it         input.rs      bytes that came and are not parsed yet
+//! connection/    requests, answers, scans        body.rs       bodies that arrive slowly
+//! seat.rs        where a connection waits        finished.rs   how an operation ended
+//! answers.rs     from there to an answer         status.rs     outcome to HTTP
+//! ```
+//!
+//! Not here: what carries an operation out (`backend.rs`), bytes of HTTP (crate `wire`).
+//! See: ARCHITECTURE.md, docs/overload.md.
+
+pub(crate) mod answers;
+pub(crate) mod body;
+pub(crate) mod connection;
+pub(crate) mod finished;
+pub(crate) mod input;
+pub(crate) mod listener;
+pub(crate) mod room;
+pub(crate) mod seat;
+pub(crate) mod socket;
+pub(crate) mod status;

@@ -1,0 +1,656 @@
+//! The client's side of a connection: its socket, its unread bytes, and the answers that wait to
+//! leave.
+//!
+//! ```text
+//! fill  ─► input ─► (requests) ─► out ─► flush
+//!   └ deadlines in the seat; the loop's line, while it is overloaded
+//! a request waited: gone? ─► it is not begun, the connection ends
+//! store queue ─ each 100 ms ─► gone? ─► the job is taken out, its room is free, the connection ends
+//! node of the loop ─ each 100 ms ─► gone? ─► the node is told and ends what may end; its answer comes
+//! ```
+//!
+//! Invariants
+//! 1. Every wait for the client has a deadline in the connection's seat.
+//! 2. While answers wait for the client to read, nothing more is read.
+//! 3. A look whether the client has gone costs no call to the system: the loop's poll of the
+//!    sockets has the news already.
+//! 4. A request that did not wait is not looked at: a client may close its sending side behind it.
+//!
+//! Not here: what the bytes mean, and what a connection waits for (`connection/`).
+//! See: docs/overload.md, "Classes and their shares" and "Clients that hang up".
+
+use crate::admin::metrics::Op;
+use crate::admin::stages::{Unsent, Watch};
+use crate::clients::input::Input;
+use crate::clients::room::{Room, Turnover};
+use crate::clients::seat::{Due, Seat, Until};
+use crate::event_loop::clock;
+use crate::event_loop::lane::Lane;
+use crate::limits;
+use bytes::BufMut;
+use dendra_node::standing::Called;
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
+use tokio::net::TcpStream;
+
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The last answer was given.
+    Done,
+    /// The client went away.
+    HungUp,
+    /// The client took too long.
+    TooSlow,
+    /// The node drains.
+    Draining,
+    /// There is no room for the bytes that the connection would hold.
+    Crowded,
+}
+
+/// What the next bytes from the client belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expecting {
+    /// Nothing has begun.
+    Idle,
+    /// A head has begun.
+    Head,
+    /// A body; the caller has armed its deadline.
+    Body,
+}
+
+/// How much is read after the last answer, so that the client can read that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Linger {
+    /// Nothing: the client has sent nothing more.
+    No,
+    /// Unread bytes may follow the last answer.
+    Bytes,
+    /// A body may follow: it may be long.
+    Body,
+}
+
+/// What a wait does when the client has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// It goes on: the end comes in any case.
+    Wait,
+    /// It ends, and the connection with it.
+    Leave,
+}
+
+/// The socket of one connection.
+pub(crate) struct Socket {
+    lane: Rc<Lane>,
+    seat: Rc<Seat>,
+    source: IpAddr,
+    stream: TcpStream,
+    input: Input,
+    out: Vec<u8>,
+    /// Room that `out` has already: a scan's, until it is written.
+    out_room: Option<(Room, Room)>,
+    /// Measured requests whose answers are in `out`.
+    unsent: Unsent,
+    head_deadline_us: Option<u64>,
+    /// What was read last stood in line for so long that it is refused.
+    is_called_to_refuse: bool,
+    /// A peer asks here: it stands in no line of clients.
+    is_of_peer: bool,
+}
+
+impl Socket {
+    /// The socket of a client at `source` who has just connected.
+    pub(crate) fn new(lane: Rc<Lane>, seat: Rc<Seat>, source: IpAddr, stream: TcpStream) -> Socket {
+        Socket {
+            lane,
+            seat,
+            source,
+            stream,
+            input: Input::default(),
+            out: Vec::new(),
+            out_room: None,
+            unsent: Unsent::default(),
+            head_deadline_us: None,
+            is_called_to_refuse: false,
+            is_of_peer: false,
+        }
+    }
+
+    /// The loop that serves it.
+    pub(crate) fn lane(&self) -> &Rc<Lane> {
+        &self.lane
+    }
+
+    /// Where it waits.
+    pub(crate) fn seat(&self) -> &Rc<Seat> {
+        &self.seat
+    }
+
+    /// The client's address.
+    pub(crate) fn source(&self) -> IpAddr {
+        self.source
+    }
+
+    // Unread bytes.
+
+    /// What was read and is not understood yet.
+    pub(crate) fn input(&mut self) -> &mut Input {
+        &mut self.input
+    }
+
+    /// Number of unread bytes.
+    pub(crate) fn unread_len(&self) -> usize {
+        self.input.len()
+    }
+
+    /// Takes the unread bytes out while a head is looked at, so that everything else can change
+    /// meanwhile.
+    pub(crate) fn take_input(&mut self) -> Input {
+        std::mem::take(&mut self.input)
+    }
+
+    /// Puts them back when `consumed` of them are done with.
+    pub(crate) fn put_input(&mut self, mut input: Input, consumed: usize) {
+        input.consume(consumed);
+        self.input = input;
+        if consumed > 0 {
+            self.head_deadline_us = None;
+        }
+    }
+
+    /// Drops the unread bytes, and says how many there were.
+    fn drop_input(&mut self) -> usize {
+        let len = self.input.len();
+        self.input.consume(len);
+        self.input.settle(&self.lane);
+        len
+    }
+
+    /// What was read last stood in line for so long that it is refused.
+    pub(crate) fn is_called_to_refuse(&self) -> bool {
+        self.is_called_to_refuse
+    }
+
+    /// A peer asks here: it stands in no line of clients.
+    pub(crate) fn mark_as_peer(&mut self) {
+        self.is_of_peer = true;
+    }
+
+    /// The stream and the unread bytes, for a connection that becomes a link.
+    pub(crate) fn into_link(mut self) -> (TcpStream, Vec<u8>) {
+        let rest = self.input.data().to_vec();
+        self.drop_input();
+        (self.stream, rest)
+    }
+
+    // Answers.
+
+    /// Where answers are formed.
+    pub(crate) fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    /// Bytes of answers that are not sent yet.
+    pub(crate) fn out_len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Sees to a buffer for the next answer.
+    pub(crate) fn prepare_out(&mut self) {
+        if self.out.capacity() == 0 {
+            self.out = self.lane.output_buffer();
+        }
+    }
+
+    /// Makes `out` what is sent next. Requires: everything else is sent.
+    pub(crate) fn replace_out(&mut self, out: Vec<u8>) {
+        self.lane
+            .reuse_output(std::mem::replace(&mut self.out, out));
+    }
+
+    /// The answer of a request with `watch` is in the output.
+    #[inline]
+    pub(crate) fn add_unsent(&mut self, op: Op, watch: Watch) {
+        self.unsent.add(op, watch);
+    }
+
+    /// A deadline `after` from now.
+    pub(crate) fn deadline_us(&self, after: Duration) -> u64 {
+        self.lane.now_us() + after.as_micros() as u64
+    }
+
+    /// Reads what will be dropped, as far as the loop's allowance goes: then what is wanted goes
+    /// first. The caller
+    /// has armed the deadline.
+    pub(crate) async fn fill_unwanted(&mut self) -> Result<(), End> {
+        while !self.lane.may_discard(limits::READ_BYTES_MAX) {
+            if self.seat.is_late() {
+                return Err(End::TooSlow);
+            }
+            // The allowance comes back with the sweep.
+            tokio::time::sleep(limits::SWEEP).await;
+            self.lane.refresh();
+        }
+        self.fill(Expecting::Body).await
+    }
+
+    /// Reads more into the buffer.
+    pub(crate) async fn fill(&mut self, stage: Expecting) -> Result<(), End> {
+        let _held = self.hold_input();
+        let timeouts = &self.lane.shared.settings.timeouts;
+        match stage {
+            Expecting::Idle => self.seat.arm(self.deadline_us(timeouts.idle)),
+            Expecting::Head => {
+                let deadline_us = self
+                    .head_deadline_us
+                    .unwrap_or_else(|| self.deadline_us(timeouts.head));
+                self.head_deadline_us = Some(deadline_us);
+                self.seat.arm(deadline_us);
+            }
+            Expecting::Body => {}
+        }
+        if stage == Expecting::Idle {
+            self.is_called_to_refuse = false;
+            if self.lane.delay.is_standing() && !self.is_of_peer {
+                self.stand_in_line().await?;
+            }
+        }
+        let mut is_asked = false;
+        let done = poll_fn(|cx| {
+            // Between two requests there is nothing to read: that is seen without a buffer.
+            if !std::mem::replace(&mut is_asked, true)
+                && self.stream.poll_read_ready(cx).is_pending()
+            {
+                return self.idle(cx, stage);
+            }
+            self.poll_fill(cx, stage)
+        })
+        .await;
+        self.lane.refresh();
+        self.lane.delay.look(&self.lane, self.lane.now_us());
+        done
+    }
+
+    /// Waits for a request, and until it is called: the loop has more of them than it serves in
+    /// time.
+    async fn stand_in_line(&mut self) -> Result<(), End> {
+        poll_fn(|cx| match self.stream.poll_read_ready(cx) {
+            Poll::Ready(_) => Poll::Ready(Ok(())),
+            Poll::Pending => self.idle(cx, Expecting::Idle),
+        })
+        .await?;
+        self.stand(Expecting::Idle).await
+    }
+
+    /// Waits until the request that is there is called, if there is a line.
+    pub(crate) async fn stand(&mut self, expecting: Expecting) -> Result<(), End> {
+        if !self.lane.delay.is_standing() || self.is_of_peer {
+            return Ok(());
+        }
+        self.expect_client()?;
+        let lane = Rc::clone(&self.lane);
+        let now_us = clock::monotonic_us();
+        self.seat
+            .arm(self.deadline_us(lane.shared.settings.timeouts.idle));
+        let Some(in_line) = lane.delay.stand(&self.seat, self.source, now_us) else {
+            return Ok(());
+        };
+        let called = poll_fn(|cx| {
+            if let Some(called) = in_line.called() {
+                return Poll::Ready(Ok(called));
+            }
+            self.idle(cx, expecting).map_ok(|()| Called::Serve)
+        })
+        .await?;
+        self.expect_client()?;
+        self.is_called_to_refuse = called == Called::Refuse;
+        Ok(())
+    }
+
+    /// Waits for bytes, or for what ends the connection.
+    fn idle(&self, cx: &Context<'_>, stage: Expecting) -> Poll<Result<(), End>> {
+        if let Some(end) = self.end_of_wait(stage) {
+            return Poll::Ready(Err(end));
+        }
+        self.seat.register(cx);
+        Poll::Pending
+    }
+
+    /// Why the next bytes are not waited for.
+    fn end_of_wait(&self, stage: Expecting) -> Option<End> {
+        if self.seat.is_late() {
+            Some(End::TooSlow)
+        } else if stage != Expecting::Body && self.lane.is_draining() {
+            Some(End::Draining)
+        } else {
+            None
+        }
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>, stage: Expecting) -> Poll<Result<(), End>> {
+        if let Some(end) = self.end_of_wait(stage) {
+            return Poll::Ready(Err(end));
+        }
+        let held = self.input.len();
+        let mut buffer = self.lane.input_buffer();
+        let until = match self.lane.is_crowded() {
+            false => buffer.len(),
+            true => (held + limits::UNCOUNTED_BYTES_MAX).min(buffer.len()),
+        };
+        let mut room = ReadBuf::new(&mut buffer[held..until]);
+        // Not `try_read`: this way a read that does not fill the buffer is known to be the last
+        // one, which saves asking the kernel once more per request.
+        let polled = Pin::new(&mut self.stream).poll_read(cx, &mut room);
+        let n = room.filled().len();
+        match polled {
+            Poll::Ready(Ok(())) if n > 0 => {
+                self.lane.metrics().reads.add(1);
+                self.lane.metrics().read_bytes.add(n as u64);
+                self.input.adopt(&self.lane, buffer, n);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(_) => {
+                self.lane.reuse_input(buffer);
+                Poll::Ready(Err(End::HungUp))
+            }
+            Poll::Pending => {
+                self.lane.reuse_input(buffer);
+                self.idle(cx, stage)
+            }
+        }
+    }
+
+    /// Keeps only the unread bytes while something is waited for, and counts them where they are
+    /// many. When the gate has no room they stay uncounted: reads are small long before that, since
+    /// the loop is crowded from a half on.
+    pub(crate) fn hold_input(&mut self) -> Option<Room> {
+        self.input.settle(&self.lane);
+        match self.input.is_large() {
+            true => self.hold_bytes(self.input.len()),
+            false => None,
+        }
+    }
+
+    /// Takes room for bytes of this client now, or not at all.
+    pub(crate) fn hold_bytes(&self, bytes: usize) -> Option<Room> {
+        self.lane.bytes.offer(self.source, bytes)
+    }
+
+    /// Writes everything out.
+    pub(crate) async fn flush(&mut self) -> Result<(), End> {
+        let unsent = std::mem::take(&mut self.unsent);
+        let watch = unsent.watch();
+        self.write_out().await?;
+        self.out_room = None;
+        unsent.sent(watch, &self.lane.metrics().stages);
+        Ok(())
+    }
+
+    async fn write_out(&mut self) -> Result<(), End> {
+        let out = std::mem::take(&mut self.out);
+        if out.is_empty() {
+            self.lane.reuse_output(out);
+            return Ok(());
+        }
+        let mut at = 0;
+        if let Poll::Ready(done) =
+            poll_fn(|cx| Poll::Ready(self.poll_write(cx, &out, &mut at))).await
+        {
+            self.lane.reuse_output(out);
+            return done;
+        }
+        let _held = self.hold_input();
+        // Until it is gone, whatever of it is gone: memory comes back in one piece.
+        let counted = self.out_room.as_ref().map_or(0, |(room, _)| room.bytes());
+        let more = out.len().saturating_sub(counted);
+        let room = match more > limits::UNCOUNTED_BYTES_MAX {
+            true => Some(self.hold_bytes(more).ok_or(End::Crowded)?),
+            false => None,
+        };
+        let holds = room.is_some() || self.out_room.is_some();
+        let write = self.lane.shared.settings.timeouts.write;
+        let mut turnover = Turnover::new(self.lane.now_us());
+        let mut stalls_us = self.deadline_us(write);
+        loop {
+            self.seat.arm(match holds {
+                true => stalls_us.min(turnover.due_us()),
+                false => stalls_us,
+            });
+            let before = at;
+            let done = poll_fn(|cx| {
+                let polled = self.poll_write(cx, &out, &mut at);
+                if polled.is_ready() || at > before {
+                    return Poll::Ready(polled);
+                }
+                if self.seat.is_late() {
+                    return Poll::Ready(Poll::Ready(Err(End::TooSlow)));
+                }
+                self.seat.register(cx);
+                Poll::Pending
+            })
+            .await;
+            self.lane.refresh();
+            let now_us = self.lane.now_us();
+            if at > before {
+                turnover.note(at - before);
+                stalls_us = self.deadline_us(write);
+            }
+            // A reader may be slow for as long as no other request needs its room.
+            if holds && turnover.is_slow(now_us) && self.is_room_short() {
+                return Err(End::TooSlow);
+            }
+            match done {
+                Poll::Ready(Err(End::TooSlow)) if now_us < stalls_us => {}
+                Poll::Ready(done) => {
+                    self.lane.reuse_output(out);
+                    return done;
+                }
+                Poll::Pending => {}
+            }
+        }
+    }
+
+    /// Do others wait for room of the kind that is held here?
+    pub(crate) fn is_room_short(&self) -> bool {
+        let is_of_scan = self.out_room.is_some();
+        self.lane.bytes.is_short() || (is_of_scan && self.lane.scan_bytes.is_short())
+    }
+
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &[u8],
+        at: &mut usize,
+    ) -> Poll<Result<(), End>> {
+        while *at < out.len() {
+            match Pin::new(&mut self.stream).poll_write(cx, &out[*at..]) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(End::HungUp)),
+                Poll::Ready(Ok(n)) => {
+                    self.lane.metrics().writes.add(1);
+                    self.lane.metrics().write_bytes.add(n as u64);
+                    *at += n;
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends it: a client that may still read its last answer is waited for a little where unread
+    /// bytes would otherwise
+    /// make the kernel throw that answer away (a reset instead of an end).
+    pub(crate) async fn close(mut self, end: End, mut linger: Linger) -> TcpStream {
+        if self.drop_input() > 0 {
+            linger = linger.max(Linger::Bytes);
+        }
+        match end {
+            End::Done => self.say_goodbye(linger).await,
+            End::TooSlow => self.lane.metrics().timed_out.add(1),
+            End::HungUp | End::Draining | End::Crowded => {}
+        }
+        self.stream
+    }
+
+    async fn say_goodbye(&mut self, linger: Linger) {
+        let mut left = match linger {
+            Linger::No => 0,
+            Linger::Bytes => limits::LINGER_BYTES_MAX,
+            Linger::Body => limits::DISCARD_BYTES_MAX,
+        };
+        if self.stream.shutdown().await.is_err() || linger == Linger::No {
+            return;
+        }
+        self.seat.arm(self.deadline_us(limits::LINGER));
+        while left > 0 && !self.seat.is_late() && self.fill_unwanted().await.is_ok() {
+            left = left.saturating_sub(self.input.len());
+            self.input.consume(self.input.len());
+        }
+        self.drop_input();
+    }
+
+    // A client that has gone.
+
+    /// Has the client closed its side?
+    pub(crate) fn is_client_gone(&self) -> bool {
+        let mut ready = pin!(self.stream.ready(Interest::READABLE));
+        match ready.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(ready)) => ready.is_read_closed(),
+            Poll::Ready(Err(_)) => true,
+            Poll::Pending => false,
+        }
+    }
+
+    /// Ends when the client has closed its side: it waits for nothing any more.
+    pub(crate) fn expect_client(&self) -> Result<(), End> {
+        if !self.is_client_gone() {
+            return Ok(());
+        }
+        if self.input.len() > 0 || matches!(self.stream.try_read(&mut [0]), Ok(1)) {
+            self.lane.metrics().abandoned.add(1);
+        }
+        Err(End::HungUp)
+    }
+
+    /// Waits for everything that the seat expects, `last_us` at the latest. Each `CLIENT_LOOK` it
+    /// looks whether the client
+    /// is still there; if not, `gone` is called once, and says whether to wait on.
+    pub(crate) async fn watch(
+        &mut self,
+        last_us: u64,
+        until: Until,
+        gone: impl FnOnce() -> Gone,
+    ) -> Result<Result<(), Due>, End> {
+        let mut gone = Some(gone);
+        loop {
+            let look_us = self.deadline_us(limits::CLIENT_LOOK);
+            self.seat.arm(match gone {
+                Some(_) => last_us.min(look_us),
+                None => last_us,
+            });
+            let waited = self.seat.all(until).await;
+            self.lane.refresh();
+            if waited != Err(Due::Deadline) || self.lane.now_us() >= last_us {
+                return Ok(waited);
+            }
+            if gone.is_some()
+                && self.is_client_gone()
+                && let Some(gone) = gone.take()
+                && gone() == Gone::Leave
+            {
+                return Err(End::HungUp);
+            }
+        }
+    }
+
+    /// Waits for the store pool's answer to the job in `slot`. The job of a client that has gone is
+    /// taken back.
+    pub(crate) async fn pooled(
+        &mut self,
+        slot: u32,
+        deadline_us: u64,
+    ) -> Result<Result<(), Due>, End> {
+        let (lane, seat) = (Rc::clone(&self.lane), Rc::clone(&self.seat));
+        let take_back = move || {
+            seat.next_round();
+            if lane.withdraw(slot) {
+                lane.metrics().abandoned.add(1);
+            }
+            Gone::Leave
+        };
+        self.watch(deadline_us, Until::Deadline, take_back).await
+    }
+
+    // Room of scans.
+
+    /// Has it room for a chunk of so many bytes already?
+    pub(crate) fn has_scan_room(&self, bytes: usize) -> bool {
+        let bytes = bytes.min(self.lane.shared.bytes.limit() as usize);
+        let room = self.out_room.as_ref();
+        room.is_some_and(|(room, _)| room.bytes() >= bytes)
+    }
+
+    /// Waits for room in the share of scans, and then in all of it. Nothing is held while the first
+    /// is waited for.
+    pub(crate) async fn wait_for_scan_room(&mut self, bytes: usize, until_us: u64) -> bool {
+        self.out_room = None;
+        let (seat, source) = (&self.seat, self.source);
+        let share = self
+            .lane
+            .scan_bytes
+            .wait(seat, source, bytes, until_us)
+            .await;
+        self.lane.refresh();
+        let Some(share) = share else {
+            return false;
+        };
+        let room = self.lane.bytes.wait(seat, source, bytes, until_us).await;
+        self.lane.refresh();
+        self.out_room = room.map(|room| (room, share));
+        self.out_room.is_some()
+    }
+
+    /// The chunk of a scan has so many bytes: the rest of its room goes back.
+    pub(crate) fn keep_scan_room(&mut self, bytes: usize) {
+        if let Some((room, share)) = &mut self.out_room {
+            room.keep(bytes);
+            share.keep(bytes);
+        }
+    }
+
+    /// Reads at most `left` bytes of a large body straight to where they are stored, and says how
+    /// many came.
+    pub(crate) async fn fill_value(
+        &mut self,
+        value: &mut Vec<u8>,
+        left: usize,
+    ) -> Result<usize, End> {
+        self.input.settle(&self.lane);
+        let Socket { stream, seat, .. } = self;
+        let mut room = value.limit(left);
+        let mut read = pin!(stream.read_buf(&mut room));
+        let done = poll_fn(|cx| {
+            if seat.is_late() {
+                return Poll::Ready(Err(End::TooSlow));
+            }
+            match Pin::as_mut(&mut read).poll(cx) {
+                Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(End::HungUp)),
+                Poll::Ready(Ok(n)) => Poll::Ready(Ok(n)),
+                Poll::Pending => {
+                    seat.register(cx);
+                    Poll::Pending
+                }
+            }
+        })
+        .await;
+        self.lane.refresh();
+        let n = done?;
+        self.lane.metrics().reads.add(1);
+        self.lane.metrics().read_bytes.add(n as u64);
+        Ok(n)
+    }
+}

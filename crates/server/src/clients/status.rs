@@ -1,0 +1,285 @@
+//! The only table from what became of a request to the bytes of its answer.
+//!
+//! ```text
+//! Found 200   Unchanged 304   Missing 404   Stored 201   Deleted 202   ConditionFailed 412
+//! Overloaded 503, disk full 507   DeadlinePassed, Abandoned 503   Unreachable, NotEnough, Overtaken 504
+//! Refused (own queues) 503   damaged, failed 500
+//! ```
+//!
+//! Invariants
+//! 1. An answer is counted where it is formed: once, under its operation and its status.
+//!
+//! Not here: the bytes themselves (crate `wire`, `http::response`), refusals of unreadable requests.
+//! See: docs/api.md.
+
+use crate::admin::metrics::Refused;
+use crate::limits;
+use dendra_base::{CellRef, Consistency, Durability, Quorum};
+use dendra_node::{Known, Outcome};
+use dendra_wire::Refusal;
+use dendra_wire::http::response::{self, Found, Receipt, Style};
+use std::cell::Cell;
+
+/// What an answer says about itself besides its outcome.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// The shape of the answer.
+    pub(crate) style: Style,
+    /// What was achieved, if it was.
+    pub(crate) receipt: Receipt,
+}
+
+impl Terms {
+    /// The terms of an operation with this quorum, in the cluster that `routes` knows.
+    pub(crate) fn new(
+        style: Style,
+        quorum: Quorum,
+        durability: Durability,
+        routes: &dendra_wire::Settings,
+    ) -> Terms {
+        Terms {
+            style,
+            receipt: Receipt {
+                acks: quorum.ack(),
+                from: quorum.from(),
+                level: quorum.level(routes.replication_factor, routes.nodes),
+                durability,
+            },
+        }
+    }
+
+    /// The terms of a scan: where there are others it shows the newest that was told, and nothing waits until a majority
+    /// holds that.
+    pub(crate) fn of_scan(mut self, nodes: u8) -> Terms {
+        if nodes > 1 {
+            self.receipt.level = Consistency::Eventual;
+        }
+        self
+    }
+
+    /// A read or a write that got no answer in time.
+    pub(crate) fn not_enough(&self, known: Known) -> Outcome {
+        Outcome::NotEnough {
+            got: 0,
+            needed: self.receipt.acks,
+            from: self.receipt.from,
+            known,
+            refused: None,
+        }
+    }
+}
+
+/// Appends the answer for `outcome`; `value` is the value's bytes where there are any. Returns the
+/// status.
+pub(crate) fn write(out: &mut Vec<u8>, terms: &Terms, outcome: &Outcome, value: &[u8]) -> u16 {
+    let Terms { style, receipt } = *terms;
+    match *outcome {
+        Outcome::Found { version, expiry_ms } => {
+            let found = Found {
+                version,
+                expiry_ms,
+                receipt,
+            };
+            response::value(out, style, &found, value);
+            200
+        }
+        Outcome::Unchanged { version } => {
+            let found = Found {
+                version,
+                expiry_ms: None,
+                receipt,
+            };
+            response::not_modified(out, style, &found, value.len() as u64);
+            304
+        }
+        Outcome::Missing => {
+            response::absent(out, style, receipt);
+            404
+        }
+        Outcome::Stored { version } => {
+            response::created(out, style, version, receipt);
+            201
+        }
+        Outcome::Deleted { version } => {
+            response::accepted(out, style, version, receipt);
+            202
+        }
+        Outcome::ConditionFailed { current } => {
+            response::condition_failed(out, style, current);
+            412
+        }
+        Outcome::Overloaded { refusal } => write_refusal(out, style, &refused(refusal.into())),
+        Outcome::DeadlinePassed => write_refusal(out, style, &refused(Refused::Deadline)),
+        Outcome::Abandoned => write_refusal(out, style, &abandoned()),
+        Outcome::Unreachable {
+            up, needed, from, ..
+        } => write_refusal(out, style, &Refusal::unreachable(up, needed, from, None)),
+        Outcome::NotEnough {
+            got,
+            needed,
+            from,
+            known,
+            ..
+        } => {
+            let refusal = Refusal::too_few_answers(got, needed, from, known);
+            write_refusal(out, style, &refusal)
+        }
+        Outcome::Overtaken { got, from } => {
+            write_refusal(out, style, &Refusal::overtaken(got, from))
+        }
+    }
+}
+
+/// Appends a `412` with the value that is there, which the client prefers; returns its status.
+pub(crate) fn write_current(out: &mut Vec<u8>, terms: &Terms, cell: CellRef<'_>) -> u16 {
+    response::condition_failed_with(out, terms.style, cell.version, cell.expiry_ms, cell.value);
+    412
+}
+
+/// Appends a refusal; returns its status.
+pub(crate) fn write_refusal(out: &mut Vec<u8>, style: Style, refusal: &Refusal) -> u16 {
+    response::refusal(out, style, refusal);
+    refusal.status
+}
+
+/// The answer for what a gate, a queue or the engine refused.
+pub(crate) fn refused(what: Refused) -> Refusal {
+    let message = match what {
+        Refused::Requests => "too many requests are in flight",
+        Refused::Bytes => "too many bytes of values are under way",
+        Refused::StoreQueue => "the queue of the store pool is full",
+        Refused::LogQueue => "the queue of the log is full",
+        Refused::Engine => "flushes or compactions are behind",
+        Refused::Disk => return Refusal::disk_full(limits::RETRY_AFTER_DISK_FULL_S),
+        Refused::Deadline => return Refusal::expired_in_queue(retry_after_s()),
+        Refused::Unfit => return failed(),
+        Refused::Delay => "more requests arrive than the processor serves",
+    };
+    Refusal::overloaded(message, retry_after_s())
+}
+
+/// For a client that ended its sending side alone, and reads on.
+fn abandoned() -> Refusal {
+    Refusal::overloaded(
+        "the client had closed its side of the connection",
+        retry_after_s(),
+    )
+}
+
+/// When a client that was refused should come again: each of a row at another second, so that all of them do not.
+fn retry_after_s() -> u32 {
+    thread_local! {
+        static NEXT: Cell<u32> = const { Cell::new(0) };
+    }
+    let next = NEXT.get();
+    NEXT.set(next.wrapping_add(1));
+    limits::RETRY_AFTER_S + next % limits::RETRY_AFTER_SPREAD_S
+}
+
+/// The engine failed in a way that is not the client's to mend.
+pub(crate) fn failed() -> Refusal {
+    Refusal::new(
+        500,
+        "failed",
+        "the store could not do it; the node's log has the reason",
+    )
+    .knowing(Known::NotApplied)
+}
+
+impl From<dendra_node::Refusal> for Refused {
+    fn from(refusal: dendra_node::Refusal) -> Refused {
+        match refusal {
+            dendra_node::Refusal::Requests => Refused::Requests,
+            dendra_node::Refusal::BodyBytes => Refused::Bytes,
+            dendra_node::Refusal::EngineBehind => Refused::Engine,
+            dendra_node::Refusal::DiskFull => Refused::Disk,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendra_base::Version;
+    use dendra_wire::http::Connection;
+
+    #[test]
+    fn those_who_are_refused_in_a_row_come_again_at_different_times() {
+        let told: Vec<_> = (0..6)
+            .map(|_| refused(Refused::Requests).retry_after_s)
+            .collect();
+        for seconds in 1..=limits::RETRY_AFTER_SPREAD_S {
+            let same = told.iter().filter(|s| **s == Some(seconds));
+            assert_eq!(same.count(), 2, "{told:?}");
+        }
+    }
+
+    fn line(outcome: Outcome) -> (u16, String) {
+        let style = Style {
+            connection: Connection::Persist,
+            omits_body: false,
+        };
+        let terms = Terms::new(
+            style,
+            Quorum::ONE,
+            Durability::Sync,
+            &dendra_wire::Settings {
+                nodes: 1,
+                replication_factor: 1,
+                key_bytes_max: 1,
+                value_bytes_max: 1,
+            },
+        );
+        let mut out = Vec::new();
+        let status = write(&mut out, &terms, &outcome, b"v");
+        let text = String::from_utf8(out).expect("heads are ASCII and the value is too");
+        let first = text.lines().next().expect("there is a status line");
+        (status, first.to_owned())
+    }
+
+    #[test]
+    fn each_outcome_has_its_status() {
+        let version = Version::ZERO;
+        let known = Known::Unknown;
+        let refusal = |refusal| Outcome::Overloaded { refusal };
+        let expiry_ms = None;
+        let table = [
+            (Outcome::Found { version, expiry_ms }, 200),
+            (Outcome::Unchanged { version }, 304),
+            (Outcome::Missing, 404),
+            (Outcome::Stored { version }, 201),
+            (Outcome::Deleted { version }, 202),
+            (Outcome::ConditionFailed { current: None }, 412),
+            (refusal(dendra_node::Refusal::Requests), 503),
+            (refusal(dendra_node::Refusal::DiskFull), 507),
+            (Outcome::DeadlinePassed, 503),
+            (Outcome::Abandoned, 503),
+            (
+                Outcome::NotEnough {
+                    got: 0,
+                    needed: 1,
+                    from: 1,
+                    known,
+                    refused: None,
+                },
+                504,
+            ),
+            (
+                Outcome::Unreachable {
+                    up: 2,
+                    needed: 3,
+                    from: 3,
+                    missing: dendra_node::MemberIndex(1),
+                },
+                504,
+            ),
+            (Outcome::Overtaken { got: 2, from: 3 }, 504),
+        ];
+        for (outcome, status) in table {
+            let (counted, first) = line(outcome);
+            assert_eq!(counted, status, "{outcome:?}");
+            let prefix = format!("HTTP/1.1 {status} ");
+            assert!(first.starts_with(&prefix), "{outcome:?}: {first}");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! A node alone: operations go straight to its own store.
+//!
+//! ```text
+//! read   engine, Wait::Never ─► shown │ would block ─► store pool ─► seat
+//! write  the loop's batch ─► log ─► seat
+//! scan   job ─► store pool: chunk ─► the connection sends it ─► next job
+//! ```
+//!
+//! Invariants
+//! 1. No allocation between the begin of a read that need not wait and its shown answer.
+//! 2. A read that waits for the store pool waits alone: the writes in front of it are done.
+//! 3. A scan holds one chunk and a cursor, which pins nothing: memory does not depend on the answer
+//!    or on the reader.
+//!    Room for the chunk was taken before it is made; a record that is larger waits for room of its
+//!    own size.
+//!
+//! Not here: members of a cluster (`peers/`), the bytes of answers (`answers.rs`).
+//! See: docs/api.md, docs/overload.md.
+
+use crate::admin::metrics::{Op, Refused};
+use crate::admin::stages::{Stage, Watch};
+use crate::clients::finished::Finished;
+use crate::clients::seat::{Due, Seat, Until};
+use crate::clients::socket::{End, Socket};
+use crate::clients::status::Terms;
+use crate::disk::scan_job::{Scan, Stand};
+use crate::disk::store_pool::Work;
+use crate::event_loop::handover::{
+    Begun, ChunkTerms, Held, KeyRequest, NoChunk, PendingOperation, ScanChunk, SentValue, WalkEnd,
+};
+use crate::event_loop::lane::Lane;
+use crate::limits;
+use bytes::Bytes;
+use dendra_base::{CellRef, Key, Quorum};
+use dendra_engine::vfs::Wait;
+use dendra_engine::{Error, Guard, Lookup};
+use dendra_node::{Class, Entry};
+use dendra_wire::EntityOp;
+use dendra_wire::http::response::Style;
+use dendra_wire::route::Scan as Query;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The own store as a backend.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alone;
+
+impl Alone {
+    /// Writes commit in the order of their pushes. A read sees what is committed, and so waits for
+    /// those in front.
+    pub(crate) fn joins(self, op: EntityOp) -> bool {
+        matches!(op, EntityOp::Put | EntityOp::Delete)
+    }
+
+    /// What the answer to a scan says about itself.
+    pub(crate) fn scan_terms(self, lane: &Lane, style: Style) -> Terms {
+        let durability = lane.shared.settings.durability;
+        Terms::new(style, Quorum::ONE, durability, &lane.routes)
+    }
+
+    /// Begins an operation. A read that need not wait calls `show` with the newest cell.
+    #[inline]
+    pub(crate) fn begin<R>(
+        self,
+        lane: &Lane,
+        request: KeyRequest<'_>,
+        watch: &mut Watch,
+        show: impl FnMut(Option<CellRef<'_>>) -> R,
+    ) -> Result<Begun<R>, Refused> {
+        match request.entity.op {
+            EntityOp::Get | EntityOp::Head => Ok(read(lane, request.stored_key, watch, show)),
+            EntityOp::Put => write(lane, &request, Op::Put, watch),
+            EntityOp::Delete => write(lane, &request, Op::Delete, watch),
+        }
+    }
+
+    /// Gives a read to the store pool.
+    pub(crate) fn resume(
+        self,
+        lane: &Lane,
+        seat: &Rc<Seat>,
+        read: &mut PendingOperation,
+    ) -> Result<(), Refused> {
+        read.watch.restart();
+        let work = Work::Get(Key::user(&read.held.key));
+        let offered = lane.offer(seat, read.deadline_us, read.watch, work);
+        let slot = offered.map_err(|(refused, _)| refused)?;
+        read.held.number = slot.into();
+        Ok(())
+    }
+
+    /// Waits for the log, or for the store pool.
+    pub(crate) async fn wait(
+        self,
+        socket: &mut Socket,
+        pending: &[PendingOperation],
+    ) -> Result<Result<(), Due>, End> {
+        if let [read] = pending
+            && read.op == Op::Get
+        {
+            return socket
+                .pooled(read.held.number as u32, read.deadline_us)
+                .await;
+        }
+        let last_us = pending.iter().map(|write| write.deadline_us).max();
+        socket.seat().arm(last_us.unwrap_or(u64::MAX));
+        let waited = socket.seat().all(Until::DeadlineOrPoison).await;
+        socket.lane().refresh();
+        Ok(waited)
+    }
+
+    /// Notes how long an operation has waited: for a read the worker has.
+    pub(crate) fn note_wait(self, lane: &Lane, pending: &mut PendingOperation) {
+        match pending.op {
+            Op::Get => pending.watch.restart(),
+            op => pending
+                .watch
+                .lap(&lane.metrics().stages, op, Stage::WalWait),
+        }
+    }
+}
+
+fn read<R>(
+    lane: &Lane,
+    stored_key: &[u8],
+    watch: &mut Watch,
+    mut show: impl FnMut(Option<CellRef<'_>>) -> R,
+) -> Begun<R> {
+    let stages = &lane.metrics().stages;
+    let looked = lane.shared.engine.get(stored_key, Wait::Never, |cell| {
+        watch.lap(stages, Op::Get, Stage::Engine);
+        show(Some(cell))
+    });
+    match looked {
+        Ok(Lookup::Cell(shown)) => Begun::Shown(shown),
+        Ok(Lookup::Nothing) => {
+            watch.lap(stages, Op::Get, Stage::Engine);
+            Begun::Shown(show(None))
+        }
+        Ok(Lookup::WouldBlock) => Begun::Blocks(held(stored_key)),
+        Err(error) if error.would_block() => Begun::Blocks(held(stored_key)),
+        Err(error) => {
+            tracing::error!(%error, "a read failed");
+            Begun::Ended(match error {
+                Error::Damaged { .. } => Finished::Damaged,
+                _ => Finished::Failed,
+            })
+        }
+    }
+}
+
+fn held(stored_key: &[u8]) -> Held {
+    Held::new(Bytes::copy_from_slice(&stored_key[1..]), 0, Vec::new())
+}
+
+/// Puts a write into the loop's batch.
+fn write<R>(
+    lane: &Lane,
+    request: &KeyRequest<'_>,
+    op: Op,
+    watch: &mut Watch,
+) -> Result<Begun<R>, Refused> {
+    let KeyRequest {
+        entity, stored_key, ..
+    } = request;
+    let versions = &lane.shared.versions;
+    let version = versions.next(&lane.shared.engine, lane.wall_ms());
+    let mut cell = match request.value {
+        SentValue::Unread(value) => CellRef::value(stored_key, version, value),
+        SentValue::Whole(value) => CellRef::value(stored_key, version, value),
+        SentValue::None => CellRef::tombstone(stored_key, version),
+    };
+    cell.copies = entity.quorum.from();
+    cell.expiry_ms = entity
+        .ttl_s
+        .map(|seconds| lane.wall_ms() + u64::from(seconds) * 1_000);
+    lane.push_write(request.seat, stored_key, &cell, Guard::If(entity.condition))?;
+    watch.lap(&lane.metrics().stages, op, Stage::Engine);
+    Ok(Begun::Waits(Held::default()))
+}
+
+/// A scan of the own store between two chunks.
+pub(crate) struct StoreWalk {
+    /// `None` while a worker has it, and when it was lost there.
+    scan: Option<Box<Scan>>,
+}
+
+impl StoreWalk {
+    /// A scan of the records that live at `now_ms`.
+    pub(crate) fn new(query: &Query, now_ms: u64) -> StoreWalk {
+        StoreWalk {
+            scan: Some(Box::new(Scan::new(query, now_ms))),
+        }
+    }
+
+    /// Where it goes on, in the client's words.
+    pub(crate) fn next_key(&self) -> Option<Vec<u8>> {
+        self.scan.as_ref().map(|scan| scan.next_key())
+    }
+
+    /// The next chunk, behind what stands in `out`.
+    pub(crate) async fn next(
+        &mut self,
+        socket: &mut Socket,
+        out: Vec<u8>,
+        turn: ChunkTerms,
+    ) -> Result<ScanChunk, NoChunk> {
+        let before = out.len();
+        let Some(scan) = &mut self.scan else {
+            return Err(NoChunk::Ended(None));
+        };
+        scan.out = out;
+        if scan.stand == Stand::Open
+            && let Err(no_chunk) = self.make(socket, turn).await
+        {
+            return self.cut(before, turn, no_chunk);
+        }
+        let Some(scan) = &mut self.scan else {
+            return Err(NoChunk::Ended(None));
+        };
+        let has_records = scan.out.len() > before;
+        let end = match &scan.stand {
+            Stand::Open => None,
+            Stand::Complete => Some(WalkEnd::Complete),
+            Stand::Cut(next) => Some(WalkEnd::Limited(next.clone())),
+            Stand::Damaged(_) if turn.is_first && !has_records => {
+                return Err(NoChunk::ended(Finished::Damaged));
+            }
+            Stand::Damaged(next) => {
+                socket.lane().metrics().damaged.add(1);
+                tracing::error!("a scan met a record that does not match its checksum");
+                Some(WalkEnd::Stopped(next.clone()))
+            }
+        };
+        Ok(ScanChunk {
+            out: std::mem::take(&mut scan.out),
+            may_open: has_records || end.is_some(),
+            end,
+        })
+    }
+
+    /// Records that were made before a failure are sent: the key to go on from is behind them.
+    fn cut(
+        &mut self,
+        before: usize,
+        turn: ChunkTerms,
+        no_chunk: NoChunk,
+    ) -> Result<ScanChunk, NoChunk> {
+        match &mut self.scan {
+            Some(scan) if !turn.is_first && scan.out.len() > before => Ok(ScanChunk {
+                out: std::mem::take(&mut scan.out),
+                may_open: true,
+                end: Some(WalkEnd::Stopped(scan.next_key())),
+            }),
+            _ => Err(no_chunk),
+        }
+    }
+
+    /// Makes a chunk. When the head is sent it waits for room in the pool instead of refusing.
+    async fn make(&mut self, socket: &mut Socket, turn: ChunkTerms) -> Result<(), NoChunk> {
+        let lane = Rc::clone(socket.lane());
+        loop {
+            if !turn.is_first
+                && let Entry::Delayed { us } = lane.admit(Class::Scan)
+            {
+                tokio::time::sleep(Duration::from_micros(us)).await;
+                lane.refresh();
+            }
+            match self.fill(socket, turn).await {
+                Err(NoChunk::Ended(Some(ended)))
+                    if matches!(*ended, Finished::Refused(_))
+                        && !turn.is_first
+                        && self.scan.is_some()
+                        && lane.now_us() < turn.deadline_us =>
+                {
+                    // The next look of the sweep is soon enough, and is no timer of our own.
+                    socket.seat().arm(0);
+                    socket.seat().deadline().await;
+                    lane.refresh();
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Has the store pool fill the scan's buffer, when there is room for what comes.
+    async fn fill(&mut self, socket: &mut Socket, turn: ChunkTerms) -> Result<(), NoChunk> {
+        loop {
+            let Some(mut scan) = self.scan.take() else {
+                return Err(NoChunk::Ended(None));
+            };
+            let wanted = scan.needs.max(limits::SCAN_CHUNK_BYTES);
+            if !socket.has_scan_room(wanted)
+                && !socket.wait_for_scan_room(wanted, turn.deadline_us).await
+            {
+                self.scan = Some(scan);
+                return Err(NoChunk::ended(Finished::Refused(Refused::Bytes)));
+            }
+            if socket.expect_client().is_err() {
+                return Err(NoChunk::Gone);
+            }
+            // What is more than all the room there is, is let in alone.
+            scan.room = wanted;
+            self.fill_once(socket, scan, turn).await?;
+            if self.scan.as_ref().is_none_or(|scan| scan.needs == 0) {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn fill_once(
+        &mut self,
+        socket: &mut Socket,
+        scan: Box<Scan>,
+        turn: ChunkTerms,
+    ) -> Result<(), NoChunk> {
+        let mut watch = turn.watch;
+        watch.restart();
+        let lane = Rc::clone(socket.lane());
+        let work = Work::Chunk(scan);
+        let slot = match lane.offer(socket.seat(), turn.deadline_us, watch, work) {
+            Ok(slot) => slot,
+            Err((refused, work)) => {
+                if let Work::Chunk(scan) = work {
+                    self.scan = Some(scan);
+                }
+                return Err(NoChunk::ended(Finished::Refused(refused)));
+            }
+        };
+        let waited = socket.pooled(slot, turn.deadline_us).await;
+        // A wait that ended early leaves the place empty, which says the same.
+        let _waited = waited.map_err(|_gone| NoChunk::Gone)?;
+        let finished = socket.seat().take(0);
+        socket.seat().next_round();
+        match finished {
+            Some(Finished::Chunk(scan)) => {
+                self.scan = Some(scan);
+                Ok(())
+            }
+            Some(Finished::ChunkFailed(scan, is_damaged)) => {
+                self.scan = Some(scan);
+                Err(NoChunk::ended(if is_damaged {
+                    Finished::Damaged
+                } else {
+                    Finished::Failed
+                }))
+            }
+            ended => Err(NoChunk::Ended(ended.map(Box::new))),
+        }
+    }
+}

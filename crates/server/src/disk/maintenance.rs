@@ -1,0 +1,199 @@
+//! Two threads that give the engine its background work, slice by slice, and keep out of the way.
+//!
+//! ```text
+//! poke or 500 ms ─► maintain(lane, 1 MiB) ─► More ─► pause by pressure ─► maintain …
+//!                                            Idle ─► wait
+//! pressure   0.0 … 0.5 … 1.0
+//! pause      slice time … none            a calm engine compacts at half speed, a pressed one at full
+//! ```
+//!
+//! Invariants
+//! 1. One caller per engine lane, so a flush never waits behind a compaction.
+//! 2. A failed slice is logged and tried again after a pause; only `Poisoned` ends the thread.
+//!
+//! Not here: what a slice does (crate `engine`).
+//! See: docs/overload.md.
+
+use crate::admin::profile::{self, Lock};
+use crate::disk::wal_thread;
+use crate::event_loop::clock;
+use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::shared::Shared;
+use crate::limits;
+use dendra_engine::{Error, Maintained, Maintenance};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How others tell the maintenance threads that there may be work.
+#[derive(Debug, Default)]
+pub(crate) struct Poke {
+    state: Lock<State>,
+    wake: Condvar,
+    /// Bytes handed to the log since the last poke.
+    bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pokes: u64,
+    is_closed: bool,
+}
+
+/// Submitted bytes between two pokes: much less than a memtable or a log segment, so that a sealed
+/// memtable waits at most this long for its flush.
+const POKE_BYTES: u64 = 1 << 20;
+
+impl Poke {
+    /// Counts bytes on their way into the log; wakes the threads once a megabyte.
+    pub(crate) fn note_bytes(&self, bytes: u64) {
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes >= POKE_BYTES {
+            self.bytes.store(0, Ordering::Relaxed);
+            self.state.hold().pokes += 1;
+            self.wake.notify_all();
+        }
+    }
+
+    /// Ends the threads after their current slice.
+    pub(crate) fn close(&self) {
+        self.state.hold().is_closed = true;
+        self.wake.notify_all();
+    }
+
+    /// Waits until a poke newer than `seen`, at most `at_most`; false when closed.
+    fn wait(&self, seen: &mut u64, at_most: Duration) -> bool {
+        let state = self.state.hold();
+        let (state, _) = self
+            .wake
+            .wait_timeout_while(state, at_most, |state| {
+                state.pokes == *seen && !state.is_closed
+            })
+            .expect("no holder panics");
+        *seen = state.pokes;
+        !state.is_closed
+    }
+
+    /// Sleeps for `pause` unless closed; false when closed.
+    fn pause(&self, pause: Duration) -> bool {
+        let state = self.state.hold();
+        let (state, _) = self
+            .wake
+            .wait_timeout_while(state, pause, |state| !state.is_closed)
+            .expect("no holder panics");
+        !state.is_closed
+    }
+}
+
+/// Starts both threads.
+pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>> {
+    [
+        (Maintenance::Flush, "flush", 5),
+        (Maintenance::Compact, "compact", 10),
+    ]
+    .into_iter()
+    .map(|(lane, name, nice)| {
+        let shared = Arc::clone(shared);
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                let _seat = profile::register(match lane {
+                    Maintenance::Flush => profile::Kind::Flush,
+                    Maintenance::Compact => profile::Kind::Compact,
+                });
+                work(&shared, lane, nice);
+            })
+    })
+    .collect()
+}
+
+/// How long to wait after a slice that took `took_us`, when the engine's pressure is `level`.
+fn pause_after(lane: Maintenance, took_us: u64, level: f64) -> Duration {
+    let calm = (1.0 - 2.0 * level).clamp(0.0, 1.0);
+    // A flush frees memory and log segments: it rests a quarter as long as a compaction.
+    let share = match lane {
+        Maintenance::Flush => 0.25,
+        Maintenance::Compact => 1.0,
+    };
+    Duration::from_micros((took_us as f64 * calm * share) as u64).min(limits::MAINTAIN_PAUSE_MAX)
+}
+
+/// Calls the writes that wait for the engine, when it is behind no longer.
+fn tell_waiting_loops(shared: &Shared) {
+    if shared.engine.pressure().stop.is_some() {
+        return;
+    }
+    for lane in &shared.lanes {
+        if lane.waits_for_engine.swap(false, Ordering::AcqRel) {
+            lane.mailbox.post(LaneEvent::QueueFree);
+        }
+    }
+}
+
+fn work(shared: &Shared, lane: Maintenance, nice: i32) {
+    // On Linux this is the calling thread's own priority. Without the right to lower it the thread
+    // works at the usual one.
+    if let Err(error) = rustix::process::setpriority_process(None, nice) {
+        tracing::debug!(%error, ?lane, "maintenance keeps its priority");
+    }
+    let mut seen = 0;
+    loop {
+        let began_us = clock::monotonic_us();
+        let slice = shared
+            .engine
+            .maintain(lane, clock::wall_ms(), limits::MAINTAIN_SLICE_BYTES);
+        let took_us = clock::monotonic_us().saturating_sub(began_us);
+        tell_waiting_loops(shared);
+        let goes_on = match slice {
+            Ok(Maintained::More) => {
+                let pause = pause_after(lane, took_us, shared.engine.pressure().level);
+                shared.poke.pause(pause)
+            }
+            Ok(Maintained::Idle) => shared.poke.wait(&mut seen, limits::MAINTAIN_IDLE),
+            Err(error @ Error::Poisoned { .. }) => {
+                wal_thread::poison(shared, &error.to_string());
+                false
+            }
+            Err(error) => {
+                tracing::error!(%error, ?lane, "background work failed and is tried again");
+                shared.poke.pause(limits::MAINTAIN_IDLE)
+            }
+        };
+        if !goes_on {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pressed_engine_gets_no_pause_and_a_calm_one_half_of_the_time() {
+        let ms = Duration::from_millis;
+        assert_eq!(pause_after(Maintenance::Compact, 4_000, 0.0), ms(4));
+        assert_eq!(pause_after(Maintenance::Compact, 4_000, 0.25), ms(2));
+        assert_eq!(pause_after(Maintenance::Compact, 4_000, 0.5), ms(0));
+        assert_eq!(pause_after(Maintenance::Compact, 4_000, 1.0), ms(0));
+        assert_eq!(
+            pause_after(Maintenance::Compact, 4_000_000, 0.0),
+            limits::MAINTAIN_PAUSE_MAX
+        );
+        assert_eq!(pause_after(Maintenance::Flush, 4_000, 0.0), ms(1));
+    }
+
+    #[test]
+    fn a_megabyte_of_writes_is_a_poke_and_less_is_none() {
+        let poke = Poke::default();
+        let mut seen = 0;
+        poke.note_bytes(POKE_BYTES - 1);
+        assert!(poke.wait(&mut seen, Duration::ZERO));
+        assert_eq!(seen, 0);
+        poke.note_bytes(1);
+        assert!(poke.wait(&mut seen, Duration::from_secs(60)));
+        assert_eq!(seen, 1);
+        poke.close();
+        assert!(!poke.wait(&mut seen, Duration::from_secs(60)));
+    }
+}

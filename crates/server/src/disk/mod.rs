@@ -1,0 +1,23 @@
+//! Threads that may wait for the disk, and files beside the engine's.
+//!
+//! ```text
+//! alone.rs       the own store of a node alone   versions.rs    the node's clock
+//! store_pool.rs  reads that would block          scan_job.rs    a scan in the store pool
+//! wal_thread.rs  group commit                    maintenance.rs flushes and compactions
+//! notes.rs       is this the member's folder     folder.rs      files beside the engine's
+//! last_clock.rs  where the clock ended at a stop large.rs       memory for large pieces
+//! ```
+//!
+//! Not here: bytes on the disk (crate `engine`).
+//! See: ARCHITECTURE.md, docs/overload.md.
+
+pub(crate) mod alone;
+pub mod folder;
+pub mod large;
+pub(crate) mod last_clock;
+pub(crate) mod maintenance;
+pub(crate) mod notes;
+pub(crate) mod scan_job;
+pub(crate) mod store_pool;
+pub(crate) mod versions;
+pub(crate) mod wal_thread;

@@ -1,0 +1,250 @@
+//! The thread that commits: everything queued, one log write, one sync, outcomes to their loops.
+//!
+//! ```text
+//! loop ─► engine.submit ─► First? ring ─► commit ─► outcomes grouped by loop ─► one post per loop
+//!                                         │ quiet for 10 ms ─► seal
+//!                                         │ no room         ─► the outcomes say so
+//!                                         └ poisoned        ─► tell all loops, end
+//! ```
+//!
+//! Invariants
+//! 1. No timer in front of a commit: what arrives during a sync is the next batch.
+//! 2. A queued write is answered by its outcome. When the disk has no room for the next log segment
+//!    the outcome is `NoRoom` (507, nothing changed), and later values are refused by
+//!    `engine.pressure` before they are read.
+//! 3. After `Poisoned` nothing is committed any more.
+//!
+//! Not here: commits that an event loop makes itself with durability `os` (`lane.rs`; it uses
+//! `deliver` from here).
+//! See: docs/overload.md, crate `engine`.
+
+use crate::admin::profile::{self, Lock};
+use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::shared::{Phase, Shared};
+use crate::limits;
+use dendra_engine::{Error, WriteOutcome};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long the thread sleeps when nothing was committed since the last seal; a loop's own commits
+/// (durability `os`) are attested at this rhythm.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// Bits of a token that hold the slot; the loop's index stands above them.
+const TOKEN_LANE_SHIFT: u32 = 32;
+
+/// The mark of one write: which loop waits, and where.
+pub(crate) fn token(lane: usize, slot: u32) -> u64 {
+    (lane as u64) << TOKEN_LANE_SHIFT | u64::from(slot)
+}
+
+/// The loop of a token.
+pub(crate) fn token_lane(token: u64) -> usize {
+    (token >> TOKEN_LANE_SHIFT) as usize
+}
+
+/// The slot of a token.
+pub(crate) fn token_slot(token: u64) -> u32 {
+    token as u32
+}
+
+#[derive(Debug, Default)]
+struct Rung {
+    has_work: bool,
+    is_closed: bool,
+}
+
+/// How loops wake the committing thread.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    rung: Lock<Rung>,
+    wake: Condvar,
+    /// Something was committed since the last seal.
+    is_unsealed: AtomicBool,
+}
+
+enum Woken {
+    Work,
+    Quiet,
+    Closed,
+}
+
+impl Bell {
+    /// Asks for a commit.
+    pub(crate) fn ring(&self) {
+        self.rung.hold().has_work = true;
+        self.wake.notify_one();
+    }
+
+    /// Notes a commit that somebody else made, so that it is sealed in time.
+    pub(crate) fn note_commit(&self) {
+        self.is_unsealed.store(true, Ordering::Relaxed);
+    }
+
+    /// One last commit, one last seal, then the thread ends.
+    pub(crate) fn close(&self) {
+        self.rung.hold().is_closed = true;
+        self.wake.notify_one();
+    }
+
+    fn wait(&self, at_most: Duration) -> Woken {
+        let rung = self.rung.hold();
+        let (mut rung, _) = self
+            .wake
+            .wait_timeout_while(rung, at_most, |rung| !rung.has_work && !rung.is_closed)
+            .expect("no holder panics");
+        if std::mem::take(&mut rung.has_work) {
+            Woken::Work
+        } else if rung.is_closed {
+            Woken::Closed
+        } else {
+            Woken::Quiet
+        }
+    }
+}
+
+/// Hands outcomes to the loops that wait for them: one post, so at most one wake, per loop.
+/// `groups` is scratch space with one entry per loop. Outcomes of loop `own` stay in `groups`.
+pub(crate) fn deliver(
+    shared: &Shared,
+    done: &mut Vec<(u64, WriteOutcome)>,
+    groups: &mut [Vec<LaneEvent>],
+    own: Option<usize>,
+) {
+    for (token, outcome) in done.drain(..) {
+        groups[token_lane(token)].push(LaneEvent::Written { token, outcome });
+    }
+    for (lane, group) in groups.iter_mut().enumerate() {
+        let handle = &shared.lanes[lane];
+        if Some(lane) == own {
+            continue;
+        }
+        if handle.waits_for_queue.swap(false, Ordering::AcqRel) {
+            group.push(LaneEvent::QueueFree);
+        }
+        if !group.is_empty() {
+            handle.mailbox.post_all(group.drain(..));
+        }
+    }
+}
+
+/// Starts the thread.
+pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    std::thread::Builder::new()
+        .name("wal".to_owned())
+        .spawn(move || {
+            let _seat = profile::register(profile::Kind::Wal);
+            commit_until_closed(&shared);
+        })
+}
+
+fn commit_until_closed(shared: &Shared) {
+    let mut done = Vec::with_capacity(1024);
+    let mut groups: Vec<Vec<LaneEvent>> = shared.lanes.iter().map(|_| Vec::new()).collect();
+    let mut wait = QUIET;
+    loop {
+        let woken = shared.bell.wait(wait);
+        if matches!(woken, Woken::Quiet) {
+            if !seal(shared) {
+                return;
+            }
+            wait = QUIET;
+            continue;
+        }
+        wait = match commit_all(shared, &mut done, &mut groups) {
+            Ok(()) => {
+                shared.bell.note_commit();
+                limits::SEAL_AFTER
+            }
+            Err(error @ Error::Poisoned { .. }) => {
+                poison(shared, &error.to_string());
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the log cannot go on: the queued writes are refused");
+                limits::SEAL_AFTER
+            }
+        };
+        if matches!(woken, Woken::Closed) {
+            seal(shared);
+            return;
+        }
+    }
+}
+
+/// Commits until nothing is left. Once is not always enough with durability `os`: a commit that an
+/// event loop began and could not finish goes first, and alone, while others queue behind it.
+fn commit_all(
+    shared: &Shared,
+    done: &mut Vec<(u64, WriteOutcome)>,
+    groups: &mut [Vec<LaneEvent>],
+) -> Result<(), Error> {
+    loop {
+        let result = shared.engine.commit(done);
+        let was_empty = done.is_empty();
+        deliver(shared, done, groups, None);
+        if result.is_err() || was_empty {
+            return result;
+        }
+    }
+}
+
+/// Attests what was committed; false when the log failed.
+fn seal(shared: &Shared) -> bool {
+    if !shared.bell.is_unsealed.swap(false, Ordering::Relaxed) {
+        return true;
+    }
+    match shared.engine.seal() {
+        Ok(()) => true,
+        Err(error @ Error::Poisoned { .. }) => {
+            poison(shared, &error.to_string());
+            false
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the log could not be sealed; the next commit attests instead");
+            true
+        }
+    }
+}
+
+/// Nobody knows what is durable any more: say so to everyone and leave the rest to a restart.
+pub(crate) fn poison(shared: &Shared, reason: &str) {
+    if shared.phase.turn(Phase::Poisoned) {
+        tracing::error!(
+            reason,
+            "the log failed: nothing more is written, the process stops"
+        );
+        for lane in &shared.lanes {
+            lane.mailbox.post(LaneEvent::Poisoned);
+        }
+        // Kept for a watcher that is not there yet.
+        shared.phase.ended.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_names_its_loop_and_its_slot() {
+        for (lane, slot) in [(0, 0), (254, u32::MAX), (3, 77)] {
+            let token = token(lane, slot);
+            assert_eq!((token_lane(token), token_slot(token)), (lane, slot));
+        }
+    }
+
+    #[test]
+    fn a_ring_before_the_wait_is_not_lost() {
+        let bell = Bell::default();
+        bell.ring();
+        assert!(matches!(bell.wait(QUIET), Woken::Work));
+        bell.ring();
+        bell.close();
+        assert!(matches!(bell.wait(QUIET), Woken::Work));
+        assert!(matches!(bell.wait(QUIET), Woken::Closed));
+    }
+}

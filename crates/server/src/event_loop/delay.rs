@@ -1,0 +1,281 @@
+//! How long requests wait for their event loop, and the line in which they stand when that is too long.
+//!
+//! ```text
+//! open      bytes were read ─► look ─ once a millisecond ─► ring ─► run queue of the loop ─► probe: its lag ─► Line
+//!                               └ the probe still waits after STANDING_US: that is a sample, too
+//! standing  socket is readable ─► stand ─► join ─► the loop's porter calls, once in a poll of the sockets
+//!                                              ─► Serve: read   Refuse: read, 503   client gone: close
+//! ```
+//!
+//! Invariants
+//! 1. A loop at rest is not woken for it, and a busy one once in a millisecond at most: below the knee it costs a
+//!    comparison for each read.
+//! 2. What stands in line has not been read: its bytes wait in the socket, and hold no room.
+//! 3. Said once when it begins and then at most once a minute, for all loops together.
+//!
+//! Not here: who is called next (`standing.rs` of crate `node`).
+//! See: docs/overload.md, "When the processor is what runs out".
+
+use crate::clients::seat::{LocalBell, Seat};
+use crate::event_loop::clock;
+use crate::event_loop::lane::Lane;
+use dendra_node::Line;
+use dendra_node::standing::{AddressGroup, Called, Change, Place, Pressure, STANDING_US};
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The least time between two probes of one loop.
+const PROBE_US: u64 = 1_000;
+/// Work for one connection in front of others is cut into pieces once the probe has waited for this long.
+const CROWDED_US: u64 = 2_000;
+/// A minute between two lines of the log.
+const SAID_US: u64 = 60_000_000;
+
+/// One loop's.
+pub(crate) struct Delay {
+    line: RefCell<Line<Rc<Standee>>>,
+    is_standing: Cell<bool>,
+    pressure: Cell<Pressure>,
+    /// Wakes the porter: a request stands in line.
+    porter: LocalBell,
+    bell: LocalBell,
+    /// When the probe was rung that waits now.
+    rung_us: Cell<Option<u64>>,
+    /// When the next probe, or the next sample of the one that waits, is due.
+    due_us: Cell<u64>,
+}
+
+/// A connection in line.
+struct Standee {
+    seat: Rc<Seat>,
+    called: Cell<Option<Called>>,
+}
+
+/// A place in line, left when dropped.
+pub(crate) struct InLine<'a> {
+    delay: &'a Delay,
+    place: Place,
+    standee: Rc<Standee>,
+}
+
+impl InLine<'_> {
+    /// Was it called?
+    pub(crate) fn called(&self) -> Option<Called> {
+        self.standee.called.get()
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        if self.called().is_none() {
+            self.delay.line.borrow_mut().leave(self.place);
+        }
+    }
+}
+
+/// What all loops know together.
+#[derive(Debug, Default)]
+pub(crate) struct Overload {
+    /// Loops that are near their target, or beyond it.
+    near: AtomicUsize,
+    /// Loops that are beyond it.
+    beyond: AtomicUsize,
+    said_us: AtomicU64,
+}
+
+impl Delay {
+    /// A loop at rest.
+    pub(crate) fn new(target: Duration) -> Delay {
+        Delay {
+            line: RefCell::new(Line::new(target.as_micros() as u64)),
+            is_standing: Cell::new(false),
+            pressure: Cell::new(Pressure::None),
+            porter: LocalBell::default(),
+            bell: LocalBell::default(),
+            rung_us: Cell::new(None),
+            due_us: Cell::new(0),
+        }
+    }
+
+    /// Something was read: looks whether it is time for a probe, or whether one is late.
+    pub(crate) fn look(&self, lane: &Lane, now_us: u64) {
+        if now_us < self.due_us.get() {
+            return;
+        }
+        match self.rung_us.get() {
+            None => {
+                self.rung_us.set(Some(now_us));
+                self.due_us.set(now_us + STANDING_US);
+                self.bell.ring();
+            }
+            Some(rung_us) => {
+                self.due_us.set(now_us + STANDING_US);
+                self.sample(lane, now_us, now_us.saturating_sub(rung_us));
+            }
+        }
+    }
+
+    fn sample(&self, lane: &Lane, now_us: u64, lag_us: u64) {
+        let change = self.line.borrow_mut().sample(now_us, lag_us);
+        self.note(lane, now_us, change);
+    }
+
+    fn note(&self, lane: &Lane, now_us: u64, change: Option<Change>) {
+        let overload = &lane.shared.overload;
+        match change {
+            Some(Change::Begins) => {
+                self.is_standing.set(true);
+                lane.metrics().is_standing.set(1);
+                self.porter.ring();
+            }
+            Some(Change::Ends) => {
+                self.is_standing.set(false);
+                lane.metrics().is_standing.set(0);
+            }
+            None => {}
+        }
+        let pressure = self.line.borrow().pressure(now_us);
+        overload.count(self.pressure.replace(pressure), pressure);
+        if self.is_standing.get() {
+            overload.say(now_us, self.line.borrow().delay_us(now_us));
+        }
+    }
+
+    /// Do requests stand in line?
+    pub(crate) fn is_standing(&self) -> bool {
+        self.is_standing.get()
+    }
+
+    /// A request of the connection in `seat`, from `source`, is there to be read. `None` when there is no line (any
+    /// more).
+    pub(crate) fn stand(&self, seat: &Rc<Seat>, source: IpAddr, now_us: u64) -> Option<InLine<'_>> {
+        if !self.is_standing() {
+            return None;
+        }
+        let standee = Rc::new(Standee {
+            seat: Rc::clone(seat),
+            called: Cell::new(None),
+        });
+        let source = match source {
+            IpAddr::V4(addr) => AddressGroup::of_v4(addr.to_bits()),
+            IpAddr::V6(addr) => AddressGroup::of_v6(addr.to_bits()),
+        };
+        let mut line = self.line.borrow_mut();
+        let place = line.join(now_us, source, Rc::clone(&standee));
+        self.porter.ring();
+        Some(InLine {
+            delay: self,
+            place,
+            standee,
+        })
+    }
+
+    fn call(&self, lane: &Lane, now_us: u64) {
+        let mut called = Vec::new();
+        let change = self.line.borrow_mut().call(now_us, &mut called);
+        for (standee, what) in called {
+            standee.called.set(Some(what));
+            standee.seat.wake();
+        }
+        self.note(lane, now_us, change);
+    }
+
+    /// Do others wait behind the connection that is worked on now?
+    pub(crate) fn is_crowded(&self, now_us: u64) -> bool {
+        let waits_us = |rung_us| now_us.saturating_sub(rung_us);
+        self.is_standing()
+            || self
+                .rung_us
+                .get()
+                .is_some_and(|rung_us| waits_us(rung_us) > CROWDED_US)
+    }
+
+    /// What was measured may be over.
+    pub(crate) fn sweep(&self, lane: &Lane, now_us: u64) {
+        let delay_us = self.line.borrow().delay_us(now_us);
+        lane.metrics().standing_us.set(delay_us);
+        lane.metrics().standing.set(self.line.borrow().len() as u64);
+        self.note(lane, now_us, None);
+        if self.is_standing() {
+            self.porter.ring();
+        }
+    }
+}
+
+impl Overload {
+    /// Of the loop that is pressed most.
+    pub(crate) fn pressure(&self) -> Pressure {
+        if self.beyond.load(Ordering::Relaxed) > 0 {
+            Pressure::Beyond
+        } else if self.near.load(Ordering::Relaxed) > 0 {
+            Pressure::Near
+        } else {
+            Pressure::None
+        }
+    }
+
+    /// One loop's changed.
+    fn count(&self, before: Pressure, now: Pressure) {
+        for (least, loops) in [
+            (Pressure::Near, &self.near),
+            (Pressure::Beyond, &self.beyond),
+        ] {
+            match (before >= least, now >= least) {
+                (false, true) => _ = loops.fetch_add(1, Ordering::Relaxed),
+                (true, false) => _ = loops.fetch_sub(1, Ordering::Relaxed),
+                _ => {}
+            }
+        }
+    }
+
+    fn say(&self, now_us: u64, delay_us: u64) {
+        let said_us = self.said_us.load(Ordering::Relaxed);
+        if said_us != 0 && now_us.saturating_sub(said_us) < SAID_US {
+            return;
+        }
+        let claim = self.said_us.compare_exchange(
+            said_us,
+            now_us.max(1),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        if claim.is_ok() {
+            tracing::warn!(
+                standing_delay_us = delay_us,
+                "more requests arrive than the processor serves in time: the newest are served first, some are refused with 503"
+            );
+        }
+    }
+}
+
+/// The probe of one loop: it waits in the run queue as every request does.
+pub(crate) async fn probe(lane: Rc<Lane>) {
+    loop {
+        lane.delay.bell.rung().await;
+        let now_us = clock::monotonic_us();
+        let delay = &lane.delay;
+        if let Some(rung_us) = delay.rung_us.take() {
+            delay.due_us.set(now_us + PROBE_US);
+            delay.sample(&lane, now_us, now_us.saturating_sub(rung_us));
+        }
+    }
+}
+
+/// Calls requests out of the line of one loop, as many at a time as take less than a millisecond: the sockets are
+/// polled in between.
+pub(crate) async fn porter(lane: Rc<Lane>) {
+    loop {
+        lane.delay.porter.rung().await;
+        while lane.delay.is_standing() {
+            lane.delay.call(&lane, clock::monotonic_us());
+            if lane.delay.line.borrow().is_empty() {
+                break;
+            }
+            // Behind all that is ready, and behind a look at the sockets.
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The nouns between a connection and a backend.
+//!
+//! ```text
+//! connection ─► KeyRequest ─► backend ─► Begun ─┬─ Held ─► PendingOperation ─► … its end
+//!                                               └─ shown, ended
+//! connection ─► ChunkTerms ─► backend ─► ScanChunk, or NoChunk
+//! ```
+//!
+//! Invariants
+//! 1. An operation holds its room until it ends: `Held` gives it back when dropped.
+//!
+//! Not here: what a backend does (`backend.rs`), how an operation ends (`finished.rs`).
+
+use crate::admin::metrics::Op;
+use crate::admin::stages::Watch;
+use crate::clients::finished::Finished;
+use crate::clients::room::Room;
+use crate::clients::seat::Seat;
+use crate::clients::status::Terms;
+use bytes::Bytes;
+use dendra_wire::Condition;
+use dendra_wire::route::Entity;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+/// A value that a client sends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SentValue<'a> {
+    /// None: a read or a deletion.
+    None,
+    /// It stands in the input, behind its head.
+    Unread(&'a [u8]),
+    /// It came by itself.
+    Whole(&'a Bytes),
+}
+
+/// An operation on one key, as a connection asks for it.
+pub(crate) struct KeyRequest<'a> {
+    /// Where its end is waited for.
+    pub(crate) seat: &'a Rc<Seat>,
+    /// The client's address.
+    pub(crate) source: IpAddr,
+    pub(crate) entity: &'a Entity,
+    pub(crate) stored_key: &'a [u8],
+    pub(crate) value: SentValue<'a>,
+    /// Room that is held for the value already. A backend that keeps the value takes it.
+    pub(crate) room: &'a mut Vec<Room>,
+    pub(crate) deadline_us: u64,
+}
+
+/// What an operation holds until it ends.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// The client's key, where the backend or the answer needs it.
+    pub(crate) key: Bytes,
+    /// Under which the backend knows the operation.
+    pub(crate) number: u64,
+    /// For a value that the backend keeps.
+    _room: Vec<Room>,
+}
+
+impl Held {
+    /// What an operation on `key` holds, which the backend knows under `number`.
+    pub(crate) fn new(key: Bytes, number: u64, room: Vec<Room>) -> Held {
+        Held {
+            key,
+            number,
+            _room: room,
+        }
+    }
+}
+
+/// An operation that waits for its end.
+#[derive(Debug)]
+pub(crate) struct PendingOperation {
+    pub(crate) op: Op,
+    pub(crate) terms: Terms,
+    pub(crate) condition: Condition,
+    /// Is the current value wanted when the condition of a write does not hold?
+    pub(crate) wants_current: bool,
+    pub(crate) began_ns: u64,
+    pub(crate) deadline_us: u64,
+    pub(crate) watch: Watch,
+    pub(crate) held: Held,
+}
+
+/// What became of an operation that was begun.
+pub(crate) enum Begun<R> {
+    /// A read: its answer is shown.
+    Shown(R),
+    /// It ended at once.
+    Ended(Finished),
+    /// Its end comes to the seat.
+    Waits(Held),
+    /// A read that would wait for the disk. Nothing was begun: `resume` does, when nothing is in
+    /// front of it.
+    Blocks(Held),
+}
+
+/// The circumstances of the next chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChunkTerms {
+    /// Nothing of the answer is sent yet.
+    pub(crate) is_first: bool,
+    pub(crate) deadline_us: u64,
+    pub(crate) watch: Watch,
+}
+
+/// A chunk of a scan.
+#[derive(Debug)]
+pub(crate) struct ScanChunk {
+    /// The buffer that was given, with records behind what stood in it.
+    pub(crate) out: Vec<u8>,
+    /// The scan ends behind it.
+    pub(crate) end: Option<WalkEnd>,
+    /// May the head of the answer leave with it? Until then a failure has a status.
+    pub(crate) may_open: bool,
+}
+
+/// How a scan ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WalkEnd {
+    /// The range is exhausted.
+    Complete,
+    /// The limit is reached: the key to go on from.
+    Limited(Vec<u8>),
+    /// It cannot go on now: the key to go on from.
+    Stopped(Vec<u8>),
+}
+
+/// Why there is no next chunk.
+#[derive(Debug)]
+pub(crate) enum NoChunk {
+    /// The backend ended the scan; `None` when it did not say so in time.
+    Ended(Option<Box<Finished>>),
+    /// The client has gone.
+    Gone,
+}
+
+impl NoChunk {
+    /// The backend ended the scan, and said how.
+    pub(crate) fn ended(finished: Finished) -> NoChunk {
+        NoChunk::Ended(Some(Box::new(finished)))
+    }
+}

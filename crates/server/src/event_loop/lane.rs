@@ -1,0 +1,973 @@
+//! One event loop: a thread, the connections that live on it, and their writes as one batch.
+//!
+//! ```text
+//! mailbox ─► pump ─┬─ Connection ─► one task
+//!                  ├─ Written    ─► ticket ─► seat of the connection, woken when its last one is in
+//!                  ├─ Answered   ─► ticket ─► seat
+//!                  └─ Drain, Poisoned, Stop ─► all seats
+//! connection ─► push_write ─► batch ─► committer, once per turn ─► submit (sync) or try_commit (os)
+//! sweep, every 100 ms ─► seats whose deadline passed
+//! ```
+//!
+//! Invariants
+//! 1. Nothing here waits for a disk or a lock that is held across one.
+//! 2. A write that was pushed has a ticket until its outcome came, even when its connection is gone;
+//!    a ticket whose round is over is dropped in silence.
+//! 3. All writes of one turn of the loop are one submission.
+//! 4. Requests waiting and bytes held are counted here and never exceed this loop's share.
+//!
+//! Not here: HTTP (`connection/`), accepting (`listener.rs`), committing with durability `sync`
+//! (`wal_thread.rs`).
+//! See: docs/overload.md.
+
+use crate::admin::metrics::{LaneMetrics, Op, Refused};
+use crate::admin::profile;
+use crate::admin::stages::{Draw, Watch};
+use crate::clients::room::Rooms;
+use crate::clients::seat::{Due, LocalBell, Seat};
+use crate::disk::store_pool::{Job, PoolAnswer, Work};
+use crate::disk::wal_thread;
+use crate::event_loop::clock::{self, Tick};
+use crate::event_loop::delay::{self, Delay};
+use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::shared::{LaneHandle, Phase, Shared};
+use crate::limits;
+use crate::peers::{self, Agent, Cancelled};
+use dendra_base::peer::Readiness;
+use dendra_base::{CellRef, Key};
+use dendra_engine::{Batch, Durability, Error, Guard, Pressure, Stop, Submitted, WriteOutcome};
+use dendra_node::step::{Event, Now, StoreTicket};
+use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Topology};
+use dendra_wire::KeyBuf;
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::net::{IpAddr, Ipv6Addr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::thread::JoinHandle;
+use tokio::net::TcpStream;
+
+/// Room in one of the node's gates, taken on this loop.
+pub(crate) type RoomPermit = LocalPermit<Rc<LocalGate<Arc<Gate>>>, Arc<Gate>>;
+
+/// What an expected event belongs to. Its room in the gate comes back with it.
+struct Ticket {
+    target: Target,
+    _permit: RoomPermit,
+}
+
+/// Who hears what became of a piece of work.
+pub(crate) enum Target {
+    /// A connection of this loop.
+    Seat {
+        seat: Rc<Seat>,
+        round: u32,
+        place: u32,
+    },
+    /// The loop's node, under the node's own mark.
+    Node(StoreTicket),
+    /// The loop's node: a clock ceiling is durable.
+    Cover(u64),
+}
+
+/// One event loop, seen from its own thread.
+pub(crate) struct Lane {
+    pub(crate) shared: Arc<Shared>,
+    index: usize,
+    serve: Serve,
+    tick: Cell<Tick>,
+    draw: Draw,
+    seats: RefCell<Slab<Rc<Seat>>>,
+    tickets: RefCell<Slab<Ticket>>,
+    batch: RefCell<Batch>,
+    batch_bytes_max: usize,
+    commit_due: LocalBell,
+    done: RefCell<Vec<(u64, WriteOutcome)>>,
+    groups: RefCell<Vec<Vec<LaneEvent>>>,
+    pressure: Cell<Pressure>,
+    requests: Rc<LocalGate<Arc<Gate>>>,
+    /// Room for orders of the node: peers do not pass the clients' gate.
+    orders: Rc<LocalGate<Arc<Gate>>>,
+    pub(crate) bytes: Rc<Rooms>,
+    pub(crate) scan_bytes: Rc<Rooms>,
+    pub(crate) value_bytes: Rc<Rooms>,
+    /// Unwanted bytes that may still be read before the next sweep.
+    discard_left: Cell<usize>,
+    /// Orders of the node that wait for room in this loop's batch, and their bytes.
+    order_line: RefCell<VecDeque<WaitingOrder>>,
+    order_line_bytes: Cell<usize>,
+    /// Writes of clients that wait for room in this loop's batch, or until the engine is behind no longer.
+    log_line: RefCell<BTreeMap<u64, Rc<Seat>>>,
+    next_in_log_line: Cell<u64>,
+    /// The first of them was called, and its write comes next.
+    is_called: Cell<bool>,
+    spare_inputs: RefCell<Vec<Vec<u8>>>,
+    spare_outputs: RefCell<Vec<Vec<u8>>>,
+    /// The node of this loop, in a cluster of more than one.
+    agent: Option<Rc<Agent>>,
+    /// A clock ceiling whose note found no room in the log's queue.
+    uncovered: Cell<Option<u64>>,
+    /// What of the settings decides about requests.
+    pub(crate) routes: dendra_wire::Settings,
+    /// The key of the request that is looked at: one buffer for all connections of the loop.
+    pub(crate) key: RefCell<KeyBuf>,
+    is_draining: Cell<bool>,
+    is_poisoned: Cell<bool>,
+    /// How long requests wait for this loop.
+    pub(crate) delay: Delay,
+    /// Sockets that are to be closed; each is a connection of the gate until then.
+    ended_sockets: RefCell<Vec<(TcpStream, Guest)>>,
+    close_due: LocalBell,
+    /// Rung when the loop should end.
+    ended: LocalBell,
+}
+
+/// A write of the node that waits for room in the batch; its ticket is taken.
+struct WaitingOrder {
+    slot: u32,
+    key: Key,
+    cell: dendra_base::Cell,
+    guard: Guard,
+}
+
+impl WaitingOrder {
+    fn bytes(&self) -> usize {
+        RECORD_HEAD_BYTES_MAX + self.cell.value.len()
+    }
+}
+
+/// A place in the line for the log, left when dropped.
+struct LogPlace<'a> {
+    lane: &'a Lane,
+    number: u64,
+}
+
+impl Drop for LogPlace<'_> {
+    fn drop(&mut self) {
+        self.lane.log_line.borrow_mut().remove(&self.number);
+        self.lane.call_first_in_log_line();
+    }
+}
+
+/// What a record has besides its value, at most: its key, and what a cell carries.
+const RECORD_HEAD_BYTES_MAX: usize = dendra_base::limits::STORED_KEY_BYTES_MAX + 128;
+/// Room that is given back at once is free.
+const NO_SOURCE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+
+/// Spare buffers kept for reuse; more than this many are never in use at once without waiting.
+const SPARES_MAX: usize = 16;
+
+/// Starts the task of one connection.
+pub(crate) type Serve = fn(Guest, Rc<Seat>, IpAddr, TcpStream);
+
+/// Starts the event loop `index` of `shared`, whose connections are served by `serve`.
+pub(crate) fn spawn(
+    shared: &Arc<Shared>,
+    index: usize,
+    serve: Serve,
+) -> std::io::Result<JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    std::thread::Builder::new()
+        .name(format!("loop-{index}"))
+        .spawn(move || {
+            let _seat = profile::register(profile::Kind::Loop);
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build_local(tokio::runtime::LocalOptions::default());
+            match runtime {
+                Ok(runtime) => runtime.block_on(run(Rc::new(Lane::new(shared, index, serve)))),
+                Err(error) => {
+                    tracing::error!(%error, "an event loop could not start");
+                    wal_thread::poison(&shared, "an event loop could not start");
+                }
+            }
+        })
+}
+
+async fn run(lane: Rc<Lane>) {
+    tokio::task::spawn_local(pump(Rc::clone(&lane)));
+    tokio::task::spawn_local(commit_when_due(Rc::clone(&lane)));
+    tokio::task::spawn_local(close_when_due(Rc::clone(&lane)));
+    tokio::task::spawn_local(sweep(Rc::clone(&lane)));
+    tokio::task::spawn_local(delay::probe(Rc::clone(&lane)));
+    tokio::task::spawn_local(delay::porter(Rc::clone(&lane)));
+    if let Some(agent) = lane.agent() {
+        for member in agent.others() {
+            tokio::task::spawn_local(peers::keep(Rc::clone(&lane), Rc::clone(&agent), member));
+        }
+        tokio::task::spawn_local(peers::run(Rc::clone(&lane), agent));
+    }
+    lane.ended.rung().await;
+    // They hold the loop that holds them.
+    drop(lane.ended_sockets.take());
+}
+
+async fn pump(lane: Rc<Lane>) {
+    let mut events = Vec::with_capacity(64);
+    loop {
+        lane.handle().mailbox.wait().await;
+        lane.handle().mailbox.take(&mut events);
+        lane.refresh();
+        for event in events.drain(..) {
+            lane.handle_event(event);
+        }
+    }
+}
+
+async fn commit_when_due(lane: Rc<Lane>) {
+    loop {
+        lane.commit_due.rung().await;
+        lane.commit();
+    }
+}
+
+/// Closes a few sockets at a time: ten thousand at once are a tenth of a second of work, which requests do not wait for.
+async fn close_when_due(lane: Rc<Lane>) {
+    loop {
+        lane.close_due.rung().await;
+        while !lane.ended_sockets.borrow().is_empty() {
+            let few = {
+                let mut sockets = lane.ended_sockets.borrow_mut();
+                let left = sockets.len().saturating_sub(limits::CLOSES_A_TURN);
+                sockets.split_off(left)
+            };
+            drop(few);
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+async fn sweep(lane: Rc<Lane>) {
+    let mut interval = tokio::time::interval(limits::SWEEP);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        lane.refresh();
+        lane.pressure.set(lane.shared.engine.pressure());
+        lane.metrics().requests_held.set(lane.requests.used());
+        lane.metrics().bytes_held.set(lane.bytes.used());
+        lane.metrics()
+            .bytes_waiting
+            .set(lane.bytes.waiting() + lane.scan_bytes.waiting() + lane.value_bytes.waiting());
+        lane.discard_left.set(limits::DISCARD_BYTES_PER_SWEEP);
+        lane.bytes.sweep();
+        lane.scan_bytes.sweep();
+        lane.value_bytes.sweep();
+        lane.call_those_in_line();
+        let now_us = lane.now_us();
+        lane.delay.sweep(&lane, now_us);
+        for (_, seat) in lane.seats.borrow().iter() {
+            seat.check_deadline(now_us);
+        }
+        if let Some(agent) = &lane.agent {
+            agent.sweep(now_us);
+            peers::note_rising(&lane, agent);
+            lane.metrics().operations.set(agent.operations() as u64);
+            agent.show(lane.metrics());
+            if let Some(hlc) = lane.uncovered.take() {
+                peers::cover(&lane, hlc);
+            }
+        }
+    }
+}
+
+impl Lane {
+    fn new(shared: Arc<Shared>, index: usize, serve: Serve) -> Lane {
+        let loops = shared.lanes.len();
+        let settings = &shared.settings;
+        let options = settings.engine_options();
+        let topology = shared.cluster.as_ref().map(|cluster| &*cluster.topology);
+        Lane {
+            index,
+            serve,
+            tick: Cell::new(clock::tick()),
+            draw: Draw::new(index),
+            seats: RefCell::default(),
+            tickets: RefCell::default(),
+            batch: RefCell::default(),
+            batch_bytes_max: options.commit_queue_bytes_max / 2,
+            commit_due: LocalBell::default(),
+            done: RefCell::default(),
+            groups: RefCell::new((0..loops).map(|_| Vec::new()).collect()),
+            pressure: Cell::new(shared.engine.pressure()),
+            requests: Rc::new(LocalGate::new(Arc::clone(&shared.requests), loops)),
+            orders: Rc::new(LocalGate::new(Arc::clone(&shared.orders), loops)),
+            bytes: Rc::new(Rooms::new(&shared.bytes, loops)),
+            scan_bytes: Rc::new(Rooms::new(&shared.scan_bytes, loops)),
+            value_bytes: Rc::new(Rooms::new(&shared.value_bytes, loops)),
+            discard_left: Cell::new(limits::DISCARD_BYTES_PER_SWEEP),
+            order_line: RefCell::default(),
+            order_line_bytes: Cell::new(0),
+            log_line: RefCell::default(),
+            next_in_log_line: Cell::new(0),
+            is_called: Cell::new(false),
+            agent: shared.cluster.as_ref().map(|cluster| {
+                let longest = shared.settings.value_bytes_max;
+                Rc::new(Agent::new(cluster, index, longest, clock::monotonic_us()))
+            }),
+            uncovered: Cell::new(None),
+            routes: dendra_wire::Settings {
+                nodes: topology.map_or(1, Topology::len),
+                replication_factor: topology.map_or(1, Topology::replication_factor),
+                key_bytes_max: dendra_base::limits::KEY_BYTES_MAX,
+                value_bytes_max: settings.value_bytes_max as u64,
+            },
+            key: RefCell::default(),
+            spare_inputs: RefCell::default(),
+            spare_outputs: RefCell::default(),
+            is_draining: Cell::new(false),
+            is_poisoned: Cell::new(false),
+            delay: Delay::new(settings.queue_delay_target),
+            ended_sockets: RefCell::default(),
+            close_due: LocalBell::default(),
+            ended: LocalBell::default(),
+            shared,
+        }
+    }
+
+    /// This loop as the other threads see it.
+    pub(crate) fn handle(&self) -> &LaneHandle {
+        &self.shared.lanes[self.index]
+    }
+
+    /// This loop's counters.
+    pub(crate) fn metrics(&self) -> &LaneMetrics {
+        &self.handle().metrics
+    }
+
+    /// Reads the clocks for what follows in this turn, the wall clock at most once a millisecond.
+    pub(crate) fn refresh(&self) {
+        self.tick.set(self.tick.get().later());
+    }
+
+    /// Microseconds as of the last `refresh`.
+    pub(crate) fn now_us(&self) -> u64 {
+        self.tick.get().monotonic_ns / 1_000
+    }
+
+    /// Both clocks as of the last `refresh`.
+    pub(crate) fn now(&self) -> Now {
+        self.tick.get().now()
+    }
+
+    /// Wall milliseconds as of the last `refresh`.
+    pub(crate) fn wall_ms(&self) -> u64 {
+        self.tick.get().wall_ms()
+    }
+
+    /// The watch of the next request: running for about one in sixteen.
+    pub(crate) fn watch(&self) -> Watch {
+        self.draw.watch()
+    }
+
+    /// Counts a request that was answered without a wait. It took from the last reading of the clock, which
+    /// the end of the request in front of it was, until now: one reading a request.
+    pub(crate) fn finish(&self, op: Op, status: u16) {
+        let began_ns = self.tick.get().monotonic_ns;
+        self.finish_since(op, status, began_ns);
+    }
+
+    /// Counts a request that began at `began_ns` and is answered now.
+    pub(crate) fn finish_since(&self, op: Op, status: u16, began_ns: u64) {
+        let now_ns = clock::monotonic_ns();
+        let took_ns = now_ns.saturating_sub(began_ns);
+        self.metrics().note(op, status, took_ns);
+        self.tick.set(self.tick.get().at(now_ns));
+    }
+
+    /// Nanoseconds as of the last `refresh` or `finish`.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.tick.get().monotonic_ns
+    }
+
+    /// Should connections end as soon as their current request is answered?
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.get()
+    }
+
+    /// Did the log fail? Then no write is taken any more.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.is_poisoned.get()
+    }
+
+    fn handle_event(self: &Rc<Lane>, event: LaneEvent) {
+        match event {
+            LaneEvent::Connection(stream) => self.welcome(stream),
+            LaneEvent::Written { token, outcome } => {
+                self.take_outcome(wal_thread::token_slot(token), outcome);
+            }
+            LaneEvent::Answered { slot, answer } => self.take_answer(slot, answer),
+            LaneEvent::QueueFree => {
+                self.commit_due.ring();
+                self.call_those_in_line();
+            }
+            LaneEvent::Drain => {
+                self.is_draining.set(true);
+                self.tell_all(Due::Drain);
+            }
+            LaneEvent::Poisoned => {
+                self.is_poisoned.set(true);
+                self.tell_all(Due::Poisoned);
+            }
+            LaneEvent::Stop => {
+                self.ended.ring();
+            }
+        }
+    }
+
+    fn tell_all(&self, due: Due) {
+        for (_, seat) in self.seats.borrow().iter() {
+            seat.tell(due);
+        }
+    }
+
+    fn welcome(self: &Rc<Lane>, stream: std::net::TcpStream) {
+        self.metrics().accepted.add(1);
+        // A socket that is gone already has no address; it is found out at the first read.
+        let source = stream.peer_addr().map_or(NO_SOURCE, |addr| addr.ip());
+        match TcpStream::from_std(stream) {
+            Ok(stream) if !self.is_draining.get() => {
+                let seat = Rc::new(Seat::default());
+                let number = self.seats.borrow_mut().insert(Rc::clone(&seat));
+                let lane = Rc::clone(self);
+                (self.serve)(Guest { lane, number }, seat, source, stream);
+            }
+            Ok(_) => self.farewell(),
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be watched and is dropped");
+                self.farewell();
+            }
+        }
+    }
+
+    /// Closes the socket of a connection that has ended: later, when others wait.
+    pub(crate) fn close(&self, stream: TcpStream, guest: Guest) {
+        if !self.ended_sockets.borrow().is_empty() || self.delay.is_crowded(self.now_us()) {
+            self.ended_sockets.borrow_mut().push((stream, guest));
+            self.close_due.ring();
+        }
+    }
+
+    fn farewell(&self) {
+        self.handle().connections.fetch_sub(1, Ordering::SeqCst);
+        if self.shared.listener_waits.swap(false, Ordering::SeqCst) {
+            self.shared.room.notify_waiters();
+        }
+    }
+
+    // Gates.
+
+    /// What the engine's pressure means for a newcomer of `class`.
+    pub(crate) fn admit(&self, class: Class) -> Entry {
+        dendra_node::admit(self.pressure.get(), class)
+    }
+
+    /// What this loop would say to a member's write that reached it now: as `peers/store.rs` would,
+    /// when it came.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
+        let is_behind = self.order_line_bytes.get() >= most / limits::ORDERS_BEHIND_SHARE
+            || self.shared.orders.used() >= self.shared.orders.limit();
+        match Readiness::of(self.pressure.get().stop) {
+            Readiness::Ready if is_behind => Readiness::Behind,
+            readiness => readiness,
+        }
+    }
+
+    /// Is half of the node's room for bytes in use? Then connections get small buffers.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.bytes.is_crowded()
+    }
+
+    /// Would `bytes` more fit now?
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+        self.bytes.offer(NO_SOURCE, bytes).is_some()
+    }
+
+    /// May this many unwanted bytes be read before the next sweep?
+    pub(crate) fn may_discard(&self, bytes: usize) -> bool {
+        let left = self.discard_left.get();
+        self.discard_left.set(left.saturating_sub(bytes));
+        left > 0
+    }
+
+    /// May one more request wait for the log or the store pool?
+    pub(crate) fn has_request_room(&self) -> bool {
+        self.shared.requests.used() < self.shared.requests.limit()
+            || self.requests.used()
+                < self.shared.requests.limit() / self.shared.lanes.len() as u64 / 8
+    }
+
+    /// Room for one operation of a client, in a cluster.
+    pub(crate) fn hold_request(&self) -> Option<RoomPermit> {
+        LocalGate::offer(Rc::clone(&self.requests), 1)
+    }
+
+    /// The node of this loop, in a cluster of more than one.
+    pub(crate) fn agent(&self) -> Option<Rc<Agent>> {
+        self.agent.clone()
+    }
+
+    /// Has a clock ceiling noted at the next sweep.
+    pub(crate) fn cover_later(&self, hlc: u64) {
+        let most = self.uncovered.get().map_or(hlc, |other| other.max(hlc));
+        self.uncovered.set(Some(most));
+    }
+
+    fn ticket(&self, target: Target, permit: RoomPermit) -> u32 {
+        let ticket = Ticket {
+            target,
+            _permit: permit,
+        };
+        let slot = self.tickets.borrow_mut().insert(ticket);
+        u32::try_from(slot).expect("tickets are bounded by the request gate")
+    }
+
+    // Writes.
+
+    /// Puts a write into this turn's batch; its outcome comes to `seat`, in the order of the pushes.
+    pub(crate) fn push_write(
+        &self,
+        seat: &Rc<Seat>,
+        stored_key: &[u8],
+        cell: &CellRef<'_>,
+        guard: Guard,
+    ) -> Result<(), Refused> {
+        self.make_batch_room(stored_key, cell)?;
+        let permit = self.hold_request().ok_or(Refused::Requests)?;
+        let target = Target::Seat {
+            seat: Rc::clone(seat),
+            round: seat.round(),
+            place: seat.expect(),
+        };
+        self.push(self.ticket(target, permit), stored_key, cell, guard);
+        Ok(())
+    }
+
+    /// Puts an order of the node into this turn's batch; `target` hears what became of it.
+    pub(crate) fn push_order(
+        &self,
+        target: Target,
+        stored_key: &[u8],
+        cell: &CellRef<'_>,
+        guard: Guard,
+    ) -> Result<(), Refused> {
+        self.make_batch_room(stored_key, cell)?;
+        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(Refused::Requests)?;
+        self.push(self.ticket(target, permit), stored_key, cell, guard);
+        Ok(())
+    }
+
+    /// As `push_order`, but an order that finds the log's queue full, or the engine behind, waits: a write that reached
+    /// its owners is not refused by them because others came at the same time.
+    pub(crate) fn push_order_in_line(
+        &self,
+        target: Target,
+        key: &Key,
+        cell: &dendra_base::Cell,
+        guard: Guard,
+    ) -> Result<(), Refused> {
+        let record_bytes = RECORD_HEAD_BYTES_MAX + cell.value.len();
+        let waiting = self.order_line_bytes.get();
+        if waiting == 0 && !self.is_engine_behind() && self.find_batch_room(record_bytes) {
+            return self.push_order(target, key.as_stored(), &cell.as_ref(), guard);
+        }
+        let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
+        if waiting > 0 && waiting + record_bytes > most {
+            return Err(Refused::LogQueue);
+        }
+        if let Err(unfit) = Batch::check(key.as_stored(), &cell.as_ref()) {
+            tracing::warn!(%unfit, "refused a record");
+            return Err(Refused::Unfit);
+        }
+        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(Refused::Requests)?;
+        let order = WaitingOrder {
+            slot: self.ticket(target, permit),
+            key: key.clone(),
+            cell: cell.clone(),
+            guard,
+        };
+        self.order_line_bytes.set(waiting + order.bytes());
+        self.order_line.borrow_mut().push_back(order);
+        Ok(())
+    }
+
+    /// Orders in line go into the batch, as far as it has room.
+    fn push_orders_in_line(&self) {
+        let mut line = self.order_line.borrow_mut();
+        while let Some(order) = line.pop_front() {
+            if self.is_engine_behind() || !self.has_batch_room(order.bytes()) {
+                line.push_front(order);
+                return;
+            }
+            let waiting = self.order_line_bytes.get() - order.bytes();
+            self.order_line_bytes.set(waiting);
+            self.push(
+                order.slot,
+                order.key.as_stored(),
+                &order.cell.as_ref(),
+                order.guard,
+            );
+        }
+    }
+
+    /// Takes orders of the node back that are not begun: reads in the store queue, writes in line.
+    /// What came of them.
+    pub(crate) fn cancel_orders(&self, mut tickets: Vec<StoreTicket>) -> Vec<Event> {
+        tickets.sort_unstable();
+        let is_told = |ticket: &StoreTicket| tickets.binary_search(ticket).is_ok();
+        let is_wanted = |target: &Target| matches!(target, Target::Node(it) if is_told(it));
+        let open = self.tickets.borrow();
+        let wanted = open.iter().filter(|(_, ticket)| is_wanted(&ticket.target));
+        let slots: Vec<u32> = wanted.map(|(slot, _)| slot as u32).collect();
+        drop(open);
+        let mut taken: Vec<(u32, Cancelled)> = Vec::new();
+        self.order_line.borrow_mut().retain(|order| {
+            let is_left = slots.binary_search(&order.slot).is_err();
+            if !is_left {
+                let bytes = &self.order_line_bytes;
+                bytes.set(bytes.get() - order.bytes());
+                taken.push((order.slot, Cancelled::Write));
+            }
+            is_left
+        });
+        let jobs = self.shared.pool.take_back(self.index, &slots);
+        taken.extend(
+            jobs.iter()
+                .map(|job| (job.slot, Cancelled::from(&job.work))),
+        );
+        self.metrics().cancelled.add(taken.len() as u64);
+        let event = |(slot, kind)| match self.take_ticket(slot).target {
+            Target::Node(ticket) => Some(peers::cancelled(ticket, kind)),
+            Target::Seat { .. } | Target::Cover(_) => None,
+        };
+        taken.into_iter().filter_map(event).collect()
+    }
+
+    fn push(&self, slot: u32, stored_key: &[u8], cell: &CellRef<'_>, guard: Guard) {
+        let token = wal_thread::token(self.index, slot);
+        let mut batch = self.batch.borrow_mut();
+        batch
+            .push(token, stored_key, cell, guard, self.wall_ms())
+            .expect("checked before there was a ticket");
+        self.commit_due.ring();
+    }
+
+    /// Waits until `until_us` for room in the batch, and for an engine that is not behind: `true` when both are there
+    /// for the write that is pushed next.
+    pub(crate) async fn wait_for_log(
+        &self,
+        seat: &Rc<Seat>,
+        value_len: usize,
+        until_us: u64,
+    ) -> bool {
+        let bytes = value_len + RECORD_HEAD_BYTES_MAX;
+        let number = self.next_in_log_line.get();
+        self.next_in_log_line.set(number + 1);
+        self.log_line.borrow_mut().insert(number, Rc::clone(seat));
+        let place = LogPlace { lane: self, number };
+        seat.arm(until_us);
+        let is_there = poll_fn(|cx| {
+            let first = self.log_line.borrow().keys().next().copied();
+            if first == Some(number) && !self.is_engine_behind() && self.find_batch_room(bytes) {
+                return Poll::Ready(true);
+            }
+            if seat.is_late() || self.is_poisoned() {
+                return Poll::Ready(false);
+            }
+            seat.register(cx);
+            Poll::Pending
+        })
+        .await;
+        drop(place);
+        self.is_called.set(is_there);
+        is_there
+    }
+
+    /// The write that was called does not come.
+    pub(crate) fn forgo_log(&self) {
+        self.is_called.set(false);
+        self.call_first_in_log_line();
+    }
+
+    fn call_first_in_log_line(&self) {
+        if let Some(seat) = self.log_line.borrow().values().next() {
+            seat.wake();
+        }
+    }
+
+    /// There may be room, or an engine that is not behind.
+    fn call_those_in_line(&self) {
+        self.push_orders_in_line();
+        self.call_first_in_log_line();
+    }
+
+    /// Are flushes or compactions so far behind that no write is taken? Then this loop hears when they are not.
+    fn is_engine_behind(&self) -> bool {
+        let is_behind = || self.pressure.get().stop.is_some_and(Stop::is_behind);
+        if !is_behind() {
+            return false;
+        }
+        // The flag first: if they catch up behind this look, they find it.
+        self.handle()
+            .waits_for_engine
+            .store(true, Ordering::Release);
+        self.pressure.set(self.shared.engine.pressure());
+        is_behind()
+    }
+
+    fn find_batch_room(&self, record_bytes: usize) -> bool {
+        self.has_batch_room(record_bytes) || {
+            // What is there goes now.
+            self.commit();
+            self.has_batch_room(record_bytes)
+        }
+    }
+
+    fn make_batch_room(&self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), Refused> {
+        if let Err(unfit) = Batch::check(stored_key, cell) {
+            tracing::warn!(%unfit, "refused a record");
+            return Err(Refused::Unfit);
+        }
+        let record_bytes = stored_key.len() + cell.encoded_len() + 64;
+        let is_called = self.is_called.take();
+        let is_next = |lane: &Lane| {
+            is_called || lane.log_line.borrow().is_empty() || !lane.batch.borrow().is_empty()
+        };
+        // Nobody begins a batch in front of those who wait for one; when the log's queue is full, too, the client
+        // waits or hears it.
+        match is_next(self) && self.find_batch_room(record_bytes) && is_next(self) {
+            true => Ok(()),
+            false => Err(Refused::LogQueue),
+        }
+    }
+
+    fn has_batch_room(&self, record_bytes: usize) -> bool {
+        let batch = self.batch.borrow();
+        batch.is_empty()
+            || (batch.len() < limits::LANE_BATCH_LEN_MAX
+                && batch.bytes().len() + record_bytes <= self.batch_bytes_max)
+    }
+
+    /// Commits this turn's batch here and now, if this loop does that itself: what became of the writes is told
+    /// before it returns, unless others are in front of them. `false` when there was nothing to commit, or no
+    /// room in the log's queue.
+    pub(crate) fn commit_at_once(&self) -> bool {
+        if self.shared.settings.durability != Durability::Os || self.batch.borrow().is_empty() {
+            return false;
+        }
+        self.commit();
+        self.batch.borrow().is_empty()
+    }
+
+    /// Submits this turn's batch, and commits it here and now with durability `os`.
+    fn commit(&self) {
+        let mut batch = self.batch.borrow_mut();
+        if batch.is_empty() {
+            return;
+        }
+        let (count, bytes) = (batch.len(), batch.bytes().len() as u64);
+        let submitted = self.shared.engine.submit(&mut batch);
+        drop(batch);
+        match submitted {
+            Ok(submitted) => {
+                self.push_orders_in_line();
+                self.call_first_in_log_line();
+                self.shared.poke.note_bytes(bytes);
+                match (self.shared.settings.durability, submitted) {
+                    (Durability::Os, Submitted::First) => self.commit_inline(count),
+                    (Durability::Sync, Submitted::First) => self.shared.bell.ring(),
+                    (_, Submitted::Behind) => {}
+                }
+            }
+            Err(_full) => {
+                // The flag first: the commit that the ring asks for then finds it.
+                self.handle().waits_for_queue.store(true, Ordering::Release);
+                self.shared.bell.ring();
+            }
+        }
+        self.pressure.set(self.shared.engine.pressure());
+    }
+
+    fn commit_inline(&self, count: usize) {
+        let mut done = self.done.borrow_mut();
+        match self.shared.engine.try_commit(&mut done) {
+            Ok(true) if done.len() >= count => self.shared.bell.note_commit(),
+            // Something older went first, or the log is busy: its own thread does the rest.
+            Ok(true | false) => self.shared.bell.ring(),
+            Err(error @ Error::Poisoned { .. }) => {
+                wal_thread::poison(&self.shared, &error.to_string());
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the log has no room; the log's own thread tries again");
+                self.shared.bell.ring();
+            }
+        }
+        let mut groups = self.groups.borrow_mut();
+        wal_thread::deliver(&self.shared, &mut done, &mut groups, Some(self.index));
+        for event in groups[self.index].drain(..) {
+            if let LaneEvent::Written { token, outcome } = event {
+                self.take_outcome(wal_thread::token_slot(token), outcome);
+            }
+        }
+    }
+
+    fn take_outcome(&self, slot: u32, outcome: WriteOutcome) {
+        match self.take_ticket(slot).target {
+            Target::Seat { seat, round, place } if round == seat.round() => {
+                seat.put(place, outcome.into());
+            }
+            Target::Seat { .. } => {}
+            Target::Node(ticket) => self.tell_node(peers::wrote(ticket, outcome)),
+            Target::Cover(hlc) => match outcome {
+                WriteOutcome::Applied { .. } => self.tell_node(Event::Covered { hlc }),
+                _ => self.cover_later(hlc),
+            },
+        }
+    }
+
+    // Reads that would block.
+
+    /// Gives `work` to the store pool, where it waits under the slot that is returned; its answer comes to `seat`.
+    pub(crate) fn offer(
+        &self,
+        seat: &Rc<Seat>,
+        deadline_us: u64,
+        watch: Watch,
+        work: Work,
+    ) -> Result<u32, (Refused, Work)> {
+        let Some(permit) = self.hold_request() else {
+            return Err((Refused::Requests, work));
+        };
+        let target = Target::Seat {
+            seat: Rc::clone(seat),
+            round: seat.round(),
+            place: seat.next_place(),
+        };
+        let slot = self.ticket(target, permit);
+        self.queue(slot, deadline_us, watch, work)?;
+        seat.expect();
+        Ok(slot)
+    }
+
+    /// Takes what waits in the store pool under `slot` out of it: `false` when a worker has begun it.
+    pub(crate) fn withdraw(&self, slot: u32) -> bool {
+        let is_out = !self.shared.pool.take_back(self.index, &[slot]).is_empty();
+        if is_out {
+            self.take_ticket(slot);
+        }
+        is_out
+    }
+
+    /// Gives an order of the node to the store pool; `target` hears the answer.
+    pub(crate) fn offer_order(
+        &self,
+        target: Target,
+        deadline_us: u64,
+        work: Work,
+    ) -> Result<(), Refused> {
+        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(Refused::Requests)?;
+        let slot = self.ticket(target, permit);
+        self.queue(slot, deadline_us, Watch::OFF, work)
+            .map_err(|(refused, _)| refused)
+    }
+
+    fn queue(
+        &self,
+        slot: u32,
+        deadline_us: u64,
+        watch: Watch,
+        work: Work,
+    ) -> Result<(), (Refused, Work)> {
+        let job = Job {
+            lane: self.index,
+            slot,
+            deadline_us,
+            watch,
+            work,
+        };
+        match self.shared.pool.offer(job) {
+            Ok(()) => {
+                self.metrics().pooled.add(1);
+                Ok(())
+            }
+            Err(job) => {
+                self.take_ticket(slot);
+                Err((Refused::StoreQueue, job.work))
+            }
+        }
+    }
+
+    fn take_answer(&self, slot: u32, answer: PoolAnswer) {
+        match self.take_ticket(slot).target {
+            Target::Seat { seat, round, place } if round == seat.round() => {
+                seat.put(place, answer.into());
+            }
+            Target::Seat { .. } | Target::Cover(_) => {}
+            Target::Node(ticket) => self.tell_node(peers::answered(ticket, answer)),
+        }
+    }
+
+    fn tell_node(&self, event: Event) {
+        let agent = self.agent.as_ref();
+        agent.expect("only a node gives orders").post(event);
+    }
+
+    fn take_ticket(&self, slot: u32) -> Ticket {
+        self.tickets.borrow_mut().remove(slot as usize)
+    }
+
+    // Buffers.
+
+    /// A buffer of `READ_BYTES_MAX` initialised bytes to read into.
+    pub(crate) fn input_buffer(&self) -> Vec<u8> {
+        let spare = self.spare_inputs.borrow_mut().pop();
+        spare.unwrap_or_else(|| vec![0; limits::READ_BYTES_MAX])
+    }
+
+    /// Takes a buffer of `input_buffer` back.
+    pub(crate) fn reuse_input(&self, buffer: Vec<u8>) {
+        debug_assert_eq!(buffer.len(), limits::READ_BYTES_MAX);
+        let mut spares = self.spare_inputs.borrow_mut();
+        if spares.len() < SPARES_MAX {
+            spares.push(buffer);
+        }
+    }
+
+    /// An empty buffer to write answers into.
+    pub(crate) fn output_buffer(&self) -> Vec<u8> {
+        self.spare_outputs.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Takes a buffer of `output_buffer` back, unless it grew large.
+    pub(crate) fn reuse_output(&self, mut buffer: Vec<u8>) {
+        let mut spares = self.spare_outputs.borrow_mut();
+        if buffer.capacity() <= 2 * limits::ANSWER_BYTES_FLUSH && spares.len() < SPARES_MAX {
+            buffer.clear();
+            spares.push(buffer);
+        }
+    }
+
+    /// The phase of the node.
+    pub(crate) fn phase(&self) -> Phase {
+        self.shared.phase.now()
+    }
+}
+
+/// A connection as its loop counts it: its seat is cleared however the task ends.
+pub(crate) struct Guest {
+    pub(crate) lane: Rc<Lane>,
+    number: usize,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let seat = self.lane.seats.borrow_mut().remove(self.number);
+        seat.next_round();
+        self.lane.farewell();
+    }
+}

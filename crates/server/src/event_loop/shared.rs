@@ -1,0 +1,211 @@
+//! What all threads of one node share, and the phase of its life.
+//!
+//! ```text
+//! phase   Starting ─► Serving ─► Draining ─► Stopped
+//!             └────────┴────────────┴──────► Poisoned
+//! ```
+//!
+//! Invariants
+//! 1. A phase only moves to the right; `Poisoned` is final.
+//! 2. Everything here is set before the first client is accepted and never replaced.
+//!
+//! Not here: state of one event loop (`lane.rs`), of one connection (`connection/`).
+
+use crate::admin::metrics::LaneMetrics;
+use crate::clients::room::Space;
+use crate::disk::maintenance::Poke;
+use crate::disk::store_pool::StorePool;
+use crate::disk::versions::Versions;
+use crate::disk::wal_thread::Bell;
+use crate::event_loop::delay::Overload;
+use crate::event_loop::mailbox::Mailbox;
+use crate::peers::Cluster;
+use crate::settings::Settings;
+use dendra_engine::Engine;
+use dendra_engine::vfs::Vfs;
+use dendra_node::Gate;
+use dendra_node::membership::Disowned;
+use dendra_wire::Hosts;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use tokio::sync::{Notify, watch};
+
+/// Where in its life a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Phase {
+    /// The folder is being opened.
+    Starting,
+    /// Requests are answered.
+    Serving,
+    /// Requests in flight are finished, new ones are refused.
+    Draining,
+    /// Nothing runs any more.
+    Stopped,
+    /// The log failed: reads go on for the moment, the process is about to stop.
+    Poisoned,
+}
+
+impl Phase {
+    const ALL: [Phase; 5] = [
+        Phase::Starting,
+        Phase::Serving,
+        Phase::Draining,
+        Phase::Stopped,
+        Phase::Poisoned,
+    ];
+
+    /// As shown by `/readyz` and `/v0/status`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Starting => "starting",
+            Phase::Serving => "serving",
+            Phase::Draining => "draining",
+            Phase::Stopped => "stopped",
+            Phase::Poisoned => "poisoned",
+        }
+    }
+}
+
+/// The phase as all threads see it.
+#[derive(Debug)]
+pub(crate) struct PhaseCell {
+    phase: AtomicU8,
+    /// Told when the node has to end by itself: it is poisoned, or another member disowns its folder.
+    pub(crate) ended: Notify,
+    /// Did a signal ask to stop?
+    asked: watch::Sender<bool>,
+}
+
+impl PhaseCell {
+    /// A node that starts.
+    pub(crate) fn new() -> PhaseCell {
+        PhaseCell {
+            phase: AtomicU8::new(Phase::Starting as u8),
+            ended: Notify::new(),
+            asked: watch::Sender::new(false),
+        }
+    }
+
+    /// A signal asks to stop: a start that waits for something gives up.
+    pub(crate) fn ask(&self) {
+        self.asked.send_replace(true);
+    }
+
+    /// Waits until a signal asks to stop.
+    pub(crate) async fn asked(&self) {
+        let mut asked = self.asked.subscribe();
+        let asked = asked.wait_for(|is_asked| *is_asked).await;
+        asked.expect("the sender is in this cell");
+    }
+
+    /// The phase now.
+    pub(crate) fn now(&self) -> Phase {
+        Phase::ALL[usize::from(self.phase.load(Ordering::Acquire))]
+    }
+
+    /// Moves on to `next`; false when the node is already there or past it.
+    pub(crate) fn turn(&self, next: Phase) -> bool {
+        self.phase.fetch_max(next as u8, Ordering::AcqRel) < next as u8
+    }
+}
+
+/// One event loop as the other threads see it.
+#[derive(Debug)]
+pub(crate) struct LaneHandle {
+    pub(crate) mailbox: Mailbox,
+    /// Connections that live on this loop, those still in the mailbox included.
+    pub(crate) connections: AtomicUsize,
+    /// A batch of this loop waits for room in the log's queue.
+    pub(crate) waits_for_queue: AtomicBool,
+    /// Writes of this loop wait until flushes and compactions are no longer behind.
+    pub(crate) waits_for_engine: AtomicBool,
+    pub(crate) metrics: LaneMetrics,
+}
+
+impl LaneHandle {
+    /// A loop without connections.
+    pub(crate) fn new(mailbox_capacity: usize) -> LaneHandle {
+        LaneHandle {
+            mailbox: Mailbox::new(mailbox_capacity),
+            connections: AtomicUsize::new(0),
+            waits_for_queue: AtomicBool::new(false),
+            waits_for_engine: AtomicBool::new(false),
+            metrics: LaneMetrics::default(),
+        }
+    }
+}
+
+/// What all threads of one node share.
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    /// Whom the node answers for.
+    pub(crate) hosts: Hosts,
+    /// The engine's folder, for what the server itself leaves in it.
+    pub(crate) folder: Arc<dyn Vfs>,
+    pub(crate) engine: Engine,
+    pub(crate) versions: Versions,
+    pub(crate) lanes: Vec<LaneHandle>,
+    /// Requests that wait for the log or the store pool.
+    pub(crate) requests: Arc<Gate>,
+    /// Orders of nodes that wait for the log or the store pool.
+    pub(crate) orders: Arc<Gate>,
+    /// What the loops' nodes share, in a cluster of more than one.
+    pub(crate) cluster: Option<Arc<Cluster>>,
+    /// Bytes of bodies that arrive and of answers that leave.
+    pub(crate) bytes: Arc<Space>,
+    /// The share of them that scans may have.
+    pub(crate) scan_bytes: Arc<Space>,
+    /// Room for the large values that a member has begun to write.
+    pub(crate) value_bytes: Arc<Space>,
+    pub(crate) pool: StorePool,
+    pub(crate) bell: Bell,
+    pub(crate) poke: Poke,
+    pub(crate) phase: Arc<PhaseCell>,
+    /// Told by a loop when a connection closed while the listener waits for room.
+    pub(crate) room: Notify,
+    /// Loops with more requests than they serve in time.
+    pub(crate) overload: Overload,
+    /// The listener waits for a connection to close.
+    pub(crate) listener_waits: AtomicBool,
+}
+
+impl Shared {
+    /// Why this node is of no use although other members are there.
+    pub(crate) fn of_no_use(&self) -> Option<String> {
+        let cluster = self.cluster.as_ref()?;
+        cluster.shut_out().or_else(|| cluster.wrong_clock())
+    }
+
+    /// Another member does not let this node in.
+    pub(crate) fn disown(&self, why: Disowned) {
+        let disowned = self.cluster.as_ref().map(|cluster| &cluster.disowned);
+        if let Some(Ok(())) = disowned.map(|disowned| disowned.set(why)) {
+            // Kept for a watcher that is not there yet.
+            self.phase.ended.notify_one();
+        }
+    }
+
+    /// Connections of all loops.
+    pub(crate) fn connections(&self) -> usize {
+        self.lanes
+            .iter()
+            .map(|lane| lane.connections.load(Ordering::SeqCst))
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_only_moves_on_and_poison_is_final() {
+        let cell = PhaseCell::new();
+        assert!(cell.turn(Phase::Serving));
+        assert!(!cell.turn(Phase::Serving));
+        assert!(cell.turn(Phase::Poisoned));
+        assert!(!cell.turn(Phase::Stopped));
+        assert_eq!(cell.now(), Phase::Poisoned);
+    }
+}
