@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. `MIXED` only shrinks: a crate on it that has one shape is a finding, too.
+//! 1. Every crate has this one shape; no list excepts one.
 //!
 //! Not here: where files of `tests/` stand, which cargo decides.
 //! See: docs/style.md.
@@ -17,13 +17,9 @@ use super::tree::Tree;
 
 const RULE: &str = "trees";
 
-/// Crates whose trees are still of two shapes.
-const MIXED: [&str; 2] = ["crates/node", "crates/dendra"];
-
-/// Modules of another shape, and crates on the list that have none.
+/// Modules of another shape.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut mixed = Vec::new();
     for path in &tree.paths {
         let Some((folder, name)) = path.split_once("/src/") else {
             continue;
@@ -42,16 +38,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         } else {
             continue;
         };
-        mixed.push(folder);
-        if !MIXED.contains(&folder) {
-            findings.push(Finding::new(path, 0, RULE, message));
-        }
-    }
-    for folder in MIXED {
-        if tree.has(folder) && !mixed.contains(&folder) {
-            let message = "has one shape of module trees: take it off the list in trees.rs";
-            findings.push(Finding::new(folder, 0, RULE, message));
-        }
+        findings.push(Finding::new(path, 0, RULE, message));
     }
     findings
 }
@@ -95,15 +82,5 @@ mod tests {
             [""; 0]
         );
         assert_eq!(found(&["crates/x/src/a_tests.rs"]).len(), 1);
-    }
-
-    #[test]
-    fn a_listed_crate_must_leave_the_list_with_its_last_mix() {
-        assert_eq!(
-            found(&["crates/node/src/a.rs", "crates/node/src/a/b.rs"]),
-            [""; 0]
-        );
-        let bad = found(&["crates/node/src/a.rs"]);
-        assert_eq!(bad.len(), 1, "{bad:?}");
     }
 }

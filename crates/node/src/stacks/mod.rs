@@ -314,5 +314,4 @@ impl<T> AddressStacks<T> {
 }
 
 #[cfg(test)]
-#[path = "stacks_tests.rs"]
 mod tests;

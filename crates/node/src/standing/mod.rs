@@ -257,5 +257,4 @@ impl<T> Line<T> {
 }
 
 #[cfg(test)]
-#[path = "standing_tests.rs"]
 mod tests;
