@@ -289,7 +289,7 @@ impl Cluster {
         own: &Hello,
         theirs: &Hello,
     ) -> Result<(MemberIndex, Peer), Refusal> {
-        hello::judge(own, theirs, |other| self.topology.difference(other))?;
+        hello::agree(own, theirs, |other| self.topology.difference(other))?;
         let (us, them) = (&own.url, &theirs.url);
         let member = self.membership().other_at(them).ok_or_else(|| {
             Refusal::new(
