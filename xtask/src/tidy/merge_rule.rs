@@ -15,7 +15,7 @@
 //! See: docs/decisions/0001-one-merge-rule.md.
 
 use super::finding::Finding;
-use super::source::{Source, line_of};
+use crate::source::{Source, line_of};
 
 /// The crates in which copies meet.
 const CRATES: [&str; 3] = ["crates/engine", "crates/node", "crates/server"];
