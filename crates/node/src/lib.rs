@@ -12,6 +12,7 @@
 //! membership/   Membership         which process may be which member; a start until it is ready
 //! topology.rs   Topology, Member   what all nodes of a cluster agree on
 //! ring.rs       Ring, Partition    which members own which key
+//! steward/      Steward            changes of the members: orders, plans, epochs, for a process
 //! layout.rs     Layout, Fence      the same for one epoch, with positions that move
 //! step.rs       Event, Effect      what a node is told, and what it wants done
 //! config.rs     NodeConfig         what a world gives a node when it makes one
@@ -61,6 +62,7 @@ pub mod rounds;
 mod stacks;
 pub mod standing;
 pub mod step;
+pub mod steward;
 mod tally;
 pub mod topology;
 mod turns;
@@ -79,5 +81,6 @@ pub use outcome::{Known, Outcome};
 pub use ring::{Partition, Ring};
 pub use rounds::{Round, Rounds};
 pub use standing::Line;
+pub use steward::Steward;
 pub use topology::{BadMember, BadTopology, Member, Topology};
 pub use walls::Walls;
