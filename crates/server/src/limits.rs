@@ -130,6 +130,19 @@ pub const ACCEPT_PAUSE_NEAR: Duration = Duration::from_millis(40);
 /// And while it is above it.
 pub const ACCEPT_PAUSE_BEYOND: Duration = Duration::from_millis(200);
 
+/// Messages and requests that wait for the steward: a page of each member of a full cluster. Beyond
+/// it they are dropped, and their senders repeat them.
+pub const STEWARD_CALLS_MAX: usize = 256;
+
+/// How often the steward is told what the store holds.
+pub const GAUGE_US: u64 = 1_000_000;
+
+/// Links of a member that was removed stay open for so long, for it to hear of that.
+pub const REMOVED_LINGER: Duration = Duration::from_secs(3);
+
+/// How long a joiner waits for an answer.
+pub const JOIN_ASK_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Orders of operators that wait for the steward: a few people and a script.
 pub const ORDERS_OF_OPERATORS_MAX: usize = 16;
 

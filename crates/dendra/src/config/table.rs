@@ -124,7 +124,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 21] = [
+pub(crate) static OPTIONS: [Spec; 23] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -246,6 +246,20 @@ pub(crate) static OPTIONS: [Spec; 21] = [
         kind: Kind::MemberOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Which of the members this node is",
+    },
+    Spec {
+        key: "join",
+        shape: "URL",
+        kind: Kind::MemberOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "Any member of a running cluster, which this node joins as --self; not looked at once its folder is a member's",
+    },
+    Spec {
+        key: "replace",
+        shape: "URL",
+        kind: Kind::MemberOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "With --join: the lost member whose place this node takes",
     },
     Spec {
         key: "replication-factor",

@@ -355,8 +355,8 @@ fn node(shared: &Shared) -> serde_json::Value {
     serde_json::json!({
         "id": format!("{:032x}", identity.node),
         "origin": identity.origin,
-        "nodes": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology.len()),
-        "replication_factor": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology.replication_factor()),
+        "nodes": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology().live()),
+        "replication_factor": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology().replication_factor()),
         "durability": settings.durability.as_str(),
         "loops": shared.lanes.len(),
         "workers": settings.workers,
@@ -367,8 +367,10 @@ fn node(shared: &Shared) -> serde_json::Value {
 
 fn members(cluster: &Cluster) -> serde_json::Value {
     use std::sync::atomic::Ordering::Relaxed;
+    let topology = cluster.topology();
     let peers: Vec<_> = cluster
         .others()
+        .into_iter()
         .map(|(url, gauges)| {
             serde_json::json!({
                 "url": url,
@@ -382,10 +384,10 @@ fn members(cluster: &Cluster) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({
-        "name": cluster.topology.name(),
-        "epoch": cluster.topology.epoch(),
-        "digest": format!("{:016x}", cluster.topology.digest()),
-        "self": cluster.url(cluster.me),
+        "name": topology.name(),
+        "epoch": topology.epoch(),
+        "digest": format!("{:016x}", cluster.digest()),
+        "self": cluster.own_url(),
         "hints": {
             "bytes": cluster.hints.bytes(),
             "kept": cluster.hints.kept(),

@@ -14,7 +14,7 @@
 
 mod cluster;
 
-pub use cluster::{ClusterSettings, PeerTransport, Secret};
+pub use cluster::{ClusterSettings, JoinSettings, PeerTransport, Secret};
 pub use dendra_node::{BadMember, BadTopology, Member, MemberIndex, Partition, Ring, Topology};
 pub use dendra_wire::HostRule;
 
