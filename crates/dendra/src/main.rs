@@ -20,6 +20,7 @@
 //! See: docs/cli.md.
 
 mod bench;
+mod cert;
 mod check;
 mod cli;
 mod client;
@@ -102,6 +103,7 @@ fn run(cli: &Cli, console: Console) -> ExitResult {
         Command::Cluster(args) => client_command(cluster::cluster(args, console)),
         Command::Dev(args) => dev::dev(args, console),
         Command::Ring(args) => ring::ring(args),
+        Command::Cert(args) => cert::cert(args, console),
         Command::Check(args) => check::check(args, console),
         Command::Dump(args) => check::dump(args),
         Command::Config {

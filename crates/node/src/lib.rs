@@ -26,7 +26,6 @@
 //! hints.rs      HintRoom           writes kept for members that did not confirm them
 //! health.rs     Health             whom to ask first, and when to ask somebody else
 //! rounds.rs     Rounds             how long each round took, for whoever looks
-//! planted.rs    Bug                rules that can be broken on purpose
 //! limits.rs                        the numbers of the above, with their reasons
 //! ```
 //!
@@ -55,7 +54,6 @@ pub mod membership;
 pub mod node;
 pub mod outcome;
 mod places;
-pub mod planted;
 mod plausible;
 mod purpose;
 mod replica;

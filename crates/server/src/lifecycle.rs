@@ -37,6 +37,7 @@ use crate::event_loop::shared::{LaneHandle, Phase, PhaseCell, Shared};
 use crate::limits;
 use crate::peers::{self, Cluster, StartGate};
 use crate::settings::{ClusterSettings, Settings};
+use crate::tls::Tls;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::{Engine, Error, Identity};
 use dendra_node::Gate;
@@ -152,15 +153,19 @@ impl Server {
         starting: &Starting,
     ) -> Result<Running, StartError> {
         let settings = fit_descriptors(settings);
+        let tls = settings.tls.as_ref().map(Tls::new).transpose();
+        let tls = tls.map_err(|reason| StartError::Settings { reason })?;
+        let tls = tls.map(Arc::new);
         let admin = match doors.admin {
             Some((addr, door)) => Some(admin::start(
                 open("admin", addr, door)?,
                 Arc::clone(&starting.phase),
                 settings.hosts(),
+                tls.clone(),
             )?),
             None => None,
         };
-        let shared = Arc::new(open_engine(settings, vfs, starting)?);
+        let shared = Arc::new(open_engine(settings, vfs, tls, starting)?);
         if let Some(admin) = &admin {
             admin.attach(Arc::clone(&shared));
         }
@@ -340,6 +345,7 @@ fn proposed_identity() -> io::Result<Identity> {
 fn open_engine(
     settings: Settings,
     vfs: Arc<dyn Vfs>,
+    tls: Option<Arc<Tls>>,
     starting: &Starting,
 ) -> Result<Shared, StartError> {
     dendra_engine::observe_waits(admin::profile::watched);
@@ -373,7 +379,9 @@ fn open_engine(
     let versions = Versions::above(&engine, last, clock::wall_ms());
     let home = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
     let home = match (home, cluster) {
-        (FolderHome::Joins, Some(cluster)) => become_member(cluster, &engine, &versions, starting)?,
+        (FolderHome::Joins, Some(cluster)) => {
+            become_member(cluster, &engine, &versions, tls.as_deref(), starting)?
+        }
         (home, _) => home,
     };
     let (starts, member) = match home {
@@ -396,7 +404,7 @@ fn open_engine(
                 last,
                 clock::wall_ms(),
             )
-            .map(Arc::new)
+            .map(|cluster| Arc::new(cluster.sealed(tls.clone())))
         })
         .transpose()
         .map_err(in_folder)?;
@@ -439,6 +447,8 @@ fn open_engine(
         folder: vfs,
         engine,
         hosts: settings.hosts(),
+        tls,
+        handshakes: Arc::default(),
         settings,
     })
 }
@@ -448,13 +458,14 @@ fn become_member(
     cluster: &ClusterSettings,
     engine: &Engine,
     versions: &Versions,
+    tls: Option<&Tls>,
     starting: &Starting,
 ) -> Result<FolderHome, StartError> {
     let join = cluster
         .join
         .as_ref()
         .expect("a folder joins by this option");
-    let asking = peers::join(cluster, join, engine.identity());
+    let asking = peers::join(cluster, join, engine.identity(), tls);
     let enrolled = starting
         .wait_for(asking)?
         .map_err(|reason| StartError::Settings { reason })?;
@@ -591,6 +602,11 @@ impl Running {
     /// Address of the admin plane.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(admin::Admin::addr)
+    }
+
+    /// Do its ports speak TLS?
+    pub fn is_sealed(&self) -> bool {
+        self.shared.tls.is_some()
     }
 
     /// Where in its life the node is.
@@ -734,7 +750,7 @@ enum Wake {
 /// then what is durable. `on_serving` is called once, when clients are accepted.
 pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReason {
     let (wake, woken) = mpsc::sync_channel(4);
-    let signals = match Signals::catch() {
+    let signals = match Signals::catch(settings.tls.is_some()) {
         Ok(signals) => signals,
         Err(error) => {
             return ExitReason::NotStarted(system("signals cannot be caught")(error));
@@ -776,10 +792,12 @@ struct Signals {
     runtime: tokio::runtime::Runtime,
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
+    /// Without files to read again it ends the process, as the system does.
+    hangup: Option<tokio::signal::unix::Signal>,
 }
 
 impl Signals {
-    fn catch() -> io::Result<Signals> {
+    fn catch(has_files: bool) -> io::Result<Signals> {
         use tokio::signal::unix::{SignalKind, signal};
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -787,11 +805,15 @@ impl Signals {
         let _inside = runtime.enter();
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
+        let hangup = has_files
+            .then(|| signal(SignalKind::hangup()))
+            .transpose()?;
         drop(_inside);
         Ok(Signals {
             runtime,
             terminate,
             interrupt,
+            hangup,
         })
     }
 
@@ -799,7 +821,17 @@ impl Signals {
         self.runtime.block_on(async {
             let mut signals = 0;
             loop {
+                let hangup = async {
+                    match &mut self.hangup {
+                        Some(hangup) => hangup.recv().await,
+                        None => std::future::pending().await,
+                    }
+                };
                 let what = tokio::select! {
+                    _ = hangup => {
+                        phase.renew.notify_one();
+                        continue;
+                    }
                     _ = self.terminate.recv() => (Wake::Signal, 143),
                     _ = self.interrupt.recv() => (Wake::Signal, 130),
                     () = phase.ended.notified() => (Wake::Ended, 0),

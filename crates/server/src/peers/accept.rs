@@ -21,8 +21,11 @@ use super::cluster::{count, random};
 use super::conduit::{Broken, Conduit, End, Seals};
 use super::hello_maker::HelloMaker;
 use super::notes::learn;
+use crate::clients::socket::Socket;
+use crate::clients::unproven::Place;
 use crate::event_loop::lane::Lane;
 use crate::limits;
+use crate::tls::ByteStream;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
@@ -30,16 +33,21 @@ use dendra_node::membership::identity::{Peer, REMOVED};
 use dendra_node::step::{Asker, Event};
 use dendra_wire::Refusal;
 use dendra_wire::http::{Field, Head};
-use dendra_wire::peer::{self, Age, Hello, Malformed, Message, Question, Role, Seal};
+use dendra_wire::peer::{
+    self, Age, Hello, Malformed, Message, PROOF_FRAME_BYTES, Question, Role, Seal,
+};
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
-use tokio::net::TcpStream;
+use tokio::io::AsyncReadExt;
 
 /// A hello that was read and judged, and what is said to it.
 #[derive(Debug)]
 pub(super) struct Met {
     pub(super) visitor: HelloMaker,
+    /// The address that it says to have.
+    pub(super) url: String,
     pub(super) claim: Peer,
     pub(super) lane: u16,
     /// Both hellos, as they were and will be sent.
@@ -63,7 +71,11 @@ pub(super) fn unreadable(what: &str) -> Refusal {
 }
 
 /// Reads and judges a peer's hello.
-pub(super) fn read_hello(agent: &Agent, head: &Head<'_>) -> Result<Met, Refusal> {
+pub(super) fn read_hello(
+    agent: &Agent,
+    stream: &ByteStream,
+    head: &Head<'_>,
+) -> Result<Met, Refusal> {
     let Field::Once(line) = head.peer_hello else {
         return Err(unreadable("the line itself"));
     };
@@ -78,9 +90,13 @@ pub(super) fn read_hello(agent: &Agent, head: &Head<'_>) -> Result<Met, Refusal>
     })?;
     let own = agent.cluster.hello(agent.lane, nonce);
     let (visitor, claim) = agent.cluster.judge_hello(&own, &theirs)?;
+    agent
+        .cluster
+        .check_identity(stream, &visitor, &theirs.url)?;
     let acceptor = own.to_string();
     Ok(Met {
         visitor,
+        url: theirs.url,
         claim,
         lane: theirs.lane,
         asker: asker.to_owned(),
@@ -95,16 +111,16 @@ pub(crate) struct PendingLink(Met);
 /// Judges a peer's hello and forms the answer: the link, or the refusal.
 pub(crate) fn meet(
     lane: &Lane,
-    out: &mut Vec<u8>,
+    socket: &mut Socket,
     head: &Head<'_>,
 ) -> Result<PendingLink, Refusal> {
     let agent = lane.agent().ok_or_else(no_peers)?;
-    let met = read_hello(&agent, head)?;
+    let met = read_hello(&agent, socket.stream(), head)?;
     if met.visitor == HelloMaker::Joiner {
         let sentence = "a process that joins asks by requests: POST /v0/peer/hello";
         return Err(Refusal::new(400, "peer-hello", sentence));
     }
-    peer::hello::accept(out, &met.acceptor);
+    peer::hello::accept(socket.out(), &met.acceptor);
     Ok(PendingLink(met))
 }
 
@@ -125,7 +141,7 @@ impl Drop for Listed<'_> {
 pub(crate) async fn serve<Guest>(
     lane: Rc<Lane>,
     link: PendingLink,
-    mut stream: TcpStream,
+    mut stream: ByteStream,
     rest: Vec<u8>,
     guest: Guest,
 ) {
@@ -142,7 +158,7 @@ pub(crate) async fn serve<Guest>(
         HelloMaker::Member(member) => agent.cluster.url(*member),
         HelloMaker::Removed(_) | HelloMaker::Joiner => "a member that was removed".to_owned(),
     };
-    let is_proven = match place.first_frame(&mut stream).await {
+    let is_proven = match first_frame(&place, &mut stream).await {
         Ok(frame) => match peer::decode(&Bytes::copy_from_slice(&frame), &mut Seal::plain()) {
             Ok(Message::Proof(proof)) => {
                 agent
@@ -196,6 +212,21 @@ pub(crate) async fn serve<Guest>(
     agent.send(&conduit, |out, seal| peer::encode_alive(out, seal, probe));
     let broken = questions(&lane, &agent, (member, link.claim), number, &conduit).await;
     tracing::debug!(peer, %broken, "a peer's link ended");
+}
+
+/// The bytes of the first frame, if they come in time and while there is room.
+async fn first_frame(
+    place: &Place<'_>,
+    stream: &mut ByteStream,
+) -> io::Result<[u8; PROOF_FRAME_BYTES]> {
+    let mut frame = [0; PROOF_FRAME_BYTES];
+    let reading = async {
+        stream.read_exact(&mut frame).await?;
+        Ok(frame)
+    };
+    let reading = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, reading);
+    let read = place.unless_evicted(reading).await?;
+    read.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 /// Why a proven asker has no link.

@@ -21,10 +21,11 @@ use super::door::{Resident, StewardDoor};
 use super::hello_maker::HelloMaker;
 use super::orders::{Orders, orders};
 use super::session::Sessions;
-use super::unproven::UnprovenGauges;
+use crate::clients::unproven::UnprovenGauges;
 use crate::disk::notes::{self, FolderMember};
 use crate::event_loop::clock;
 use crate::settings::{ClusterSettings, PeerTransport};
+use crate::tls::{ByteStream, Tls};
 use dendra_base::Version;
 use dendra_engine::{Durability, Engine, Identity};
 use dendra_node::hints::HintRoom;
@@ -86,6 +87,8 @@ pub(crate) struct Cluster {
     pub(crate) walls: Arc<Walls>,
     pub(crate) peers: Vec<PeerGauges>,
     secret: Option<Box<[u8]>>,
+    /// What links are sealed with.
+    pub(crate) tls: Option<Arc<Tls>>,
     node: u128,
     pub(crate) boot: u64,
     life: u64,
@@ -165,6 +168,11 @@ impl Told {
             version: None,
         }
     }
+}
+
+/// Host and port of a member's url.
+pub(super) fn host_of(url: &str) -> &str {
+    url.trim_start_matches("http://").trim_end_matches('/')
 }
 
 /// Bits of an origin that name the loop.
@@ -252,6 +260,7 @@ impl Cluster {
                 .secret
                 .as_ref()
                 .map(|secret| secret.expose().into()),
+            tls: None,
             node: identity.node,
             boot: folder.boot,
             life,
@@ -334,6 +343,11 @@ impl Cluster {
             let life = membership.life(member);
             self.lives[member.at()].store(life, Ordering::Release);
         }
+    }
+
+    /// The same, and links are sealed with `tls`.
+    pub(crate) fn sealed(self, tls: Option<Arc<Tls>>) -> Cluster {
+        Cluster { tls, ..self }
     }
 
     /// The number of the versions that loop `lane` makes.
@@ -556,6 +570,36 @@ impl Cluster {
             origin: self.origin(lane),
             rmw: 0,
         }
+    }
+
+    /// Does a connection to this node come from `member`? Without TLS between members the secret says so, later.
+    ///
+    /// # Errors
+    /// 403: its certificate is not the member's.
+    pub(super) fn check_identity(
+        &self,
+        stream: &ByteStream,
+        maker: &HelloMaker,
+        said: &str,
+    ) -> Result<(), Refusal> {
+        let Some(tls) = &self.tls else {
+            return Ok(());
+        };
+        let url = match maker {
+            HelloMaker::Member(member) => self.url(*member),
+            HelloMaker::Removed(_) | HelloMaker::Joiner => said.to_owned(),
+        };
+        tls.check_member(stream, host_of(&url)).map_err(|why| {
+            if let Some(member) = maker.member() {
+                count(&self.peers[member.at()].strangers);
+            }
+            let sentence = format!(
+                "{url} did not prove with a certificate that it is that member ({why}): start it with --tls-cert, --tls-key and \
+                 --tls-peer-ca, its host among the names of its certificate"
+            );
+            tracing::warn!(peer = url, why, "a peer is not let in");
+            Refusal::new(403, "peer-identity", sentence)
+        })
     }
 
     /// The proof that this member knows the secret, if there is one.

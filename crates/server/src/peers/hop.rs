@@ -78,17 +78,17 @@ impl PendingAsk {
 /// Answers a hello: the asker's token is known from here on.
 pub(crate) fn greet(
     lane: &Lane,
-    out: &mut Vec<u8>,
+    socket: &mut Socket,
     head: &Head<'_>,
     style: Style,
 ) -> Result<(), Refusal> {
     let agent = lane.agent().ok_or_else(accept::no_peers)?;
-    let met = accept::read_hello(&agent, head)?;
+    let met = accept::read_hello(&agent, socket.stream(), head)?;
     let token = agent.cluster.prove(Role::Asker, &met.asker, &met.acceptor);
     let keys = agent.cluster.keys(&met.asker, &met.acceptor);
-    let session = Session::new(met.visitor, met.claim, met.lane, keys);
+    let session = Session::new((met.visitor, met.url), met.claim, met.lane, keys);
     agent.cluster.sessions.greet(&token, session);
-    hop::hello_answer(out, style, &met.acceptor);
+    hop::hello_answer(socket.out(), style, &met.acceptor);
     lane.finish(Op::Other, 200);
     Ok(())
 }
@@ -97,6 +97,7 @@ pub(crate) fn greet(
 /// head. Gives how much of it was taken.
 pub(crate) fn hear(
     lane: &Lane,
+    socket: &mut Socket,
     head: &Head<'_>,
     rest: &[u8],
     style: Style,
@@ -115,6 +116,16 @@ pub(crate) fn hear(
         let sentence = format!("{us} knows no peer with this Dendra-Peer-Proof: shake hands again");
         Refusal::new(403, "peer-token", sentence)
     })?;
+    // Once for each connection: a token that was overheard is of no use on another one.
+    let member = session.visitor.member();
+    if member.is_none() || socket.proven_member() != member {
+        agent
+            .cluster
+            .check_identity(socket.stream(), &session.visitor, &session.url)?;
+        if let Some(member) = member {
+            socket.prove_member(member);
+        }
+    }
     let arriving = |reader| Frame::Arriving {
         body: Inflow::new(reader, Some(Rc::clone(&lane.value_bytes))),
         expects_continue: head.expects_continue(),

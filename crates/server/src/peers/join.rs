@@ -19,9 +19,10 @@
 
 use super::carrier::Carrier;
 use super::cluster::random;
-use super::link::connect;
+use super::link::connect_with;
 use crate::limits;
 use crate::settings::{ClusterSettings, JoinSettings};
+use crate::tls::Tls;
 use dendra_engine::Identity;
 use dendra_node::Member;
 use dendra_node::ring::table::MemberId;
@@ -62,10 +63,11 @@ pub(crate) async fn join(
     cluster: &ClusterSettings,
     join: &JoinSettings,
     identity: Identity,
+    tls: Option<&Tls>,
 ) -> Result<Enrolled, String> {
     let mut said = String::new();
     loop {
-        let asking = ask(cluster, join, identity);
+        let asking = ask(cluster, join, identity, tls);
         let asked = tokio::time::timeout(limits::JOIN_ASK_TIMEOUT, asking).await;
         let asked = asked.unwrap_or_else(|_| Err("it does not answer in time".to_owned().into()));
         match asked {
@@ -91,11 +93,12 @@ async fn ask(
     cluster: &ClusterSettings,
     join: &JoinSettings,
     identity: Identity,
+    tls: Option<&Tls>,
 ) -> Result<Enrolled, NotEnrolled> {
     let secret = cluster.secret.as_ref().map(|secret| secret.expose());
     let own = own_hello(cluster, identity)?;
     let (own_line, host) = (own.to_string(), join.host.as_str());
-    let mut carrier = Carrier::new(connect(host).await?);
+    let mut carrier = Carrier::new(connect_with(tls, host).await?);
     hop::hello_request(&mut carrier.out, host, &own.url, &own_line);
     let met = carrier.exchange().await?;
     match met.status {
@@ -120,7 +123,7 @@ async fn ask(
     let proof = Proof::new(secret.unwrap_or_default(), Role::Asker, &own_line, line);
     let keys = SessionKeys::new(secret, &own_line, line);
     if !met.keeps_alive {
-        carrier = Carrier::new(connect(host).await?);
+        carrier = Carrier::new(connect_with(tls, host).await?);
     }
     let mut frame = Vec::new();
     let request = request(cluster, join, identity);

@@ -28,6 +28,8 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct Session {
     /// Which process asks.
     pub(crate) visitor: HelloMaker,
+    /// The address that it says to have.
+    pub(super) url: String,
     /// As whom.
     pub(crate) claim: Peer,
     /// Its loop.
@@ -42,9 +44,15 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session of loop `lane` of a process.
-    pub(crate) fn new(visitor: HelloMaker, claim: Peer, lane: u16, keys: SessionKeys) -> Session {
+    pub(crate) fn new(
+        (visitor, url): (HelloMaker, String),
+        claim: Peer,
+        lane: u16,
+        keys: SessionKeys,
+    ) -> Session {
         Session {
             visitor,
+            url,
             claim,
             lane,
             keys,
@@ -146,7 +154,7 @@ mod tests {
             clock: 0,
         };
         Session::new(
-            HelloMaker::Member(MemberIndex(member)),
+            (HelloMaker::Member(MemberIndex(member)), String::new()),
             claim,
             lane,
             SessionKeys::new(None, "a", "b"),
