@@ -17,6 +17,7 @@
 use crate::admin::profile::Lock;
 use crate::disk::store_pool::PoolAnswer;
 use dendra_engine::WriteOutcome;
+use dendra_node::step::LostSpan;
 use tokio::sync::Notify;
 
 /// Everything that can happen to an event loop from outside: a closed list.
@@ -40,6 +41,8 @@ pub(crate) enum LaneEvent {
     },
     /// The log's queue has room again: submit what waits.
     QueueFree,
+    /// A scrub found damage, or a repair is done: what is lost now.
+    Lost(Vec<LostSpan>),
     /// Answer what is in flight, accept no further request.
     Drain,
     /// The log failed: every waiting write is of unknown outcome.
