@@ -140,6 +140,16 @@ pub(crate) enum DevVerb {
         /// Which
         node: usize,
     },
+    /// Flip bits of tables on a node's disk
+    Rot {
+        /// Which
+        node: usize,
+    },
+    /// End a node and remove all that its folder holds, as a lost disk does
+    Wipe {
+        /// Which
+        node: usize,
+    },
     /// Freeze a node
     Pause {
         /// Which

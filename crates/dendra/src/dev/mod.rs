@@ -18,6 +18,7 @@
 mod addresses;
 mod control;
 mod proxy;
+mod rot;
 mod screen;
 
 use crate::cli;
@@ -201,7 +202,7 @@ impl Dev {
             .args(["--admin", &member.admin.to_string()])
             .args(["--cluster", &urls.join(","), "--self", &member.url])
             .arg("--data")
-            .arg(self.folder.join(format!("node-{}", index + 1)))
+            .arg(self.data(index))
             .args(&self.flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -232,6 +233,21 @@ impl Dev {
             Order::Slow(a, b, ms) => {
                 self.trouble(a - 1, b - 1, Fault::Delay(Duration::from_millis(ms)))
             }
+            Order::Rot(node) => match rot::flip_bits(&self.data(node - 1)) {
+                Ok(said) => return format!("done: {order}: {said}"),
+                Err(error) => Err(error),
+            },
+            Order::Wipe(node) => match self.wipe(node - 1) {
+                Ok(()) => {
+                    self.last = Some(order.to_string());
+                    return format!(
+                        "done: {order}: its data is gone, and the others have theirs; they refuse \
+                         node {node} if it starts on the empty folder, because it does not know \
+                         what it confirmed"
+                    );
+                }
+                Err(error) => Err(error),
+            },
             Order::Heal => {
                 self.faults.heal();
                 Ok(())
@@ -287,6 +303,22 @@ impl Dev {
             member.child = None;
         }
         Ok(())
+    }
+
+    /// The data folder of a node.
+    fn data(&self, index: usize) -> PathBuf {
+        self.folder.join(format!("node-{}", index + 1))
+    }
+
+    /// Takes a node's disk away.
+    fn wipe(&mut self, index: usize) -> io::Result<()> {
+        if self.members[index].child.is_some() {
+            self.signal(index, Signal::KILL, State::Down)?;
+        }
+        match std::fs::remove_dir_all(self.data(index)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Notes nodes that ended by themselves.

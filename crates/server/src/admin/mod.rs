@@ -459,6 +459,16 @@ fn engine(shared: &Shared) -> serde_json::Value {
         "disk_free_bytes": stats.disk_free_bytes,
         "damaged_reads": stats.damaged_reads,
         "damaged_tables": damaged,
+        "scrub": {
+            "bytes": stats.scrub.bytes,
+            "blocks": stats.scrub.blocks,
+            "spots_found": stats.scrub.spots_found,
+            "spots_mended": stats.scrub.spots_mended,
+            "spans_lost": shared.engine.damaged_spans().len(),
+            "is_under_way": stats.scrub.began_ms > 0,
+            "full_age_seconds": (stats.scrub.full_ended_ms > 0)
+                .then(|| exposition::scrub_age_s(&stats.scrub)),
+        },
     })
 }
 

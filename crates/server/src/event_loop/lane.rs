@@ -312,7 +312,9 @@ impl Lane {
             is_called: Cell::new(false),
             agent: shared.cluster.as_ref().map(|cluster| {
                 let longest = shared.settings.value_bytes_max;
-                Rc::new(Agent::new(cluster, index, longest, clock::monotonic_us()))
+                let repair_wait_us = settings.repair_wait.as_micros() as u64;
+                let now_us = clock::monotonic_us();
+                Rc::new(Agent::new(cluster, index, longest, repair_wait_us, now_us))
             }),
             uncovered: Cell::new(None),
             routes: Cell::new(dendra_wire::Settings {
@@ -410,6 +412,11 @@ impl Lane {
             LaneEvent::QueueFree => {
                 self.commit_due.ring();
                 self.call_those_in_line();
+            }
+            LaneEvent::Lost(spans) => {
+                if let Some(agent) = &self.agent {
+                    agent.post(Event::Lost { spans });
+                }
             }
             LaneEvent::Drain => {
                 self.is_draining.set(true);
