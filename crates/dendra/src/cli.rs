@@ -1,7 +1,8 @@
 //! The command line, drawn once for parsing, help, completions and the manual page.
 //!
 //! ```text
-//! dendra serve | get | put | delete | scan | load | bench | profile | dev | ring | check | dump | config print | completions | man
+//! dendra serve | get | put | delete | scan | load | bench | profile | cluster | dev | ring | check | dump
+//!        config print | completions | man
 //! ```
 //!
 //! Invariants
@@ -13,6 +14,7 @@
 //! See: docs/cli.md.
 
 use crate::bench::flags::Bench;
+use crate::cluster::flags::ClusterFlags;
 use crate::config::table::{Fallback, OPTIONS};
 use crate::encoding::Encoding;
 use clap::{ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -85,6 +87,8 @@ pub(crate) enum Command {
     Bench(Box<Bench>),
     /// Show where a running node spends its time: a flame graph, or folded stacks
     Profile(Profile),
+    /// See and change the members of a running cluster: status, plan, apply, cancel, history
+    Cluster(ClusterFlags),
     /// Run a cluster on this machine, and hurt it: dev kill 2, dev pause 1, dev cut 1 2, dev heal
     Dev(Dev),
     /// Show who owns what in a cluster, and what a change of its members would move

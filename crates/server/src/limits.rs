@@ -130,6 +130,12 @@ pub const ACCEPT_PAUSE_NEAR: Duration = Duration::from_millis(40);
 /// And while it is above it.
 pub const ACCEPT_PAUSE_BEYOND: Duration = Duration::from_millis(200);
 
+/// Orders of operators that wait for the steward: a few people and a script.
+pub const ORDERS_OF_OPERATORS_MAX: usize = 16;
+
+/// Body of an operator's order: a hundred members with their addresses, twice.
+pub const ORDER_BYTES_MAX: usize = 64 << 10;
+
 /// Admin connections at once: a scraper, a few people, a probe.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// From the first byte of an admin request to the end of its head.

@@ -7,6 +7,7 @@
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
 //! /debug/profile/{cpu,wall,alloc,lock}  what the threads do, as folded stacks or a flame graph
+//! /v0/cluster…   members, epochs, plans: cluster/
 //! /              a page that draws /v0/status, and links to the above; /page.js and /page.css are parts of it
 //! ```
 //!
@@ -22,6 +23,7 @@
 //! Not here: the data plane (`connection/`), which shares no thread with this.
 //! See: docs/api.md, section "Admin plane".
 
+mod cluster;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
 pub(crate) mod profile;
@@ -270,6 +272,7 @@ fn router(plane: Arc<Plane>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/v0/status", get(status))
+        .merge(cluster::routes())
         .route("/openapi.yaml", get(openapi))
         .route("/debug/profile/{kind}", get(profile::routes::profile))
         .layer(middleware::from_fn_with_state(

@@ -17,6 +17,7 @@
 //! (`link.rs`, `accept.rs`), its bytes (crate `wire`).
 //! See: docs/peer.md, section "Handshake".
 
+use super::orders::{Ordered, Orders, orders};
 use super::session::Sessions;
 use super::unproven::UnprovenGauges;
 use crate::disk::notes;
@@ -34,7 +35,7 @@ use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
 use dendra_wire::peer::{Hello, Nonce, Proof, Role, SessionKeys};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// Counters about one peer, of all loops together.
 #[derive(Debug, Default)]
@@ -95,6 +96,10 @@ pub(crate) struct Cluster {
     pub(super) stage: watch::Sender<StartGate>,
     /// By member: told whenever a link of it was admitted.
     news: Vec<watch::Sender<()>>,
+    /// The way of operators' orders to the steward.
+    pub(crate) orders: Orders,
+    /// Its other end, until the steward takes it.
+    ordered: Mutex<Option<mpsc::Receiver<Ordered>>>,
     /// Why another member does not let this folder in.
     pub(crate) disowned: OnceLock<Disowned>,
 }
@@ -161,6 +166,7 @@ impl Cluster {
         let lives = |member| membership.life(MemberIndex(member)).into();
         let life = random().map_err(|error| format!("no randomness from the system: {error}"))?;
         let layout = Arc::new(Layout::of_list(&topology));
+        let (orders, ordered) = orders();
         Ok(Cluster {
             fence: Arc::new(Fence::at(&layout)),
             layout,
@@ -194,9 +200,16 @@ impl Cluster {
             membership: Mutex::new(membership),
             stage: watch::Sender::new(StartGate::Begun),
             news: members.iter().map(|_| watch::Sender::new(())).collect(),
+            orders,
+            ordered: Mutex::new(Some(ordered)),
             disowned: OnceLock::new(),
             topology,
         })
+    }
+
+    /// The orders of operators, once: for the steward.
+    pub(crate) fn ordered(&self) -> Option<mpsc::Receiver<Ordered>> {
+        self.ordered.lock().expect("no panic holds it").take()
     }
 
     /// The number of the versions that loop `lane` makes.

@@ -10,6 +10,7 @@
 //! pool.rs, carrier.rs   the same over plain HTTP       session.rs   who asks over plain HTTP
 //! scan.rs      scans over the whole cluster            meeting.rs   a start asks and waits
 //! notes.rs     records about other members, to the log  mark.rs      the file `REFUSED`
+//! orders.rs    orders of operators, to the steward
 //! limits of all this: `limits.rs` of the crate
 //! ```
 //!
@@ -34,6 +35,7 @@ mod mark;
 mod meeting;
 mod notes;
 mod operation;
+mod orders;
 mod pool;
 mod scan;
 mod session;
@@ -50,5 +52,6 @@ pub(crate) use mark::{MARK_NAME, MARK_NAME_NEW, mark, marked};
 pub(crate) use meeting::meet;
 pub(crate) use notes::{note_at_stop, note_rising};
 pub(crate) use operation::ClusterBackend;
+pub(crate) use orders::{NoSteward, Orders};
 pub(crate) use scan::ClusterWalk;
 pub(crate) use store::{Cancelled, Page, Paged, answered, cancelled, cover, wrote};
