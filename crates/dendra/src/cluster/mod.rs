@@ -82,6 +82,23 @@ pub(crate) async fn cluster(args: &ClusterFlags, console: Console) -> ExitResult
     }
 }
 
+/// Plans that a member leaves, and begins with it: the plan's id.
+pub(crate) async fn remove(admin: &str, url: &str, console: Console) -> Result<String, Failure> {
+    let office = Office {
+        client: Client::new(
+            Base::parse(admin).map_err(Failure::usage)?,
+            ORDER_MS,
+            console,
+        ),
+        is_json: false,
+        console,
+    };
+    let draft = office.order("plan", &json!({ "remove": [url] })).await?;
+    let plan = draft["plan"].as_str().ok_or_else(|| office.strange())?;
+    office.order("apply", &json!({ "plan": plan })).await?;
+    Ok(plan.to_owned())
+}
+
 /// The body of an order to plan.
 fn wish(flags: &PlanFlags) -> Value {
     let weights: Map<String, Value> = flags
