@@ -31,9 +31,9 @@ use crate::disk::versions::Versions;
 use crate::disk::wal_thread;
 use crate::event_loop::clock;
 use crate::event_loop::delay::Overload;
-use crate::event_loop::mailbox::LoopEvent;
-use crate::event_loop::shared::{LoopHandle, Phase, PhaseCell, Shared};
-use crate::event_loop::thread;
+use crate::event_loop::lane;
+use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::shared::{LaneHandle, Phase, PhaseCell, Shared};
 use crate::limits;
 use crate::peers::{self, Cluster, StartGate};
 use crate::settings::Settings;
@@ -413,7 +413,7 @@ fn open_engine(
     Ok(Shared {
         versions,
         lanes: (0..loops)
-            .map(|_| LoopHandle::new(mailbox_capacity))
+            .map(|_| LaneHandle::new(mailbox_capacity))
             .collect(),
         requests: Arc::new(Gate::new(settings.requests_inflight_max as u64)),
         orders: Arc::new(Gate::new(limits::ORDERS_INFLIGHT_MAX as u64)),
@@ -599,7 +599,7 @@ impl Running {
         self.stop_accepting.send_replace(true);
         join(self.listener.take());
         self.drain();
-        self.post_to_loops(|| LoopEvent::Stop);
+        self.post_to_loops(|| LaneEvent::Stop);
         join(self.loops.drain(..));
         self.shared.pool.close();
         join(self.workers.drain(..));
@@ -631,14 +631,14 @@ impl Running {
         }
     }
 
-    fn post_to_loops(&self, event: impl Fn() -> LoopEvent) {
+    fn post_to_loops(&self, event: impl Fn() -> LaneEvent) {
         for lane in &self.shared.lanes {
             lane.mailbox.post(event());
         }
     }
 
     fn drain(&self) {
-        self.post_to_loops(|| LoopEvent::Drain);
+        self.post_to_loops(|| LaneEvent::Drain);
         let deadline = Instant::now() + Duration::from_millis(self.shared.settings.drain_ms);
         while self.shared.connections() > 0 {
             if Instant::now() >= deadline {

@@ -22,7 +22,7 @@ use super::conduit::{Broken, Conduit, End, Seals};
 use super::notes::learn;
 use crate::clients::socket::Socket;
 use crate::clients::unproven::Place;
-use crate::event_loop::thread::EventLoop;
+use crate::event_loop::lane::Lane;
 use crate::limits;
 use crate::tls::ByteStream;
 use bytes::Bytes;
@@ -104,7 +104,7 @@ pub(crate) struct PendingLink(Met);
 
 /// Judges a peer's hello and forms the answer: the link, or the refusal.
 pub(crate) fn meet(
-    lane: &EventLoop,
+    lane: &Lane,
     socket: &mut Socket,
     head: &Head<'_>,
 ) -> Result<PendingLink, Refusal> {
@@ -129,7 +129,7 @@ impl Drop for Listed<'_> {
 /// Serves a peer's link to its end. `rest` was read behind the request; `guest` is its place among the clients'
 /// connections, which it gives back when it has proven itself.
 pub(crate) async fn serve<Guest>(
-    lane: Rc<EventLoop>,
+    lane: Rc<Lane>,
     link: PendingLink,
     mut stream: ByteStream,
     rest: Vec<u8>,
@@ -223,7 +223,7 @@ enum NotLinked {
 
 /// The asker's hail, and the probe behind which what it says about itself is durable: the probe's id.
 async fn introduce(
-    lane: &EventLoop,
+    lane: &Lane,
     agent: &Agent,
     link: &Met,
     conduit: &Conduit,
@@ -257,7 +257,7 @@ async fn introduce(
 }
 
 async fn questions(
-    lane: &EventLoop,
+    lane: &Lane,
     agent: &Agent,
     met: &Met,
     link: u64,

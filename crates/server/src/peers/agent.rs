@@ -22,11 +22,11 @@
 use super::cluster::{Cluster, count};
 use super::conduit::Conduit;
 use super::pool::Pool;
-use crate::admin::metrics::LoopMetrics;
+use crate::admin::metrics::LaneMetrics;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{LocalBell, Seat};
 use crate::clients::unproven::Unproven;
-use crate::event_loop::thread::{EventLoop, RoomPermit};
+use crate::event_loop::lane::{Lane, RoomPermit};
 use crate::limits;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
 use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
@@ -383,7 +383,7 @@ impl Agent {
     }
 
     /// How long the node's rounds took, and how it sees the other members: once per sweep.
-    pub(crate) fn show(&self, metrics: &LoopMetrics) {
+    pub(crate) fn show(&self, metrics: &LaneMetrics) {
         for (key, version) in self.node.borrow_mut().take_disputes() {
             let key = dendra_wire::percent::encode(&key);
             let version = format!("{version:?}");
@@ -404,7 +404,7 @@ impl Agent {
 
     // The turn.
 
-    fn turn(&self, lane: &EventLoop) {
+    fn turn(&self, lane: &Lane) {
         lane.refresh();
         let now = lane.now();
         let readiness = lane.readiness();
@@ -445,7 +445,7 @@ impl Agent {
         }
     }
 
-    fn carry_out(&self, lane: &EventLoop, now: Now, effect: Effect) {
+    fn carry_out(&self, lane: &Lane, now: Now, effect: Effect) {
         match effect {
             Effect::Outcome {
                 client,
@@ -559,7 +559,7 @@ impl Agent {
 }
 
 /// Runs the turns of the loop's agent.
-pub(crate) async fn run(lane: Rc<EventLoop>, agent: Rc<Agent>) {
+pub(crate) async fn run(lane: Rc<Lane>, agent: Rc<Agent>) {
     let start = tokio::time::Instant::now();
     let start_us = crate::event_loop::clock::monotonic_us();
     let sleep = tokio::time::sleep(limits::SWEEP);

@@ -23,7 +23,7 @@ use super::cluster::{Cluster, Told, count, host_of, random};
 use super::conduit::{Broken, Conduit, End, Seals};
 use super::notes::{learn, write_notes};
 use super::pool;
-use crate::event_loop::thread::EventLoop;
+use crate::event_loop::lane::Lane;
 use crate::limits;
 use crate::settings::PeerTransport;
 use crate::tls::ByteStream;
@@ -47,7 +47,7 @@ use tokio::net::TcpStream;
 const SHORT_FRAME_BYTES_MAX: usize = PEER_SENTENCE_BYTES_MAX + 64;
 
 /// Keeps the link of `lane` to `member` up.
-pub(crate) async fn keep(lane: Rc<EventLoop>, agent: Rc<Agent>, member: MemberIndex) {
+pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) {
     let url = agent.cluster.url(member);
     let mut pause = limits::LINK_PAUSE_MIN;
     let mut prng = Prng::named(lane.now_us() ^ u64::from(member.0), "link");
@@ -121,7 +121,7 @@ impl Drop for FirstTry<'_> {
 }
 
 /// A try led to no link. True when this node stops.
-fn no_link(lane: &EventLoop, agent: &Agent, member: MemberIndex, why: NoLink) -> bool {
+fn no_link(lane: &Lane, agent: &Agent, member: MemberIndex, why: NoLink) -> bool {
     let event = MemberEvent::NoLink {
         member,
         lane: agent.lane as u16,
@@ -145,7 +145,7 @@ struct Opened {
     first: Option<ByteStream>,
 }
 
-async fn open(lane: &EventLoop, agent: &Agent, member: MemberIndex) -> Result<Opened, NoLink> {
+async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Opened, NoLink> {
     match agent.cluster.transport {
         PeerTransport::Frames => {
             let (conduit, claim) = upgrade(lane, agent, member).await?;
@@ -167,12 +167,7 @@ async fn open(lane: &EventLoop, agent: &Agent, member: MemberIndex) -> Result<Op
 }
 
 /// Serves a link to its end: why it ended.
-async fn run(
-    lane: &Rc<EventLoop>,
-    agent: &Rc<Agent>,
-    member: MemberIndex,
-    opened: Opened,
-) -> String {
+async fn run(lane: &Rc<Lane>, agent: &Rc<Agent>, member: MemberIndex, opened: Opened) -> String {
     match opened.link {
         Link::Frames(conduit) => {
             let life = opened.claim.life;
@@ -349,7 +344,7 @@ async fn short_frame(stream: &mut ByteStream, rest: &mut BytesMut) -> Result<Byt
 }
 
 async fn upgrade(
-    lane: &EventLoop,
+    lane: &Lane,
     agent: &Agent,
     member: MemberIndex,
 ) -> Result<(Conduit, Peer), NoLink> {
@@ -429,7 +424,7 @@ impl Drop for Up<'_> {
 }
 
 async fn answers(
-    lane: &EventLoop,
+    lane: &Lane,
     agent: &Agent,
     member: MemberIndex,
     life: u64,

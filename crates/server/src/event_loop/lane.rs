@@ -20,7 +20,7 @@
 //! (`wal_thread.rs`).
 //! See: docs/overload.md.
 
-use crate::admin::metrics::{LoopMetrics, Op, Refused};
+use crate::admin::metrics::{LaneMetrics, Op, Refused};
 use crate::admin::profile;
 use crate::admin::stages::{Draw, Watch};
 use crate::clients::room::Rooms;
@@ -30,8 +30,8 @@ use crate::disk::store_pool::{Job, PoolAnswer, Work};
 use crate::disk::wal_thread;
 use crate::event_loop::clock::{self, Tick};
 use crate::event_loop::delay::{self, Delay};
-use crate::event_loop::mailbox::LoopEvent;
-use crate::event_loop::shared::{LoopHandle, Phase, Shared};
+use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::shared::{LaneHandle, Phase, Shared};
 use crate::limits;
 use crate::peers::{self, Agent, Cancelled};
 use crate::tls::ByteStream;
@@ -77,7 +77,7 @@ pub(crate) enum Target {
 }
 
 /// One event loop, seen from its own thread.
-pub(crate) struct EventLoop {
+pub(crate) struct Lane {
     pub(crate) shared: Arc<Shared>,
     index: usize,
     serve: Serve,
@@ -89,7 +89,7 @@ pub(crate) struct EventLoop {
     batch_bytes_max: usize,
     commit_due: LocalBell,
     done: RefCell<Vec<(u64, WriteOutcome)>>,
-    groups: RefCell<Vec<Vec<LoopEvent>>>,
+    groups: RefCell<Vec<Vec<LaneEvent>>>,
     pressure: Cell<Pressure>,
     requests: Rc<LocalGate<Arc<Gate>>>,
     /// Room for orders of the node: peers do not pass the clients' gate.
@@ -146,7 +146,7 @@ impl WaitingOrder {
 
 /// A place in the line for the log, left when dropped.
 struct LogPlace<'a> {
-    lane: &'a EventLoop,
+    lane: &'a Lane,
     number: u64,
 }
 
@@ -183,7 +183,7 @@ pub(crate) fn spawn(
                 .enable_all()
                 .build_local(tokio::runtime::LocalOptions::default());
             match runtime {
-                Ok(runtime) => runtime.block_on(run(Rc::new(EventLoop::new(shared, index, serve)))),
+                Ok(runtime) => runtime.block_on(run(Rc::new(Lane::new(shared, index, serve)))),
                 Err(error) => {
                     tracing::error!(%error, "an event loop could not start");
                     wal_thread::poison(&shared, "an event loop could not start");
@@ -192,7 +192,7 @@ pub(crate) fn spawn(
         })
 }
 
-async fn run(lane: Rc<EventLoop>) {
+async fn run(lane: Rc<Lane>) {
     tokio::task::spawn_local(pump(Rc::clone(&lane)));
     tokio::task::spawn_local(commit_when_due(Rc::clone(&lane)));
     tokio::task::spawn_local(close_when_due(Rc::clone(&lane)));
@@ -210,7 +210,7 @@ async fn run(lane: Rc<EventLoop>) {
     drop(lane.ended_sockets.take());
 }
 
-async fn pump(lane: Rc<EventLoop>) {
+async fn pump(lane: Rc<Lane>) {
     let mut events = Vec::with_capacity(64);
     loop {
         lane.handle().mailbox.wait().await;
@@ -222,7 +222,7 @@ async fn pump(lane: Rc<EventLoop>) {
     }
 }
 
-async fn commit_when_due(lane: Rc<EventLoop>) {
+async fn commit_when_due(lane: Rc<Lane>) {
     loop {
         lane.commit_due.rung().await;
         lane.commit();
@@ -230,7 +230,7 @@ async fn commit_when_due(lane: Rc<EventLoop>) {
 }
 
 /// Closes a few sockets at a time: ten thousand at once are a tenth of a second of work, which requests do not wait for.
-async fn close_when_due(lane: Rc<EventLoop>) {
+async fn close_when_due(lane: Rc<Lane>) {
     loop {
         lane.close_due.rung().await;
         while !lane.ended_sockets.borrow().is_empty() {
@@ -245,7 +245,7 @@ async fn close_when_due(lane: Rc<EventLoop>) {
     }
 }
 
-async fn sweep(lane: Rc<EventLoop>) {
+async fn sweep(lane: Rc<Lane>) {
     let mut interval = tokio::time::interval(limits::SWEEP);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -279,13 +279,13 @@ async fn sweep(lane: Rc<EventLoop>) {
     }
 }
 
-impl EventLoop {
-    fn new(shared: Arc<Shared>, index: usize, serve: Serve) -> EventLoop {
+impl Lane {
+    fn new(shared: Arc<Shared>, index: usize, serve: Serve) -> Lane {
         let loops = shared.lanes.len();
         let settings = &shared.settings;
         let options = settings.engine_options();
         let topology = shared.cluster.as_ref().map(|cluster| &*cluster.topology);
-        EventLoop {
+        Lane {
             index,
             serve,
             tick: Cell::new(clock::tick()),
@@ -335,12 +335,12 @@ impl EventLoop {
     }
 
     /// This loop as the other threads see it.
-    pub(crate) fn handle(&self) -> &LoopHandle {
+    pub(crate) fn handle(&self) -> &LaneHandle {
         &self.shared.lanes[self.index]
     }
 
     /// This loop's counters.
-    pub(crate) fn metrics(&self) -> &LoopMetrics {
+    pub(crate) fn metrics(&self) -> &LaneMetrics {
         &self.handle().metrics
     }
 
@@ -399,26 +399,26 @@ impl EventLoop {
         self.is_poisoned.get()
     }
 
-    fn handle_event(self: &Rc<EventLoop>, event: LoopEvent) {
+    fn handle_event(self: &Rc<Lane>, event: LaneEvent) {
         match event {
-            LoopEvent::Connection(stream) => self.welcome(stream),
-            LoopEvent::Written { token, outcome } => {
+            LaneEvent::Connection(stream) => self.welcome(stream),
+            LaneEvent::Written { token, outcome } => {
                 self.take_outcome(wal_thread::token_slot(token), outcome);
             }
-            LoopEvent::Answered { slot, answer } => self.take_answer(slot, answer),
-            LoopEvent::QueueFree => {
+            LaneEvent::Answered { slot, answer } => self.take_answer(slot, answer),
+            LaneEvent::QueueFree => {
                 self.commit_due.ring();
                 self.call_those_in_line();
             }
-            LoopEvent::Drain => {
+            LaneEvent::Drain => {
                 self.is_draining.set(true);
                 self.tell_all(Due::Drain);
             }
-            LoopEvent::Poisoned => {
+            LaneEvent::Poisoned => {
                 self.is_poisoned.set(true);
                 self.tell_all(Due::Poisoned);
             }
-            LoopEvent::Stop => {
+            LaneEvent::Stop => {
                 self.ended.ring();
             }
         }
@@ -430,7 +430,7 @@ impl EventLoop {
         }
     }
 
-    fn welcome(self: &Rc<EventLoop>, stream: std::net::TcpStream) {
+    fn welcome(self: &Rc<Lane>, stream: std::net::TcpStream) {
         self.metrics().accepted.add(1);
         // A socket that is gone already has no address; it is found out at the first read.
         let source = stream.peer_addr().map_or(NO_SOURCE, |addr| addr.ip());
@@ -740,7 +740,7 @@ impl EventLoop {
         }
         let record_bytes = stored_key.len() + cell.encoded_len() + 64;
         let is_called = self.is_called.take();
-        let is_next = |lane: &EventLoop| {
+        let is_next = |lane: &Lane| {
             is_called || lane.log_line.borrow().is_empty() || !lane.batch.borrow().is_empty()
         };
         // Nobody begins a batch in front of those who wait for one; when the log's queue is full, too, the client
@@ -815,7 +815,7 @@ impl EventLoop {
         let mut groups = self.groups.borrow_mut();
         wal_thread::deliver(&self.shared, &mut done, &mut groups, Some(self.index));
         for event in groups[self.index].drain(..) {
-            if let LoopEvent::Written { token, outcome } = event {
+            if let LaneEvent::Written { token, outcome } = event {
                 self.take_outcome(wal_thread::token_slot(token), outcome);
             }
         }
@@ -965,7 +965,7 @@ impl EventLoop {
 
 /// A connection as its loop counts it: its seat is cleared however the task ends.
 pub(crate) struct Guest {
-    pub(crate) lane: Rc<EventLoop>,
+    pub(crate) lane: Rc<Lane>,
     number: usize,
 }
 
