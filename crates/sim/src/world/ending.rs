@@ -403,7 +403,7 @@ impl<'a> World<'a> {
     }
 
     /// What the stores and the histories say in the end.
-    pub(super) fn judge(&mut self) {
+    pub(super) fn check_promises(&mut self) {
         if self.violations.is_empty() {
             self.violations
                 .extend(check::versions::check(&self.history, self.disks()));

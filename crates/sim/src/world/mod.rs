@@ -187,7 +187,7 @@ pub fn run(plan: &Plan, setup: Setup) -> Report {
             world.violate(Rule::NotAvailable, what);
         }
     }
-    world.judge();
+    world.check_promises();
     Report {
         history: world.history,
         violations: world.violations,

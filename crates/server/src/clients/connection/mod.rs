@@ -26,7 +26,7 @@ mod requests;
 mod scan;
 
 use crate::admin::metrics::Op;
-use crate::admin::stages::{Stage, Watch};
+use crate::admin::stages::{RequestStage, Watch};
 use crate::backend::Backend;
 use crate::clients::answers::Answers;
 use crate::clients::body::{self, BodyReader, PendingBody};
@@ -322,7 +322,9 @@ impl Connection {
                 out: socket.out(),
             };
             let status = answers.answer(&pending, seat.take(place));
-            pending.watch.lap(&metrics.stages, pending.op, Stage::Form);
+            pending
+                .watch
+                .lap(&metrics.stages, pending.op, RequestStage::Form);
             socket.add_unsent(pending.op, pending.watch);
             let took_ns = now_ns.saturating_sub(pending.began_ns);
             metrics.note(pending.op, status, took_ns);
@@ -355,7 +357,8 @@ impl Connection {
                     out: socket.out(),
                 };
                 let status = answers.answer(&read, Some(Finished::Refused(refused)));
-                read.watch.lap(&lane.metrics().stages, read.op, Stage::Form);
+                read.watch
+                    .lap(&lane.metrics().stages, read.op, RequestStage::Form);
                 lane.finish_since(read.op, status, read.began_ns);
                 socket.add_unsent(read.op, read.watch);
                 Ok(())
