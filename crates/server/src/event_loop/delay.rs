@@ -130,6 +130,7 @@ impl Delay {
                 self.is_standing.set(true);
                 lane.metrics().is_standing.set(1);
                 self.porter.ring();
+                lane.giving_way.call_all();
             }
             Some(Change::Ends) => {
                 self.is_standing.set(false);
@@ -259,7 +260,8 @@ pub(crate) async fn probe(lane: Rc<Lane>) {
         let delay = &lane.delay;
         if let Some(rung_us) = delay.rung_us.take() {
             delay.due_us.set(now_us + PROBE_US);
-            delay.sample(&lane, now_us, now_us.saturating_sub(rung_us));
+            let lag_us = now_us.saturating_sub(rung_us);
+            delay.sample(&lane, now_us, lag_us.max(lane.giving_way.waited_us(now_us)));
         }
     }
 }

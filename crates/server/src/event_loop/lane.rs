@@ -30,6 +30,7 @@ use crate::disk::store_pool::{Job, PoolAnswer, Work};
 use crate::disk::wal_thread;
 use crate::event_loop::clock::{self, Tick};
 use crate::event_loop::delay::{self, Delay};
+use crate::event_loop::giving_way::{self, GivingWay};
 use crate::event_loop::mailbox::LaneEvent;
 use crate::event_loop::shared::{LaneHandle, Phase, Shared};
 use crate::limits;
@@ -123,6 +124,8 @@ pub(crate) struct Lane {
     pub(crate) handshakes: Unproven,
     /// How long requests wait for this loop.
     pub(crate) delay: Delay,
+    /// Reads that come behind those of other connections.
+    pub(crate) giving_way: Rc<GivingWay>,
     /// Sockets that are to be closed; each is a connection of the gate until then.
     ended_sockets: RefCell<Vec<(ByteStream, Guest)>>,
     close_due: LocalBell,
@@ -199,6 +202,7 @@ async fn run(lane: Rc<Lane>) {
     tokio::task::spawn_local(sweep(Rc::clone(&lane)));
     tokio::task::spawn_local(delay::probe(Rc::clone(&lane)));
     tokio::task::spawn_local(delay::porter(Rc::clone(&lane)));
+    tokio::task::spawn_local(giving_way::porter(Rc::clone(&lane.giving_way)));
     if let Some(agent) = lane.agent() {
         for member in agent.others() {
             tokio::task::spawn_local(peers::keep(Rc::clone(&lane), Rc::clone(&agent), member));
@@ -212,12 +216,23 @@ async fn run(lane: Rc<Lane>) {
 
 async fn pump(lane: Rc<Lane>) {
     let mut events = Vec::with_capacity(64);
+    let mut newcomers = Vec::new();
     loop {
         lane.handle().mailbox.wait().await;
         lane.handle().mailbox.take(&mut events);
         lane.refresh();
         for event in events.drain(..) {
-            lane.handle_event(event);
+            match event {
+                LaneEvent::Connection(stream) => newcomers.push(stream),
+                event => lane.handle_event(event),
+            }
+        }
+        // A few at a time: others have a turn in between.
+        for (n, stream) in newcomers.drain(..).enumerate() {
+            if n > 0 && n % limits::WELCOMES_A_TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+            lane.welcome(stream);
         }
     }
 }
@@ -330,6 +345,7 @@ impl Lane {
             is_poisoned: Cell::new(false),
             handshakes: Unproven::new(limits::HANDSHAKES_MAX, loops, &shared.handshakes),
             delay: Delay::new(settings.queue_delay_target),
+            giving_way: Rc::default(),
             ended_sockets: RefCell::default(),
             close_due: LocalBell::default(),
             ended: LocalBell::default(),

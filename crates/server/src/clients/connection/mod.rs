@@ -120,7 +120,10 @@ pub(crate) fn spawn(guest: Guest, seat: Rc<Seat>, source: IpAddr, stream: TcpStr
             },
         };
         match serve(Rc::clone(&lane), seat, source, stream).await {
-            Ok((link, stream, rest)) => peers::serve(lane, link, stream, rest, guest).await,
+            // Boxed: it is as large as all of a client's, and a client's should not reserve room for it.
+            Ok((link, stream, rest)) => {
+                Box::pin(peers::serve(lane, link, stream, rest, guest)).await;
+            }
             Err(stream) => lane.close(stream, guest),
         }
     });
