@@ -25,23 +25,25 @@ use crate::clients::listener::{self, Door};
 use crate::clients::room::Space;
 use crate::disk::last_clock;
 use crate::disk::maintenance;
-use crate::disk::notes;
+use crate::disk::notes::{self, FolderHome};
+use crate::disk::scrub;
 use crate::disk::store_pool::{self, StorePool};
 use crate::disk::versions::Versions;
 use crate::disk::wal_thread;
 use crate::event_loop::clock;
 use crate::event_loop::delay::Overload;
-use crate::event_loop::mailbox::LoopEvent;
-use crate::event_loop::shared::{LoopHandle, Phase, PhaseCell, Shared};
-use crate::event_loop::thread;
+use crate::event_loop::lane;
+use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::shared::{LaneHandle, Phase, PhaseCell, Shared};
 use crate::limits;
 use crate::peers::{self, Cluster, StartGate};
-use crate::settings::Settings;
+use crate::settings::{ClusterSettings, Settings};
 use crate::tls::Tls;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::{Engine, Error, Identity};
 use dendra_node::Gate;
 use dendra_node::membership::Disowned;
+use dendra_node::topology::record::EpochRecord;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -219,6 +221,13 @@ impl Starting {
     }
 }
 
+/// Starts the threads of background work.
+fn background(shared: &Arc<Shared>) -> io::Result<Vec<JoinHandle<()>>> {
+    let mut threads = maintenance::spawn(shared)?;
+    threads.extend(scrub::spawn(shared).transpose()?);
+    Ok(threads)
+}
+
 fn open_folder(settings: &Settings) -> Result<Arc<dyn Vfs>, StartError> {
     warn_of_open_folder(&settings.data);
     dendra_engine::vfs::os::OsVfs::open(&settings.data)
@@ -371,24 +380,34 @@ fn open_engine(
         },
     })?;
     let cluster = settings.cluster.as_ref();
-    let is_member = cluster.is_some_and(|cluster| cluster.topology.len() > 1);
-    let last = match is_member {
+    let last = match cluster.is_some() {
         true => take_last_clock(&*vfs, &engine).map_err(in_folder)?,
         false => None,
     };
     let versions = Versions::above(&engine, last, clock::wall_ms());
-    let starts = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
+    let home = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
+    let home = match (home, cluster) {
+        (FolderHome::Joins, Some(cluster)) => {
+            become_member(cluster, &engine, &versions, tls.as_deref(), starting)?
+        }
+        (home, _) => home,
+    };
+    let (starts, member) = match home {
+        FolderHome::Alone(starts) => (starts, None),
+        FolderHome::Member(member) => (member.boot, Some(*member)),
+        FolderHome::Joins => unreachable!("a process that joins is a member behind that"),
+    };
     let loops = settings.loops.unwrap_or_else(|| {
         std::thread::available_parallelism().map_or(1, |n| n.get().min(limits::LOOPS_MAX))
     });
-    let cluster = cluster.filter(|cluster| cluster.topology.len() > 1);
     let cluster = cluster
-        .map(|cluster| {
+        .zip(member)
+        .map(|(cluster, member)| {
             Cluster::new(
                 cluster,
                 settings.durability,
                 &engine,
-                starts,
+                member,
                 loops,
                 last,
                 clock::wall_ms(),
@@ -413,7 +432,7 @@ fn open_engine(
     Ok(Shared {
         versions,
         lanes: (0..loops)
-            .map(|_| LoopHandle::new(mailbox_capacity))
+            .map(|_| LaneHandle::new(mailbox_capacity))
             .collect(),
         requests: Arc::new(Gate::new(settings.requests_inflight_max as u64)),
         orders: Arc::new(Gate::new(limits::ORDERS_INFLIGHT_MAX as u64)),
@@ -440,6 +459,35 @@ fn open_engine(
         handshakes: Arc::default(),
         settings,
     })
+}
+
+/// Waits until a member lets this node in, and notes that.
+fn become_member(
+    cluster: &ClusterSettings,
+    engine: &Engine,
+    versions: &Versions,
+    tls: Option<&Tls>,
+    starting: &Starting,
+) -> Result<FolderHome, StartError> {
+    let join = cluster
+        .join
+        .as_ref()
+        .expect("a folder joins by this option");
+    let asking = peers::join(cluster, join, engine.identity(), tls);
+    let enrolled = starting
+        .wait_for(asking)?
+        .map_err(|reason| StartError::Settings { reason })?;
+    let epoch = enrolled.record.epoch();
+    tracing::info!(member = %enrolled.member, epoch, "this node is let in as a new member");
+    let record = EpochRecord::clone(&enrolled.record);
+    notes::joined(
+        engine,
+        versions,
+        (enrolled.member, record),
+        enrolled.founding,
+        clock::wall_ms(),
+    )
+    .map_err(|reason| StartError::Folder { reason })
 }
 
 /// Where the clock of the start before this one ended, if that one stopped cleanly.
@@ -490,9 +538,13 @@ impl Running {
         admin: Option<admin::Admin>,
     ) -> Result<Running, StartError> {
         let no_thread = system("a thread could not be started");
+        if shared.cluster.is_some() {
+            let first = shared.lanes.first().expect("a node has a loop");
+            first.mailbox.post(LaneEvent::Run(peers::settle));
+        }
         let (stop_accepting, _) = watch::channel(false);
         let loops = (0..shared.lanes.len())
-            .map(|index| thread::spawn(shared, index, connection::spawn))
+            .map(|index| lane::spawn(shared, index, connection::spawn))
             .collect::<io::Result<_>>()
             .map_err(&no_thread)?;
         Ok(Running {
@@ -503,7 +555,7 @@ impl Running {
             loops,
             workers: store_pool::spawn(shared).map_err(&no_thread)?,
             log: Some(wal_thread::spawn(shared).map_err(&no_thread)?),
-            maintenance: maintenance::spawn(shared).map_err(&no_thread)?,
+            maintenance: background(shared).map_err(&no_thread)?,
             shared: Arc::clone(shared),
         })
     }
@@ -599,7 +651,7 @@ impl Running {
         self.stop_accepting.send_replace(true);
         join(self.listener.take());
         self.drain();
-        self.post_to_loops(|| LoopEvent::Stop);
+        self.post_to_loops(|| LaneEvent::Stop);
         join(self.loops.drain(..));
         self.shared.pool.close();
         join(self.workers.drain(..));
@@ -631,14 +683,14 @@ impl Running {
         }
     }
 
-    fn post_to_loops(&self, event: impl Fn() -> LoopEvent) {
+    fn post_to_loops(&self, event: impl Fn() -> LaneEvent) {
         for lane in &self.shared.lanes {
             lane.mailbox.post(event());
         }
     }
 
     fn drain(&self) {
-        self.post_to_loops(|| LoopEvent::Drain);
+        self.post_to_loops(|| LaneEvent::Drain);
         let deadline = Instant::now() + Duration::from_millis(self.shared.settings.drain_ms);
         while self.shared.connections() > 0 {
             if Instant::now() >= deadline {

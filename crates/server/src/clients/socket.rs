@@ -25,7 +25,7 @@ use crate::clients::input::Input;
 use crate::clients::room::{Room, Turnover};
 use crate::clients::seat::{Due, Seat, Until};
 use crate::event_loop::clock;
-use crate::event_loop::thread::EventLoop;
+use crate::event_loop::lane::Lane;
 use crate::limits;
 use crate::tls::ByteStream;
 use bytes::BufMut;
@@ -87,7 +87,7 @@ pub(crate) enum Gone {
 
 /// The socket of one connection.
 pub(crate) struct Socket {
-    lane: Rc<EventLoop>,
+    lane: Rc<Lane>,
     seat: Rc<Seat>,
     source: IpAddr,
     stream: ByteStream,
@@ -104,12 +104,14 @@ pub(crate) struct Socket {
     is_of_peer: bool,
     /// The member that the certificate of this connection is of.
     member: Option<MemberIndex>,
+    /// Its next read comes behind those of others: it is new, or its last read was a small part of a request.
+    gives_way: bool,
 }
 
 impl Socket {
     /// The socket of a client at `source` who has just connected.
     pub(crate) fn new(
-        lane: Rc<EventLoop>,
+        lane: Rc<Lane>,
         seat: Rc<Seat>,
         source: IpAddr,
         stream: ByteStream,
@@ -127,11 +129,12 @@ impl Socket {
             is_called_to_refuse: false,
             is_of_peer: false,
             member: None,
+            gives_way: true,
         }
     }
 
     /// The loop that serves it.
-    pub(crate) fn lane(&self) -> &Rc<EventLoop> {
+    pub(crate) fn lane(&self) -> &Rc<Lane> {
         &self.lane
     }
 
@@ -278,12 +281,16 @@ impl Socket {
             }
             Expecting::Body => {}
         }
+        if self.gives_way && !self.is_of_peer {
+            Box::pin(self.give_way(stage)).await?;
+        }
         if stage == Expecting::Idle {
             self.is_called_to_refuse = false;
             if self.lane.delay.is_standing() && !self.is_of_peer {
                 self.stand_in_line().await?;
             }
         }
+        let held = self.input.len();
         let mut is_asked = false;
         let done = poll_fn(|cx| {
             // Between two requests there is nothing to read: that is seen without a buffer.
@@ -295,9 +302,29 @@ impl Socket {
             self.poll_fill(cx, stage)
         })
         .await;
+        let came = self.input.len().saturating_sub(held);
+        self.gives_way = stage != Expecting::Idle && came < limits::UNCOUNTED_BYTES_MAX;
         self.lane.refresh();
         self.lane.delay.look(&self.lane, self.lane.now_us());
         done
+    }
+
+    /// Waits for bytes, and then until connections that send whole requests had their turn.
+    async fn give_way(&mut self, stage: Expecting) -> Result<(), End> {
+        poll_fn(|cx| match self.stream.poll_read_ready(cx) {
+            Poll::Ready(_) => Poll::Ready(Ok(())),
+            Poll::Pending => self.idle(cx, stage),
+        })
+        .await?;
+        if stage == Expecting::Idle && self.lane.delay.is_standing() {
+            return Ok(());
+        }
+        let place = self.lane.giving_way.join(&self.seat, clock::monotonic_us());
+        poll_fn(|cx| match place.is_called() {
+            true => Poll::Ready(Ok(())),
+            false => self.idle(cx, stage),
+        })
+        .await
     }
 
     /// Waits for a request, and until it is called: the loop has more of them than it serves in

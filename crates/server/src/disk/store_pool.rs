@@ -25,7 +25,7 @@ use crate::clients::finished::Finished;
 use crate::disk::scan_job::Scan;
 use crate::event_loop::clock;
 use crate::event_loop::delay::Overload;
-use crate::event_loop::mailbox::LoopEvent;
+use crate::event_loop::mailbox::LaneEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
 use crate::peers::{Page, Paged};
@@ -338,7 +338,7 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
     }
     shared.lanes[lane]
         .mailbox
-        .post(LoopEvent::Answered { slot, answer });
+        .post(LaneEvent::Answered { slot, answer });
 }
 
 fn run(engine: &Engine, work: Work) -> PoolAnswer {

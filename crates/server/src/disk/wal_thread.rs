@@ -14,12 +14,12 @@
 //!    `engine.pressure` before they are read.
 //! 3. After `Poisoned` nothing is committed any more.
 //!
-//! Not here: commits that an event loop makes itself with durability `os` (`thread.rs`; it uses
+//! Not here: commits that an event loop makes itself with durability `os` (`lane.rs`; it uses
 //! `deliver` from here).
 //! See: docs/overload.md, crate `engine`.
 
 use crate::admin::profile::{self, Lock};
-use crate::event_loop::mailbox::LoopEvent;
+use crate::event_loop::mailbox::LaneEvent;
 use crate::event_loop::shared::{Phase, Shared};
 use crate::limits;
 use dendra_engine::{Error, WriteOutcome};
@@ -110,11 +110,11 @@ impl Bell {
 pub(crate) fn deliver(
     shared: &Shared,
     done: &mut Vec<(u64, WriteOutcome)>,
-    groups: &mut [Vec<LoopEvent>],
+    groups: &mut [Vec<LaneEvent>],
     own: Option<usize>,
 ) {
     for (token, outcome) in done.drain(..) {
-        groups[token_lane(token)].push(LoopEvent::Written { token, outcome });
+        groups[token_lane(token)].push(LaneEvent::Written { token, outcome });
     }
     for (lane, group) in groups.iter_mut().enumerate() {
         let handle = &shared.lanes[lane];
@@ -122,7 +122,7 @@ pub(crate) fn deliver(
             continue;
         }
         if handle.waits_for_queue.swap(false, Ordering::AcqRel) {
-            group.push(LoopEvent::QueueFree);
+            group.push(LaneEvent::QueueFree);
         }
         if !group.is_empty() {
             handle.mailbox.post_all(group.drain(..));
@@ -143,7 +143,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
 
 fn commit_until_closed(shared: &Shared) {
     let mut done = Vec::with_capacity(1024);
-    let mut groups: Vec<Vec<LoopEvent>> = shared.lanes.iter().map(|_| Vec::new()).collect();
+    let mut groups: Vec<Vec<LaneEvent>> = shared.lanes.iter().map(|_| Vec::new()).collect();
     let mut wait = QUIET;
     loop {
         let woken = shared.bell.wait(wait);
@@ -180,7 +180,7 @@ fn commit_until_closed(shared: &Shared) {
 fn commit_all(
     shared: &Shared,
     done: &mut Vec<(u64, WriteOutcome)>,
-    groups: &mut [Vec<LoopEvent>],
+    groups: &mut [Vec<LaneEvent>],
 ) -> Result<(), Error> {
     loop {
         let result = shared.engine.commit(done);
@@ -218,7 +218,7 @@ pub(crate) fn poison(shared: &Shared, reason: &str) {
             "the log failed: nothing more is written, the process stops"
         );
         for lane in &shared.lanes {
-            lane.mailbox.post(LoopEvent::Poisoned);
+            lane.mailbox.post(LaneEvent::Poisoned);
         }
         // Kept for a watcher that is not there yet.
         shared.phase.ended.notify_one();

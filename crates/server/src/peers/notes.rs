@@ -20,8 +20,8 @@ use super::cluster::{Cluster, Told};
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Seat, Until};
 use crate::disk::notes;
+use crate::event_loop::lane::Lane;
 use crate::event_loop::shared::Shared;
-use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use dendra_base::{CellRef, Version};
 use dendra_engine::Guard;
@@ -32,7 +32,7 @@ use std::rc::Rc;
 
 /// Has a process admitted as `member`: the note about it is durable behind this.
 pub(super) async fn learn(
-    lane: &EventLoop,
+    lane: &Lane,
     agent: &Agent,
     member: MemberIndex,
     claim: Peer,
@@ -54,13 +54,14 @@ pub(super) async fn learn(
 
 /// Puts a note into the log. The caller has a deadline.
 async fn write_note(
-    lane: &EventLoop,
+    lane: &Lane,
     cluster: &Cluster,
     note: PeerNote,
     version: Option<Version>,
 ) -> Result<(), String> {
     let version = version.expect("a note comes with its version");
-    let key = notes::peer_key(cluster.url(note.member));
+    let id = cluster.id_of(note.member);
+    let key = notes::peer_key(id.ok_or("it was removed")?);
     // The node asks for a ceiling only now and then: this write brings its own.
     lane.shared.engine.raise_hlc_ceiling(version.hlc);
     let value = note.peer.encode();
@@ -82,7 +83,7 @@ async fn write_note(
 }
 
 /// Writes the notes for which nothing waits. The machine asks for one that fails again later.
-pub(super) async fn write_notes(lane: &EventLoop, agent: &Agent, told: Told) {
+pub(super) async fn write_notes(lane: &Lane, agent: &Agent, told: Told) {
     let cluster = &agent.cluster;
     for effect in told.effects {
         let MemberEffect::WriteNote(note) = effect else {
@@ -101,7 +102,7 @@ pub(super) async fn write_notes(lane: &EventLoop, agent: &Agent, told: Told) {
 }
 
 /// At each sweep of a loop: notes how far the peers' confirmations rose, while their links are up.
-pub(crate) fn note_rising(lane: &Rc<EventLoop>, agent: &Rc<Agent>) {
+pub(crate) fn note_rising(lane: &Rc<Lane>, agent: &Rc<Agent>) {
     for member in agent.others() {
         let clock = agent.take_confirmed(member);
         let told = agent
@@ -124,17 +125,20 @@ pub(crate) fn note_at_stop(shared: &Shared, wall_ms: u64) {
         let MemberEffect::WriteNote(PeerNote { member, peer, .. }) = effect else {
             unreachable!("a stop leads to {effect:?}");
         };
-        let url = cluster.url(member);
+        let Some(id) = cluster.id_of(member) else {
+            continue;
+        };
         let version = cluster.note_version(0);
         shared.engine.raise_hlc_ceiling(version.hlc);
         let written = notes::put(
             &shared.engine,
-            &notes::peer_key(url),
+            &notes::peer_key(id),
             version,
             &peer.encode(),
             wall_ms,
         );
         if let Err(reason) = written {
+            let url = cluster.url(member);
             tracing::warn!(peer = url, reason, "the clock of a peer could not be noted");
         }
     }

@@ -176,6 +176,8 @@ pub(crate) enum Happening {
     Commit { member: usize, incarnation: u64 },
     /// A slice of background work.
     Slice { member: usize, incarnation: u64 },
+    /// A slice of a scrub, at a member on whose disk bits were flipped.
+    Scrub { member: usize, incarnation: u64 },
     /// A member notices that a link came up or went down.
     Notice {
         member: usize,

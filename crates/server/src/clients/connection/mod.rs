@@ -36,7 +36,7 @@ use crate::clients::seat::{Due, Seat};
 use crate::clients::socket::{End, Expecting, Linger, Socket};
 use crate::clients::status;
 use crate::event_loop::handover::PendingOperation;
-use crate::event_loop::thread::{EventLoop, Guest};
+use crate::event_loop::lane::{Guest, Lane};
 use crate::limits;
 use crate::peers::{self, Answered, PendingAsk, PendingLink};
 use crate::tls::ByteStream;
@@ -90,7 +90,7 @@ struct PendingScan {
 
 /// One connection.
 pub(crate) struct Connection {
-    lane: Rc<EventLoop>,
+    lane: Rc<Lane>,
     seat: Rc<Seat>,
     backend: Backend,
     socket: Socket,
@@ -120,7 +120,10 @@ pub(crate) fn spawn(guest: Guest, seat: Rc<Seat>, source: IpAddr, stream: TcpStr
             },
         };
         match serve(Rc::clone(&lane), seat, source, stream).await {
-            Ok((link, stream, rest)) => peers::serve(lane, link, stream, rest, guest).await,
+            // Boxed: it is as large as all of a client's, and a client's should not reserve room for it.
+            Ok((link, stream, rest)) => {
+                Box::pin(peers::serve(lane, link, stream, rest, guest)).await;
+            }
             Err(stream) => lane.close(stream, guest),
         }
     });
@@ -130,7 +133,7 @@ pub(crate) fn spawn(guest: Guest, seat: Rc<Seat>, source: IpAddr, stream: TcpStr
 /// behind the request.
 /// Or to its end: then the socket, which is to be closed.
 async fn serve(
-    lane: Rc<EventLoop>,
+    lane: Rc<Lane>,
     seat: Rc<Seat>,
     source: IpAddr,
     stream: ByteStream,
