@@ -18,7 +18,7 @@
 pub(crate) mod flags;
 mod words;
 
-use crate::client::{Ask, Base, Client, WholeAnswer};
+use crate::client::{Ask, Base, Client, Credentials, WholeAnswer};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
@@ -38,8 +38,9 @@ const LOOKS_AWAY_MAX: u32 = 60;
 /// Carries out one order, or shows what is.
 pub(crate) async fn cluster(args: &ClusterFlags, console: Console) -> ExitResult {
     let base = Base::parse(&args.url).map_err(Failure::usage)?;
+    let access = Credentials::read(&args.access, &base)?;
     let office = Office {
-        client: Client::new(base, ORDER_MS, console),
+        client: Client::new(base, access, ORDER_MS, console),
         is_json: args.json,
         console,
     };
