@@ -6,7 +6,6 @@
 //! Not here: what the orders do (`mod.rs`).
 //! See: docs/cli.md, "Changing members".
 
-use crate::cli::AccessArgs;
 use crate::config::units::parse_bytes;
 use clap::{Args, Subcommand};
 
@@ -24,9 +23,6 @@ pub(crate) struct ClusterFlags {
     /// Print the member's JSON instead of a table
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// TLS and identity, in front of the verb
-    #[command(flatten)]
-    pub(crate) access: AccessArgs,
     /// What to do
     #[command(subcommand)]
     pub(crate) verb: ClusterVerb,

@@ -31,6 +31,12 @@ pub(super) enum Order {
     Resume(usize),
     /// Starts a node that is down.
     Start(usize),
+    /// A further node joins.
+    Add,
+    /// A node leaves the cluster.
+    Remove(usize),
+    /// A node on an empty folder takes the place of another one.
+    Replace(usize),
     /// No byte passes between two nodes.
     Cut(usize, usize),
     /// Bytes between two nodes wait until the links are mended.
@@ -59,9 +65,11 @@ impl Order {
             | Order::Resume(a)
             | Order::Start(a)
             | Order::Rot(a)
-            | Order::Wipe(a) => vec![a],
+            | Order::Wipe(a)
+            | Order::Remove(a)
+            | Order::Replace(a) => vec![a],
             Order::Cut(a, b) | Order::Stall(a, b) | Order::Slow(a, b, _) => vec![a, b],
-            Order::Heal | Order::Stop => Vec::new(),
+            Order::Add | Order::Heal | Order::Stop => Vec::new(),
         }
     }
 
@@ -73,6 +81,9 @@ impl Order {
             "pause" => Order::Pause(number(1)?),
             "resume" => Order::Resume(number(1)?),
             "start" => Order::Start(number(1)?),
+            "add" => Order::Add,
+            "remove" => Order::Remove(number(1)?),
+            "replace" => Order::Replace(number(1)?),
             "cut" => Order::Cut(number(1)?, number(2)?),
             "stall" => Order::Stall(number(1)?, number(2)?),
             "slow" => Order::Slow(number(1)?, number(2)?, words.get(3)?.parse().ok()?),
@@ -94,6 +105,9 @@ impl fmt::Display for Order {
             Order::Pause(a) => write!(f, "pause {a}"),
             Order::Resume(a) => write!(f, "resume {a}"),
             Order::Start(a) => write!(f, "start {a}"),
+            Order::Add => f.write_str("add"),
+            Order::Remove(a) => write!(f, "remove {a}"),
+            Order::Replace(a) => write!(f, "replace {a}"),
             Order::Cut(a, b) => write!(f, "cut {a} {b}"),
             Order::Stall(a, b) => write!(f, "stall {a} {b}"),
             Order::Slow(a, b, ms) => write!(f, "slow {a} {b} {ms}"),
@@ -112,6 +126,9 @@ impl From<&DevVerb> for Order {
             DevVerb::Pause { node } => Order::Pause(node),
             DevVerb::Resume { node } => Order::Resume(node),
             DevVerb::Start { node } => Order::Start(node),
+            DevVerb::Add => Order::Add,
+            DevVerb::Remove { node } => Order::Remove(node),
+            DevVerb::Replace { node } => Order::Replace(node),
             DevVerb::Cut { a, b } => Order::Cut(a, b),
             DevVerb::Stall { a, b } => Order::Stall(a, b),
             DevVerb::Slow { a, b, ms } => Order::Slow(a, b, ms),
@@ -124,7 +141,7 @@ impl From<&DevVerb> for Order {
 }
 
 /// How long an order may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Tells the cluster in `folder`, and prints what it says.
 pub(super) fn tell(folder: &Path, order: &Order) -> ExitResult {
@@ -223,6 +240,9 @@ mod tests {
             Order::Pause(1),
             Order::Resume(1),
             Order::Start(3),
+            Order::Add,
+            Order::Remove(2),
+            Order::Replace(3),
             Order::Cut(1, 2),
             Order::Stall(1, 2),
             Order::Slow(1, 2, 50),
@@ -231,7 +251,9 @@ mod tests {
         ] {
             assert_eq!(Order::parse(&order.to_string()), Some(order));
         }
-        for nonsense in ["", "kill", "kill x", "kill 1 2", "cut 1", "heal 1", "eat"] {
+        for nonsense in [
+            "", "kill", "kill x", "kill 1 2", "cut 1", "heal 1", "add 4", "replace", "eat",
+        ] {
             assert_eq!(Order::parse(nonsense), None, "{nonsense}");
         }
     }

@@ -35,11 +35,12 @@ use crate::limits;
 use crate::peers::Cluster;
 use crate::tls::{ByteStream, Opening, Tls};
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{FromRef, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use cluster::StewardWay;
 use dendra_wire::hosts::Sender;
 use dendra_wire::http::Field;
 use dendra_wire::{Hosts, Refusal};
@@ -290,6 +291,16 @@ fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Field<'a> {
 fn refused(refusal: &Refusal) -> Response {
     let code = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_REQUEST);
     (code, format!("{}: {}\n", refusal.code, refusal.message)).into_response()
+}
+
+impl FromRef<Arc<Plane>> for StewardWay {
+    fn from_ref(plane: &Arc<Plane>) -> StewardWay {
+        let cluster = plane
+            .shared
+            .get()
+            .and_then(|shared| shared.cluster.as_ref());
+        StewardWay(cluster.map(|cluster| cluster.orders.clone()))
+    }
 }
 
 fn router(plane: Arc<Plane>) -> Router {

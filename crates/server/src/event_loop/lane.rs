@@ -437,10 +437,7 @@ impl Lane {
     /// A later epoch: the loop's node gets it, and new members get links.
     fn adopt(self: &Rc<Lane>, layout: &Arc<Layout>) {
         let Some(agent) = self.agent() else { return };
-        let mut routes = self.routes.get();
-        routes.nodes = layout.topology().live();
-        routes.replication_factor = layout.topology().replication_factor();
-        self.routes.set(routes);
+        self.routes.set(peers::routes(layout, self.routes.get()));
         for member in agent.adopt(layout) {
             tokio::task::spawn_local(peers::keep(Rc::clone(self), Rc::clone(&agent), member));
         }
