@@ -23,6 +23,8 @@ use crate::admin;
 use crate::clients::connection;
 use crate::clients::listener::{self, Door};
 use crate::clients::room::Space;
+use crate::disk::checkpoints::Checkpoints;
+use crate::disk::import::Import;
 use crate::disk::last_clock;
 use crate::disk::maintenance;
 use crate::disk::notes;
@@ -396,6 +398,7 @@ fn open_engine(
         // cluster nobody confirms them yet, so they stay.
         engine.raise_purge_horizon(dendra_base::Version::MAX);
     }
+    let import = Import::open(&engine).map_err(in_folder)?;
     let took_ms = (clock::monotonic_us() - began_us) / 1_000;
     tracing::info!(folder, took_ms, starts, "the data folder is open");
     // Each connection in transit and each permit can have one event under way, and there are a few
@@ -422,6 +425,8 @@ fn open_engine(
         ),
         pool: StorePool::new(settings.queue, settings.workers),
         bell: wal_thread::Bell::default(),
+        checkpoints: Checkpoints::new(&settings.data),
+        import,
         poke: maintenance::Poke::default(),
         phase: Arc::clone(&starting.phase),
         room: tokio::sync::Notify::new(),
@@ -594,6 +599,7 @@ impl Running {
         join(self.log.take());
         self.shared.poke.close();
         join(self.maintenance.drain(..));
+        self.shared.checkpoints.clear();
         peers::note_at_stop(&self.shared, clock::wall_ms());
         let closed = self.shared.engine.close(clock::wall_ms());
         if closed.is_ok() {

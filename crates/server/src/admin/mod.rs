@@ -6,13 +6,14 @@
 //! /metrics       OpenMetrics text
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
+//! /v0/checkpoints, /v0/restore  what `dendra backup` and `dendra restore` ask
 //! /debug/profile/{cpu,wall,alloc,lock}  what the threads do, as folded stacks or a flame graph
 //! /              a page that draws /v0/status, and links to the above; /page.js and /page.css are parts of it
 //! ```
 //!
 //! Invariants
 //! 1. It answers from the first moment of a start, before the folder is open.
-//! 2. Nothing here changes the node.
+//! 2. Nothing here changes the node, apart from a restore.
 //! 3. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish its head is dropped
 //!    sooner. When `ADMIN_CONNECTIONS_MAX` are there, the oldest one for which nothing is being computed makes room:
 //!    who asks for health is answered, whatever others do.
@@ -22,6 +23,7 @@
 //! Not here: the data plane (`connection/`), which shares no thread with this.
 //! See: docs/api.md, section "Admin plane".
 
+mod backup;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
 pub(crate) mod profile;
@@ -92,6 +94,7 @@ pub(crate) fn start(
         registry: exposition::registry(numbers),
         hosts,
     });
+    let node = Arc::clone(&shared);
     let (stop, stopped) = watch::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -101,7 +104,7 @@ pub(crate) fn start(
         .name("admin".to_owned())
         .spawn(move || {
             let _seat = profile::register(profile::Kind::Admin);
-            runtime.block_on(accept(socket, router(plane), stopped));
+            runtime.block_on(accept(socket, router(plane), node, stopped));
         })
         .map_err(failed)?;
     tracing::info!(%addr, "admin plane");
@@ -135,7 +138,12 @@ impl Admin {
     }
 }
 
-async fn accept(socket: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) {
+async fn accept(
+    socket: TcpListener,
+    router: Router,
+    node: Arc<OnceLock<Arc<Shared>>>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let socket = match tokio::net::TcpListener::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => {
@@ -144,6 +152,7 @@ async fn accept(socket: TcpListener, router: Router, mut stopped: watch::Receive
         }
     };
     let mut guests = Guests::default();
+    let expiring = backup::expire(node);
     let serving = async {
         loop {
             match socket.accept().await {
@@ -157,6 +166,7 @@ async fn accept(socket: TcpListener, router: Router, mut stopped: watch::Receive
     };
     tokio::select! {
         () = serving => {}
+        () = expiring => {}
         _ = stopped.wait_for(|stopped| *stopped) => {}
     }
 }
@@ -262,6 +272,7 @@ fn refused(refusal: &Refusal) -> Response {
 }
 
 fn router(plane: Arc<Plane>) -> Router {
+    let backup = backup::routes(&plane.shared);
     Router::new()
         .route("/", get(index))
         .route("/page.js", get(script))
@@ -272,11 +283,9 @@ fn router(plane: Arc<Plane>) -> Router {
         .route("/v0/status", get(status))
         .route("/openapi.yaml", get(openapi))
         .route("/debug/profile/{kind}", get(profile::routes::profile))
-        .layer(middleware::from_fn_with_state(
-            Arc::clone(&plane),
-            check_sender,
-        ))
-        .with_state(plane)
+        .with_state(Arc::clone(&plane))
+        .merge(backup)
+        .layer(middleware::from_fn_with_state(plane, check_sender))
 }
 
 async fn ready(State(plane): State<Arc<Plane>>) -> Response {
