@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use table::{Fallback, OPTIONS, Value};
 
 /// Variables that begin with `DENDRA_` and are no option of a node.
-const OTHER_VARIABLES: [&str; 2] = ["DENDRA_CONFIG", "DENDRA_URL"];
+const OTHER_VARIABLES: [&str; 3] = ["DENDRA_ADMIN_URLS", "DENDRA_CONFIG", "DENDRA_URL"];
 
 /// Where an effective value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
