@@ -21,6 +21,7 @@
 
 mod backup;
 mod bench;
+mod cert;
 mod check;
 mod cli;
 mod client;
@@ -103,6 +104,7 @@ fn run(cli: &Cli, console: Console) -> ExitResult {
         Command::Profile(args) => client_command(profile::profile(args, console)),
         Command::Dev(args) => dev::dev(args, console),
         Command::Ring(args) => ring::ring(args),
+        Command::Cert(args) => cert::cert(args, console),
         Command::Check(args) => check::check(args, console),
         Command::Dump(args) => check::dump(args),
         Command::Config {

@@ -764,3 +764,51 @@ fn a_full_destination_and_a_full_disk_at_restore_say_so_and_go_on_when_there_is_
     // Nodes go before their disks.
     drop(empty);
 }
+
+fn metric(node: &Node, name: &str) -> Option<f64> {
+    let page = client(node.admin_address()).request("GET", "/metrics", &[], b"");
+    let page = String::from_utf8(page.expect("a page").body).expect("text");
+    let line = page.lines().find(|line| line.starts_with(name))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_node_backs_itself_up_by_its_schedule_and_is_loud_when_it_cannot() {
+    let (data, backups) = (folder(), folder());
+    let to = backups.path().join("to");
+    let flags = ["--backup-every", "1s", "--backup-keep", "2", "--backup-to"];
+    let flags = [&flags[..], &[to.to_str().expect("text")]].concat();
+    let node = Node::start(data.path(), &flags);
+    let keys = fill(node.address());
+    let made = || metric(&node, "dendra_backups_total{outcome=\"made\"}").unwrap_or(0.0);
+    let failed = || metric(&node, "dendra_backups_total{outcome=\"failed\"}").unwrap_or(0.0);
+    let soon = made() + 4.0;
+    wait_for("no backup is made", || made() >= soon);
+    assert!(metric(&node, "dendra_backup_age_seconds").is_some());
+    wait_for("old backups stay", || {
+        let list = run(dendra(["backup", "list"]).arg(&to));
+        // While the node prunes, a list finds the folder locked.
+        list.code == Some(0) && String::from_utf8_lossy(&list.stdout).lines().count() <= 2
+    });
+    let before = all(node.address(), &keys);
+    let (gone, was) = (backups.path().join("gone"), failed());
+    fs::rename(&to, &gone).expect("a new name");
+    fs::write(&to, b"no folder").expect("a file");
+    wait_for("no failure is counted", || failed() > was);
+    let (code, log) = node.end("TERM");
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("the backup failed"), "{log}");
+    let other = folder();
+    let restored = Node::start(other.path(), &[]);
+    ok(restore(&gone, &restored.admin, &[]));
+    assert_eq!(all(restored.address(), &keys), before);
+    assert_eq!(metric(&restored, "dendra_backup_age_seconds"), None);
+}

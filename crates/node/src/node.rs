@@ -157,6 +157,7 @@ impl Node {
                 self.send_covered(turn);
             }
             Event::Layout { layout } => self.adopt(turn, layout),
+            Event::Throttle { bytes_per_second } => self.loader.throttle(bytes_per_second),
             Event::Pressed { readiness } => self.desk.readiness = readiness,
             Event::Tick => self.tick(turn),
         }
@@ -215,6 +216,11 @@ impl Node {
     /// How many such sightings there were.
     pub fn disputes(&self) -> u64 {
         self.desk.disputes.so_far()
+    }
+
+    /// Bytes that this loop loaded as a new owner so far.
+    pub fn loaded_bytes(&self) -> u64 {
+        self.loader.loaded_bytes()
     }
 
     /// How another member does, as this loop sees it.

@@ -20,6 +20,7 @@
 //! See: docs/api.md, section "Exit codes and signals".
 
 use crate::admin;
+use crate::admin::backup_gauge::BackupGauge;
 use crate::clients::connection;
 use crate::clients::listener::{self, Door};
 use crate::clients::room::Space;
@@ -39,6 +40,7 @@ use crate::event_loop::shared::{LaneHandle, Phase, PhaseCell, Shared};
 use crate::limits;
 use crate::peers::{self, Cluster, StartGate};
 use crate::settings::Settings;
+use crate::tls::Tls;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::{Engine, Error, Identity};
 use dendra_node::Gate;
@@ -153,15 +155,19 @@ impl Server {
         starting: &Starting,
     ) -> Result<Running, StartError> {
         let settings = fit_descriptors(settings);
+        let tls = settings.tls.as_ref().map(Tls::new).transpose();
+        let tls = tls.map_err(|reason| StartError::Settings { reason })?;
+        let tls = tls.map(Arc::new);
         let admin = match doors.admin {
             Some((addr, door)) => Some(admin::start(
                 open("admin", addr, door)?,
                 Arc::clone(&starting.phase),
                 settings.hosts(),
+                tls.clone(),
             )?),
             None => None,
         };
-        let shared = Arc::new(open_engine(settings, vfs, starting)?);
+        let shared = Arc::new(open_engine(settings, vfs, tls, starting)?);
         if let Some(admin) = &admin {
             admin.attach(Arc::clone(&shared));
         }
@@ -341,6 +347,7 @@ fn proposed_identity() -> io::Result<Identity> {
 fn open_engine(
     settings: Settings,
     vfs: Arc<dyn Vfs>,
+    tls: Option<Arc<Tls>>,
     starting: &Starting,
 ) -> Result<Shared, StartError> {
     dendra_engine::observe_waits(admin::profile::watched);
@@ -389,7 +396,7 @@ fn open_engine(
                 last,
                 clock::wall_ms(),
             )
-            .map(Arc::new)
+            .map(|cluster| Arc::new(cluster.sealed(tls.clone())))
         })
         .transpose()
         .map_err(in_folder)?;
@@ -425,6 +432,7 @@ fn open_engine(
         ),
         pool: StorePool::new(settings.queue, settings.workers),
         bell: wal_thread::Bell::default(),
+        backups: Arc::default(),
         checkpoints: Checkpoints::new(&settings.data),
         import,
         poke: maintenance::Poke::default(),
@@ -435,6 +443,8 @@ fn open_engine(
         folder: vfs,
         engine,
         hosts: settings.hosts(),
+        tls,
+        handshakes: Arc::default(),
         settings,
     })
 }
@@ -555,6 +565,16 @@ impl Running {
     /// Address of the admin plane.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(admin::Admin::addr)
+    }
+
+    /// Do its ports speak TLS?
+    pub fn is_sealed(&self) -> bool {
+        self.shared.tls.is_some()
+    }
+
+    /// Where a schedule of backups says how they go.
+    pub fn backup_gauge(&self) -> Arc<BackupGauge> {
+        Arc::clone(&self.shared.backups)
     }
 
     /// Where in its life the node is.
@@ -699,7 +719,7 @@ enum Wake {
 /// then what is durable. `on_serving` is called once, when clients are accepted.
 pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReason {
     let (wake, woken) = mpsc::sync_channel(4);
-    let signals = match Signals::catch() {
+    let signals = match Signals::catch(settings.tls.is_some()) {
         Ok(signals) => signals,
         Err(error) => {
             return ExitReason::NotStarted(system("signals cannot be caught")(error));
@@ -741,10 +761,12 @@ struct Signals {
     runtime: tokio::runtime::Runtime,
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
+    /// Without files to read again it ends the process, as the system does.
+    hangup: Option<tokio::signal::unix::Signal>,
 }
 
 impl Signals {
-    fn catch() -> io::Result<Signals> {
+    fn catch(has_files: bool) -> io::Result<Signals> {
         use tokio::signal::unix::{SignalKind, signal};
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -752,11 +774,15 @@ impl Signals {
         let _inside = runtime.enter();
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
+        let hangup = has_files
+            .then(|| signal(SignalKind::hangup()))
+            .transpose()?;
         drop(_inside);
         Ok(Signals {
             runtime,
             terminate,
             interrupt,
+            hangup,
         })
     }
 
@@ -764,7 +790,17 @@ impl Signals {
         self.runtime.block_on(async {
             let mut signals = 0;
             loop {
+                let hangup = async {
+                    match &mut self.hangup {
+                        Some(hangup) => hangup.recv().await,
+                        None => std::future::pending().await,
+                    }
+                };
                 let what = tokio::select! {
+                    _ = hangup => {
+                        phase.renew.notify_one();
+                        continue;
+                    }
                     _ = self.terminate.recv() => (Wake::Signal, 143),
                     _ = self.interrupt.recv() => (Wake::Signal, 130),
                     () = phase.ended.notified() => (Wake::Ended, 0),

@@ -191,6 +191,11 @@ pub const LINK_OPEN_TIMEOUT: Duration =
 /// Links whose asker has not proven yet that it knows the secret, all loops together. A member proves within a round
 /// trip: ten thousand strangers a second that hold on leave it fifty milliseconds.
 pub const LINKS_UNPROVEN_MAX: usize = 512;
+/// TLS handshakes under way, all loops together. A client's takes a round trip or two: a hundred a second that hold on leave
+/// it some seconds, and ten thousand some tens of milliseconds.
+pub const HANDSHAKES_MAX: usize = 512;
+/// How often the files of certificates and keys are looked at.
+pub const TLS_FILES_LOOK: Duration = Duration::from_secs(1);
 /// The first pause before a lost link is opened again, and the longest one; each is stretched or cut by
 /// up to a half. A member that comes back is asked again within 400 ms, and one that stays away costs
 /// each loop of the others four packets a second.

@@ -3,13 +3,14 @@
 //! ```text
 //! admin ports ─► take.rs ─► repository.rs, object.rs, manifest.rs ─► archive.rs ─┬─► restore.rs ─► admin ports
 //!    nodes.rs    pace.rs       a folder of backups                               └─► verify.rs
+//! serve.rs ─► schedule.rs ─► take.rs, prune.rs
 //! ```
 //!
 //! Invariants
 //! 1. Exit 0 of `backup` means that the manifest is durable; of `verify`, that all could be restored.
 //! 2. Data (lists, findings) goes to stdout, all else to stderr.
 //!
-//! Not here: the schedule in a node (`serve.rs`), the node's side (crate `server`).
+//! Not here: the node's side (crate `server`).
 //! See: docs/format/backup.md, docs/cli.md, docs/operating.md.
 
 mod archive;
@@ -21,6 +22,7 @@ mod progress;
 mod prune;
 mod repository;
 mod restore;
+pub(crate) mod schedule;
 mod take;
 mod verify;
 
@@ -61,6 +63,7 @@ async fn take_command(destination: &Path, args: &Backup, console: Console) -> Ex
     let order = TakeOrder {
         destination,
         admin: &args.admin,
+        access: &args.access,
         bytes_per_second: args.bytes_per_second,
         allow_missing: args.allow_missing,
     };
@@ -266,6 +269,7 @@ pub(crate) async fn restore(args: &Restore, console: Console) -> ExitResult {
     let id = manifest.id.clone();
     let order = RestoreOrder {
         admin: &args.admin,
+        access: &args.access,
         prefix,
         bytes_per_second: args.bytes_per_second,
     };

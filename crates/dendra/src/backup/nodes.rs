@@ -12,7 +12,8 @@
 //! See: docs/api.md, section "Admin plane".
 
 use super::manifest::{self, BackupCluster};
-use crate::client::{Ask, Base, Client, Trouble, WholeAnswer};
+use crate::cli::AccessArgs;
+use crate::client::{Ask, Base, Client, Credentials, Trouble, WholeAnswer};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
@@ -69,17 +70,24 @@ pub(crate) struct RestoreStanding {
 /// One admin port.
 pub(crate) struct AdminNode {
     client: Client,
+    scheme: &'static str,
 }
 
 impl AdminNode {
     /// Those that `--admin` names.
-    pub(crate) fn all(urls: &str, console: Console) -> Result<Vec<AdminNode>, Failure> {
+    pub(crate) fn all(
+        urls: &str,
+        access: &AccessArgs,
+        console: Console,
+    ) -> Result<Vec<AdminNode>, Failure> {
         let mut nodes = Vec::new();
         for url in urls.split(',').map(str::trim).filter(|url| !url.is_empty()) {
             let base =
                 Base::parse(url).map_err(|e| Failure::usage(e.replace("--url", "--admin")))?;
+            let credentials = Credentials::read(access, &base)?;
             nodes.push(AdminNode {
-                client: Client::new(base, TIMEOUT_MS, console),
+                scheme: if base.is_tls() { "https" } else { "http" },
+                client: Client::new(base, credentials, TIMEOUT_MS, console),
             });
         }
         match nodes.is_empty() {
@@ -92,7 +100,7 @@ impl AdminNode {
 
     /// Its address.
     pub(crate) fn address(&self) -> String {
-        format!("http://{}", self.client.place())
+        format!("{}://{}", self.scheme, self.client.place())
     }
 
     fn failure(&self, trouble: &Trouble) -> Failure {

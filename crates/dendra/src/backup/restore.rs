@@ -19,6 +19,7 @@ use super::pace::TransferPace;
 use super::progress;
 use super::repository::Repository;
 use super::take::join_all;
+use crate::cli::AccessArgs;
 use crate::console::{Console, show_key};
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
@@ -34,6 +35,7 @@ const PAGES_WAITING: usize = 4;
 /// What to do.
 pub(crate) struct RestoreOrder<'a> {
     pub(crate) admin: &'a str,
+    pub(crate) access: &'a AccessArgs,
     pub(crate) prefix: Vec<u8>,
     pub(crate) bytes_per_second: Option<u64>,
 }
@@ -62,7 +64,7 @@ pub(crate) async fn restore(
     order: &RestoreOrder<'_>,
     console: Console,
 ) -> Result<Restored, Failure> {
-    let nodes = AdminNode::all(order.admin, console)?;
+    let nodes = AdminNode::all(order.admin, order.access, console)?;
     let id = restore_id(&manifest, &order.prefix);
     let standings = join_all(nodes.iter().map(AdminNode::standing)).await;
     let standings: Vec<RestoreStanding> = standings.into_iter().collect::<Result<_, _>>()?;

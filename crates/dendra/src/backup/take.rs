@@ -20,6 +20,7 @@ use super::object::ObjectSum;
 use super::pace::TransferPace;
 use super::progress;
 use super::repository::{NewObject, Repository};
+use crate::cli::AccessArgs;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
@@ -42,6 +43,7 @@ const FILES_AT_ONCE: usize = 2;
 pub(crate) struct TakeOrder<'a> {
     pub(crate) destination: &'a Path,
     pub(crate) admin: &'a str,
+    pub(crate) access: &'a AccessArgs,
     pub(crate) bytes_per_second: Option<u64>,
     pub(crate) allow_missing: bool,
 }
@@ -74,7 +76,7 @@ pub(crate) async fn take(
     order: &TakeOrder<'_>,
     console: Console,
 ) -> Result<BackupManifest, Failure> {
-    let nodes = AdminNode::all(order.admin, console)?;
+    let nodes = AdminNode::all(order.admin, order.access, console)?;
     let repository = Repository::create(order.destination)?;
     let began_ms = now_ms();
     let held = checkpoints(&nodes, order.allow_missing, console).await?;

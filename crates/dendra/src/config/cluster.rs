@@ -134,7 +134,7 @@ impl Effective {
             Some(address) if !is_waived => Err(format!(
                 "cluster-secret-file ({}) is off, and this cluster is reached at {address}: every program that reaches it could say that it is \
                  a member, shut members out for good and change every record; make a secret (head -c 32 /dev/urandom | base64 > \
-                 FILE; chmod 600 FILE), the same file for every member, or say --insecure-peers on",
+                 FILE; chmod 600 FILE), the same file for every member, or have members show certificates (--tls-peer-ca), or say --insecure-peers on",
                 self.setting("cluster-secret-file").source
             )),
             _ => Ok(()),
@@ -145,7 +145,11 @@ impl Effective {
     fn open_to_strangers(&self, settings: &Settings) -> Option<String> {
         let cluster = settings.cluster.as_ref()?;
         let has_secret = self.setting("cluster-secret-file").value != Value::File(None);
-        if has_secret || cluster.topology.len() == 1 {
+        let is_sealed = settings
+            .tls
+            .as_ref()
+            .is_some_and(|tls| tls.peer_ca.is_some() && !tls.change_over);
+        if has_secret || is_sealed || cluster.topology.len() == 1 {
             return None;
         }
         let is_open = |address: &&SocketAddr| !address.ip().is_loopback();

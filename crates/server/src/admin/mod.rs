@@ -24,6 +24,7 @@
 //! See: docs/api.md, section "Admin plane".
 
 mod backup;
+pub(crate) mod backup_gauge;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
 pub(crate) mod profile;
@@ -33,6 +34,7 @@ use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use crate::lifecycle::StartError;
 use crate::limits;
 use crate::peers::Cluster;
+use crate::tls::{ByteStream, Opening, Tls};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -78,6 +80,7 @@ pub(crate) fn start(
     socket: TcpListener,
     phase: Arc<PhaseCell>,
     hosts: Hosts,
+    tls: Option<Arc<Tls>>,
 ) -> Result<Admin, StartError> {
     let failed = |error: io::Error| StartError::System {
         reason: format!("the admin plane could not be started: {error}"),
@@ -104,7 +107,7 @@ pub(crate) fn start(
         .name("admin".to_owned())
         .spawn(move || {
             let _seat = profile::register(profile::Kind::Admin);
-            runtime.block_on(accept(socket, router(plane), node, stopped));
+            runtime.block_on(accept(socket, router(plane), node, tls, stopped));
         })
         .map_err(failed)?;
     tracing::info!(%addr, "admin plane");
@@ -142,6 +145,7 @@ async fn accept(
     socket: TcpListener,
     router: Router,
     node: Arc<OnceLock<Arc<Shared>>>,
+    tls: Option<Arc<Tls>>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let socket = match tokio::net::TcpListener::from_std(socket) {
@@ -156,7 +160,7 @@ async fn accept(
     let serving = async {
         loop {
             match socket.accept().await {
-                Ok((stream, _)) => guests.welcome(stream, &router),
+                Ok((stream, _)) => guests.welcome(stream, &router, tls.clone()),
                 Err(error) => {
                     tracing::debug!(%error, "the admin plane could not accept");
                     tokio::time::sleep(limits::SWEEP).await;
@@ -183,7 +187,7 @@ struct Guest {
 
 impl Guests {
     /// Serves `stream`, and makes room for it before.
-    fn welcome(&mut self, stream: TcpStream, router: &Router) {
+    fn welcome(&mut self, stream: TcpStream, router: &Router, tls: Option<Arc<Tls>>) {
         self.0.retain(|guest| !guest.task.is_finished());
         if self.0.len() >= limits::ADMIN_CONNECTIONS_MAX {
             let is_idle = |guest: &Guest| !guest.is_at_work.load(Ordering::Relaxed);
@@ -196,7 +200,7 @@ impl Guests {
         }
         let is_at_work = Arc::new(AtomicBool::new(false));
         let mark = middleware::from_fn_with_state(Arc::clone(&is_at_work), mark_work);
-        let task = tokio::spawn(serve(stream, router.clone().layer(mark)));
+        let task = tokio::spawn(enter(stream, tls, router.clone().layer(mark)));
         self.0.push_back(Guest { is_at_work, task });
     }
 }
@@ -212,8 +216,30 @@ async fn mark_work(
     answer
 }
 
+/// Seals one connection where the port is sealed, and serves it.
+async fn enter(tcp: TcpStream, tls: Option<Arc<Tls>>, router: Router) {
+    let entering = async {
+        let Some(tls) = tls else {
+            return Some(ByteStream::Clear(tcp));
+        };
+        match tls.first_of(&tcp).await {
+            Ok(Opening::Tls) => tls.accept(tcp).await.ok(),
+            Ok(Opening::Clear) if tls.takes_clear() => Some(ByteStream::Clear(tcp)),
+            Ok(Opening::Clear) => {
+                tls.refuse_clear(tcp).await;
+                None
+            }
+            Err(_gone) => None,
+        }
+    };
+    match tokio::time::timeout(limits::ADMIN_HEAD_TIMEOUT, entering).await {
+        Ok(Some(stream)) => serve(stream, router).await,
+        Ok(None) | Err(_) => tracing::debug!("an admin connection has no TLS session"),
+    }
+}
+
 /// Serves one connection: for a while, then to the end of the answer that is under way, then no longer.
-async fn serve(stream: TcpStream, router: Router) {
+async fn serve(stream: ByteStream, router: Router) {
     let service = TowerToHyperService::new(router);
     // Without a timer the head's deadline would be silently off.
     let connection = hyper::server::conn::http1::Builder::new()

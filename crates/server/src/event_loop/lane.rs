@@ -25,6 +25,7 @@ use crate::admin::profile;
 use crate::admin::stages::{Draw, Watch};
 use crate::clients::room::Rooms;
 use crate::clients::seat::{Due, LocalBell, Seat};
+use crate::clients::unproven::Unproven;
 use crate::disk::store_pool::{Job, PoolAnswer, Work};
 use crate::disk::wal_thread;
 use crate::event_loop::clock::{self, Tick};
@@ -33,6 +34,7 @@ use crate::event_loop::mailbox::LaneEvent;
 use crate::event_loop::shared::{LaneHandle, Phase, Shared};
 use crate::limits;
 use crate::peers::{self, Agent, Cancelled};
+use crate::tls::ByteStream;
 use dendra_base::peer::Readiness;
 use dendra_base::{CellRef, Key};
 use dendra_engine::{Batch, Durability, Error, Guard, Pressure, Stop, Submitted, WriteOutcome};
@@ -117,10 +119,12 @@ pub(crate) struct Lane {
     pub(crate) key: RefCell<KeyBuf>,
     is_draining: Cell<bool>,
     is_poisoned: Cell<bool>,
+    /// Connections whose TLS handshake is under way.
+    pub(crate) handshakes: Unproven,
     /// How long requests wait for this loop.
     pub(crate) delay: Delay,
     /// Sockets that are to be closed; each is a connection of the gate until then.
-    ended_sockets: RefCell<Vec<(TcpStream, Guest)>>,
+    ended_sockets: RefCell<Vec<(ByteStream, Guest)>>,
     close_due: LocalBell,
     /// Rung when the loop should end.
     ended: LocalBell,
@@ -321,6 +325,7 @@ impl Lane {
             spare_outputs: RefCell::default(),
             is_draining: Cell::new(false),
             is_poisoned: Cell::new(false),
+            handshakes: Unproven::new(limits::HANDSHAKES_MAX, loops, &shared.handshakes),
             delay: Delay::new(settings.queue_delay_target),
             ended_sockets: RefCell::default(),
             close_due: LocalBell::default(),
@@ -445,7 +450,7 @@ impl Lane {
     }
 
     /// Closes the socket of a connection that has ended: later, when others wait.
-    pub(crate) fn close(&self, stream: TcpStream, guest: Guest) {
+    pub(crate) fn close(&self, stream: ByteStream, guest: Guest) {
         if !self.ended_sockets.borrow().is_empty() || self.delay.is_crowded(self.now_us()) {
             self.ended_sockets.borrow_mut().push((stream, guest));
             self.close_due.ring();

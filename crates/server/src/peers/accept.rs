@@ -20,8 +20,11 @@ use super::agent::Agent;
 use super::cluster::{count, random};
 use super::conduit::{Broken, Conduit, End, Seals};
 use super::notes::learn;
+use crate::clients::socket::Socket;
+use crate::clients::unproven::Place;
 use crate::event_loop::lane::Lane;
 use crate::limits;
+use crate::tls::ByteStream;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
@@ -29,11 +32,14 @@ use dendra_node::membership::identity::Peer;
 use dendra_node::step::{Asker, Event};
 use dendra_wire::Refusal;
 use dendra_wire::http::{Field, Head};
-use dendra_wire::peer::{self, Age, Hello, Malformed, Message, Question, Role, Seal};
+use dendra_wire::peer::{
+    self, Age, Hello, Malformed, Message, PROOF_FRAME_BYTES, Question, Role, Seal,
+};
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
-use tokio::net::TcpStream;
+use tokio::io::AsyncReadExt;
 
 /// A hello that was read and judged, and what is said to it.
 #[derive(Debug)]
@@ -62,7 +68,11 @@ pub(super) fn unreadable(what: &str) -> Refusal {
 }
 
 /// Reads and judges a peer's hello.
-pub(super) fn read_hello(agent: &Agent, head: &Head<'_>) -> Result<Met, Refusal> {
+pub(super) fn read_hello(
+    agent: &Agent,
+    stream: &ByteStream,
+    head: &Head<'_>,
+) -> Result<Met, Refusal> {
     let Field::Once(line) = head.peer_hello else {
         return Err(unreadable("the line itself"));
     };
@@ -77,6 +87,7 @@ pub(super) fn read_hello(agent: &Agent, head: &Head<'_>) -> Result<Met, Refusal>
     })?;
     let own = agent.cluster.hello(agent.lane, nonce);
     let (member, claim) = agent.cluster.judge_hello(&own, &theirs)?;
+    agent.cluster.check_identity(stream, member)?;
     let acceptor = own.to_string();
     Ok(Met {
         member,
@@ -94,12 +105,12 @@ pub(crate) struct PendingLink(Met);
 /// Judges a peer's hello and forms the answer: the link, or the refusal.
 pub(crate) fn meet(
     lane: &Lane,
-    out: &mut Vec<u8>,
+    socket: &mut Socket,
     head: &Head<'_>,
 ) -> Result<PendingLink, Refusal> {
     let agent = lane.agent().ok_or_else(no_peers)?;
-    let met = read_hello(&agent, head)?;
-    peer::hello::accept(out, &met.acceptor);
+    let met = read_hello(&agent, socket.stream(), head)?;
+    peer::hello::accept(socket.out(), &met.acceptor);
     Ok(PendingLink(met))
 }
 
@@ -120,7 +131,7 @@ impl Drop for Listed<'_> {
 pub(crate) async fn serve<Guest>(
     lane: Rc<Lane>,
     link: PendingLink,
-    mut stream: TcpStream,
+    mut stream: ByteStream,
     rest: Vec<u8>,
     guest: Guest,
 ) {
@@ -134,7 +145,7 @@ pub(crate) async fn serve<Guest>(
         return;
     }
     let peer = agent.cluster.url(link.member).to_owned();
-    let is_proven = match place.first_frame(&mut stream).await {
+    let is_proven = match first_frame(&place, &mut stream).await {
         Ok(frame) => match peer::decode(&Bytes::copy_from_slice(&frame), &mut Seal::plain()) {
             Ok(Message::Proof(proof)) => {
                 agent
@@ -185,6 +196,21 @@ pub(crate) async fn serve<Guest>(
     agent.send(&conduit, |out, seal| peer::encode_alive(out, seal, probe));
     let broken = questions(&lane, &agent, &link, number, &conduit).await;
     tracing::debug!(peer, %broken, "a peer's link ended");
+}
+
+/// The bytes of the first frame, if they come in time and while there is room.
+async fn first_frame(
+    place: &Place<'_>,
+    stream: &mut ByteStream,
+) -> io::Result<[u8; PROOF_FRAME_BYTES]> {
+    let mut frame = [0; PROOF_FRAME_BYTES];
+    let reading = async {
+        stream.read_exact(&mut frame).await?;
+        Ok(frame)
+    };
+    let reading = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, reading);
+    let read = place.unless_evicted(reading).await?;
+    read.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 /// Why a proven asker has no link.

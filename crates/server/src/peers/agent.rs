@@ -22,10 +22,10 @@
 use super::cluster::{Cluster, count};
 use super::conduit::Conduit;
 use super::pool::Pool;
-use super::unproven::Unproven;
 use crate::admin::metrics::LaneMetrics;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{LocalBell, Seat};
+use crate::clients::unproven::Unproven;
 use crate::event_loop::lane::{Lane, RoomPermit};
 use crate::limits;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
@@ -197,7 +197,11 @@ impl Agent {
             readiness: Cell::default(),
             is_doubted: Cell::new(false),
             confirmed: vec![Cell::new(0); members],
-            unproven: Unproven::new(cluster.loops(), &cluster.unproven),
+            unproven: Unproven::new(
+                limits::LINKS_UNPROVEN_MAX,
+                usize::from(cluster.loops()),
+                &cluster.unproven,
+            ),
         };
         for member in agent.others() {
             agent.post(Event::Link {

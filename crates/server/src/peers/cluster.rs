@@ -18,10 +18,11 @@
 //! See: docs/peer.md, section "Handshake".
 
 use super::session::Sessions;
-use super::unproven::UnprovenGauges;
+use crate::clients::unproven::UnprovenGauges;
 use crate::disk::notes;
 use crate::event_loop::clock;
 use crate::settings::{ClusterSettings, PeerTransport};
+use crate::tls::{ByteStream, Tls};
 use dendra_base::Version;
 use dendra_engine::{Durability, Engine};
 use dendra_node::hints::HintRoom;
@@ -74,6 +75,8 @@ pub(crate) struct Cluster {
     pub(crate) walls: Arc<Walls>,
     pub(crate) peers: Vec<PeerGauges>,
     secret: Option<Box<[u8]>>,
+    /// What links are sealed with.
+    pub(crate) tls: Option<Arc<Tls>>,
     node: u128,
     pub(crate) boot: u64,
     life: u64,
@@ -116,6 +119,11 @@ pub(super) struct Told {
     pub(super) effects: Vec<MemberEffect>,
     /// For the note among them.
     pub(super) version: Option<Version>,
+}
+
+/// Host and port of a member's url.
+pub(super) fn host_of(url: &str) -> &str {
+    url.trim_start_matches("http://").trim_end_matches('/')
 }
 
 /// Bits of an origin that name the loop.
@@ -176,6 +184,7 @@ impl Cluster {
                 .secret
                 .as_ref()
                 .map(|secret| secret.expose().into()),
+            tls: None,
             node: identity.node,
             boot: starts,
             // Zero stands for "not known".
@@ -197,6 +206,11 @@ impl Cluster {
             disowned: OnceLock::new(),
             topology,
         })
+    }
+
+    /// The same, and links are sealed with `tls`.
+    pub(crate) fn sealed(self, tls: Option<Arc<Tls>>) -> Cluster {
+        Cluster { tls, ..self }
     }
 
     /// The number of the versions that loop `lane` makes.
@@ -384,6 +398,29 @@ impl Cluster {
             origin: self.origin(lane),
             rmw: 0,
         }
+    }
+
+    /// Does a connection to this node come from `member`? Without TLS between members the secret says so, later.
+    ///
+    /// # Errors
+    /// 403: its certificate is not the member's.
+    pub(super) fn check_identity(
+        &self,
+        stream: &ByteStream,
+        member: MemberIndex,
+    ) -> Result<(), Refusal> {
+        let (Some(tls), url) = (&self.tls, self.url(member)) else {
+            return Ok(());
+        };
+        tls.check_member(stream, host_of(url)).map_err(|why| {
+            count(&self.peers[member.at()].strangers);
+            let sentence = format!(
+                "{url} did not prove with a certificate that it is that member ({why}): start it with --tls-cert, --tls-key and \
+                 --tls-peer-ca, its host among the names of its certificate"
+            );
+            tracing::warn!(peer = url, why, "a peer is not let in");
+            Refusal::new(403, "peer-identity", sentence)
+        })
     }
 
     /// The proof that this member knows the secret, if there is one.

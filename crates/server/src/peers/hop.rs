@@ -74,17 +74,17 @@ impl PendingAsk {
 /// Answers a hello: the asker's token is known from here on.
 pub(crate) fn greet(
     lane: &Lane,
-    out: &mut Vec<u8>,
+    socket: &mut Socket,
     head: &Head<'_>,
     style: Style,
 ) -> Result<(), Refusal> {
     let agent = lane.agent().ok_or_else(accept::no_peers)?;
-    let met = accept::read_hello(&agent, head)?;
+    let met = accept::read_hello(&agent, socket.stream(), head)?;
     let token = agent.cluster.prove(Role::Asker, &met.asker, &met.acceptor);
     let keys = agent.cluster.keys(&met.asker, &met.acceptor);
     let session = Session::new(met.member, met.claim, met.lane, keys);
     agent.cluster.sessions.greet(&token, session);
-    hop::hello_answer(out, style, &met.acceptor);
+    hop::hello_answer(socket.out(), style, &met.acceptor);
     lane.finish(Op::Other, 200);
     Ok(())
 }
@@ -93,6 +93,7 @@ pub(crate) fn greet(
 /// head. Gives how much of it was taken.
 pub(crate) fn hear(
     lane: &Lane,
+    socket: &mut Socket,
     head: &Head<'_>,
     rest: &[u8],
     style: Style,
@@ -111,6 +112,13 @@ pub(crate) fn hear(
         let sentence = format!("{us} knows no peer with this Dendra-Peer-Proof: shake hands again");
         Refusal::new(403, "peer-token", sentence)
     })?;
+    // Once for each connection: a token that was overheard is of no use on another one.
+    if socket.proven_member() != Some(session.member) {
+        agent
+            .cluster
+            .check_identity(socket.stream(), session.member)?;
+        socket.prove_member(session.member);
+    }
     let arriving = |reader| Frame::Arriving {
         body: Inflow::new(reader, Some(Rc::clone(&lane.value_bytes))),
         expects_continue: head.expects_continue(),

@@ -19,13 +19,14 @@
 //! See: docs/peer.md.
 
 use super::agent::{Agent, Link};
-use super::cluster::{Cluster, Told, count, random};
+use super::cluster::{Cluster, Told, count, host_of, random};
 use super::conduit::{Broken, Conduit, End, Seals};
 use super::notes::{learn, write_notes};
 use super::pool;
 use crate::event_loop::lane::Lane;
 use crate::limits;
 use crate::settings::PeerTransport;
+use crate::tls::ByteStream;
 use bytes::{Bytes, BytesMut};
 use dendra_base::Prng;
 use dendra_node::MemberIndex;
@@ -141,7 +142,7 @@ struct Opened {
     /// What the member said about itself.
     claim: Peer,
     /// What a link over plain HTTP begins with.
-    first: Option<TcpStream>,
+    first: Option<ByteStream>,
 }
 
 async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Opened, NoLink> {
@@ -177,19 +178,17 @@ async fn run(lane: &Rc<Lane>, agent: &Rc<Agent>, member: MemberIndex, opened: Op
     }
 }
 
-/// Host and port of a member's url.
-pub(super) fn host_of(url: &str) -> &str {
-    url.trim_start_matches("http://").trim_end_matches('/')
-}
-
-/// A connection to a member.
-pub(super) async fn connect(host: &str) -> Result<TcpStream, String> {
+/// A connection to a member, sealed where links are.
+pub(super) async fn connect(cluster: &Cluster, host: &str) -> Result<ByteStream, String> {
     let stream = TcpStream::connect(host).await;
     let stream = stream.map_err(|error| error.to_string())?;
     stream
         .set_nodelay(true)
         .map_err(|error| error.to_string())?;
-    Ok(stream)
+    match &cluster.tls {
+        None => Ok(ByteStream::Clear(stream)),
+        Some(tls) => tls.seal(stream, host).await,
+    }
 }
 
 /// What the hello of a member says, our proof for it, and what its frames are checked with.
@@ -228,7 +227,7 @@ pub(super) fn recognise(
 
 /// A member that would let this one in, and is let in. It notes nothing of this one before it is probed.
 pub(super) struct Greeted {
-    stream: TcpStream,
+    stream: ByteStream,
     /// What it sent behind its welcome.
     rest: BytesMut,
     seals: Seals,
@@ -242,7 +241,7 @@ pub(super) async fn greet(
     member: MemberIndex,
 ) -> Result<Greeted, NoLink> {
     let host = host_of(cluster.url(member));
-    let mut stream = connect(host).await?;
+    let mut stream = connect(cluster, host).await?;
     let nonce = random().map_err(|error| format!("no randomness: {error}"))?;
     let own = cluster.hello(lane, nonce);
     let own_line = own.to_string();
@@ -252,6 +251,7 @@ pub(super) async fn greet(
         .write_all(&request)
         .await
         .map_err(|error| error.to_string())?;
+    stream.flush().await.map_err(|error| error.to_string())?;
     let mut head = Vec::with_capacity(4096);
     loop {
         let n = stream
@@ -289,6 +289,7 @@ pub(super) async fn greet(
         peer::encode_hail(&mut out, &mut seals.sealing);
         let sent = stream.write_all(&out).await;
         sent.map_err(|error| error.to_string())?;
+        stream.flush().await.map_err(|error| error.to_string())?;
         let frame = short_frame(&mut stream, &mut rest).await?;
         welcomed(cluster, member, &frame, &mut seals.checking)?;
         return Ok(Greeted {
@@ -325,7 +326,7 @@ pub(super) fn welcomed(
 }
 
 /// The first frame of the other side, which has not proven itself yet: a welcome, or a farewell at most.
-async fn short_frame(stream: &mut TcpStream, rest: &mut BytesMut) -> Result<Bytes, String> {
+async fn short_frame(stream: &mut ByteStream, rest: &mut BytesMut) -> Result<Bytes, String> {
     loop {
         match peer::frame_len(rest).map_err(|malformed| malformed.to_string())? {
             Some(len) if len > SHORT_FRAME_BYTES_MAX => {

@@ -38,7 +38,6 @@ mod pool;
 mod scan;
 mod session;
 mod store;
-mod unproven;
 mod waiting;
 
 pub(crate) use accept::{PendingLink, meet as accept_link, serve};

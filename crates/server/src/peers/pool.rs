@@ -21,12 +21,13 @@
 
 use super::agent::Agent;
 use super::carrier::{Carrier, Response};
-use super::cluster::{Cluster, count, random};
-use super::link::{Recognised, connect, host_of, recognise, welcomed};
+use super::cluster::{Cluster, count, host_of, random};
+use super::link::{Recognised, connect, recognise, welcomed};
 use super::notes::learn;
 use crate::clients::seat::LocalBell;
 use crate::event_loop::lane::Lane;
 use crate::limits;
+use crate::tls::ByteStream;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
 use dendra_node::membership::NoLink;
@@ -36,7 +37,6 @@ use dendra_wire::peer::{self, Message, Question, Role, SessionKeys, hop};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 /// A question, or a probe, from when it is asked until it is answered or given up.
@@ -280,7 +280,7 @@ pub(super) async fn greet(
     member: MemberIndex,
 ) -> Result<Greeted, NoLink> {
     let host = host_of(cluster.url(member));
-    let mut carrier = Carrier::new(connect(host).await?);
+    let mut carrier = Carrier::new(connect(cluster, host).await?);
     let nonce = random().map_err(|error| format!("no randomness: {error}"))?;
     let own = cluster.hello(lane, nonce);
     let own_line = own.to_string();
@@ -293,7 +293,7 @@ pub(super) async fn greet(
     let recognised = recognise(cluster, member, &own, &own_line, line);
     let recognised = recognised.map_err(NoLink::NotAdmitted)?;
     if !met.keeps_alive {
-        carrier = Carrier::new(connect(host).await?);
+        carrier = Carrier::new(connect(cluster, host).await?);
     }
     let head = hop::AskHead::new(host, &own.url, &recognised.proof);
     let mut hail = Vec::new();
@@ -306,7 +306,7 @@ pub(super) async fn greet(
     let mut checking = keys.of_requests(Role::Acceptor);
     welcomed(cluster, member, &said.body, &mut checking)?;
     if !said.keeps_alive {
-        carrier = Carrier::new(connect(host).await?);
+        carrier = Carrier::new(connect(cluster, host).await?);
     }
     Ok(Greeted {
         carrier,
@@ -320,7 +320,7 @@ pub(super) async fn open(
     lane: &Lane,
     agent: &Agent,
     member: MemberIndex,
-) -> Result<(Pool, TcpStream, Peer), NoLink> {
+) -> Result<(Pool, ByteStream, Peer), NoLink> {
     let greeted = greet(&agent.cluster, agent.lane, member).await?;
     let (mut carrier, head) = (greeted.carrier, greeted.head);
     let Recognised { claim, keys, .. } = greeted.recognised;
@@ -338,7 +338,7 @@ pub(super) async fn open(
     }
     let host = host_of(agent.cluster.url(member));
     if !alive.keeps_alive {
-        carrier = Carrier::new(connect(host).await?);
+        carrier = Carrier::new(connect(&agent.cluster, host).await?);
     }
     Ok((Pool::new(host, head, keys), carrier.stream, claim))
 }
@@ -349,7 +349,7 @@ pub(super) async fn run(
     agent: &Rc<Agent>,
     member: MemberIndex,
     pool: &Rc<Pool>,
-    first: Option<TcpStream>,
+    first: Option<ByteStream>,
 ) -> String {
     let worker = || Worker {
         lane: Rc::clone(lane),
@@ -419,15 +419,18 @@ impl Drop for Standing<'_> {
 }
 
 impl Worker {
-    async fn serve(self, first: Option<TcpStream>) {
+    async fn serve(self, first: Option<ByteStream>) {
         let pool = &*self.pool;
         // The handshake went over it: the other side may have closed it since.
         let mut is_old = first.is_some();
         let stream = match first {
             Some(stream) => stream,
             None => {
-                let opened =
-                    tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, connect(&pool.host)).await;
+                let opened = tokio::time::timeout(
+                    limits::LINK_OPEN_TIMEOUT,
+                    connect(&self.agent.cluster, &pool.host),
+                )
+                .await;
                 pool.opening.set(pool.opening.get() - 1);
                 match opened {
                     Ok(Ok(stream)) => stream,
@@ -469,7 +472,7 @@ impl Worker {
     }
 
     /// Waits for an errand; `None` when the connection is of no use any more.
-    async fn wait(&self, standing: &Standing<'_>, stream: &TcpStream) -> Option<Errand> {
+    async fn wait(&self, standing: &Standing<'_>, stream: &ByteStream) -> Option<Errand> {
         let (pool, place) = (&*self.pool, &standing.place);
         loop {
             place.idle_since.set(pool.sweeps.get());

@@ -151,20 +151,20 @@ impl Connection {
                 (head.consumed, None)
             }
             Ok(Route::Peer) => {
-                let refusal = match peers::accept_link(&lane, self.socket.out(), head) {
+                let refusal = match peers::accept_link(&lane, &mut self.socket, head) {
                     Ok(link) => return (head.consumed, Some(Next::Link(Box::new(link)))),
                     Err(refusal) => refusal.closing(),
                 };
                 self.refuse(head, &refusal)
             }
-            Ok(Route::PeerHello) => match peers::greet(&lane, self.socket.out(), head, style) {
+            Ok(Route::PeerHello) => match peers::greet(&lane, &mut self.socket, head, style) {
                 Ok(()) => {
                     self.end_if(style);
                     (head.consumed, None)
                 }
                 Err(refusal) => self.refuse(head, &refusal),
             },
-            Ok(Route::PeerAsk) => match peers::hear(&lane, head, rest, style) {
+            Ok(Route::PeerAsk) => match peers::hear(&lane, &mut self.socket, head, rest, style) {
                 Ok((taken, ask)) => {
                     self.socket.mark_as_peer();
                     let next = Next::PeerAsk(Box::new(ask));
