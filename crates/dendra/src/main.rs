@@ -7,6 +7,7 @@
 //! client/      HTTP -> ops.rs (get, put, delete), scan.rs, load/
 //! backup/      admin ports -> a folder of backups -> admin ports of an empty cluster
 //! bench.rs     crate `lab`: load, and the record of a run
+//! cluster/     orders about members -> the admin port
 //! check.rs     a stopped node's folder -> crate `engine`
 //! dev/         a cluster of child processes, to be played with
 //! exit.rs      exit codes         console.rs   stderr         encoding.rs   hex, base64, JSON
@@ -25,6 +26,7 @@ mod cert;
 mod check;
 mod cli;
 mod client;
+mod cluster;
 mod config;
 mod console;
 mod dev;
@@ -102,6 +104,9 @@ fn run(cli: &Cli, console: Console) -> ExitResult {
         Command::Load(args) => runtime()?.block_on(load::load(args, console)),
         Command::Bench(args) => bench::bench(args, console),
         Command::Profile(args) => client_command(profile::profile(args, console)),
+        Command::Cluster { flags, access } => {
+            client_command(cluster::cluster(flags, access, console))
+        }
         Command::Dev(args) => dev::dev(args, console),
         Command::Ring(args) => ring::ring(args),
         Command::Cert(args) => cert::cert(args, console),

@@ -218,12 +218,13 @@ fn place(shared: &Shared) -> Value {
     let Some(cluster) = &shared.cluster else {
         return Value::Null;
     };
-    let topology = cluster.layout.topology();
-    let members = cluster.layout.members();
+    let layout = cluster.layout();
+    let topology = layout.topology();
+    let members = layout.members();
     let members: Vec<&str> = members.map(|m| topology.member(m).url.as_str()).collect();
     json!({
         "name": topology.name(),
-        "epoch": cluster.layout.epoch(),
+        "epoch": layout.epoch(),
         "replication_factor": topology.copies(),
         "self": cluster.url(cluster.me),
         "members": members,
@@ -393,6 +394,7 @@ fn all_members_are_there(shared: &Shared) -> Result<(), NoAnswer> {
     };
     let away = cluster
         .others()
+        .into_iter()
         .find(|(_, gauges)| gauges.links.load(Ordering::Relaxed) == 0);
     match away {
         None => Ok(()),
@@ -473,7 +475,7 @@ fn copies_here(shared: &Shared, raw_key: &[u8], copies: u8) -> Option<u8> {
     let Some(cluster) = &shared.cluster else {
         return Some(1);
     };
-    let layout = &cluster.layout;
+    let layout = cluster.layout();
     let (least, most) = (layout.topology().copies(), layout.topology().live());
     let copies = copies.clamp(least.min(most), most);
     let partition = layout.ring().partition(raw_key);

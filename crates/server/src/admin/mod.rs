@@ -8,12 +8,13 @@
 //! /openapi.yaml  the contract of the data plane
 //! /v0/checkpoints, /v0/restore  what `dendra backup` and `dendra restore` ask
 //! /debug/profile/{cpu,wall,alloc,lock}  what the threads do, as folded stacks or a flame graph
+//! /v0/cluster…   members, epochs, plans: cluster/
 //! /              a page that draws /v0/status, and links to the above; /page.js and /page.css are parts of it
 //! ```
 //!
 //! Invariants
 //! 1. It answers from the first moment of a start, before the folder is open.
-//! 2. Nothing here changes the node, apart from a restore.
+//! 2. Nothing here changes the node, apart from orders about members and a restore.
 //! 3. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish its head is dropped
 //!    sooner. When `ADMIN_CONNECTIONS_MAX` are there, the oldest one for which nothing is being computed makes room:
 //!    who asks for health is answered, whatever others do.
@@ -25,6 +26,7 @@
 
 mod backup;
 pub(crate) mod backup_gauge;
+mod cluster;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
 pub(crate) mod profile;
@@ -36,11 +38,12 @@ use crate::limits;
 use crate::peers::Cluster;
 use crate::tls::{ByteStream, Opening, Tls};
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{FromRef, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use cluster::StewardWay;
 use dendra_wire::hosts::Sender;
 use dendra_wire::http::Field;
 use dendra_wire::{Hosts, Refusal};
@@ -297,6 +300,16 @@ fn refused(refusal: &Refusal) -> Response {
     (code, format!("{}: {}\n", refusal.code, refusal.message)).into_response()
 }
 
+impl FromRef<Arc<Plane>> for StewardWay {
+    fn from_ref(plane: &Arc<Plane>) -> StewardWay {
+        let cluster = plane
+            .shared
+            .get()
+            .and_then(|shared| shared.cluster.as_ref());
+        StewardWay(cluster.map(|cluster| cluster.orders.clone()))
+    }
+}
+
 fn router(plane: Arc<Plane>) -> Router {
     let backup = backup::routes(&plane.shared);
     Router::new()
@@ -307,6 +320,7 @@ fn router(plane: Arc<Plane>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/v0/status", get(status))
+        .merge(cluster::routes())
         .route("/openapi.yaml", get(openapi))
         .route("/debug/profile/{kind}", get(profile::routes::profile))
         .with_state(Arc::clone(&plane))
@@ -387,8 +401,8 @@ fn node(shared: &Shared) -> serde_json::Value {
     serde_json::json!({
         "id": format!("{:032x}", identity.node),
         "origin": identity.origin,
-        "nodes": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology.len()),
-        "replication_factor": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology.replication_factor()),
+        "nodes": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology().live()),
+        "replication_factor": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology().replication_factor()),
         "durability": settings.durability.as_str(),
         "loops": shared.lanes.len(),
         "workers": settings.workers,
@@ -399,8 +413,10 @@ fn node(shared: &Shared) -> serde_json::Value {
 
 fn members(cluster: &Cluster) -> serde_json::Value {
     use std::sync::atomic::Ordering::Relaxed;
+    let topology = cluster.topology();
     let peers: Vec<_> = cluster
         .others()
+        .into_iter()
         .map(|(url, gauges)| {
             serde_json::json!({
                 "url": url,
@@ -414,10 +430,10 @@ fn members(cluster: &Cluster) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({
-        "name": cluster.topology.name(),
-        "epoch": cluster.topology.epoch(),
-        "digest": format!("{:016x}", cluster.topology.digest()),
-        "self": cluster.url(cluster.me),
+        "name": topology.name(),
+        "epoch": topology.epoch(),
+        "digest": format!("{:016x}", cluster.digest()),
+        "self": cluster.own_url(),
         "hints": {
             "bytes": cluster.hints.bytes(),
             "kept": cluster.hints.kept(),
@@ -460,6 +476,16 @@ fn engine(shared: &Shared) -> serde_json::Value {
         "disk_free_bytes": stats.disk_free_bytes,
         "damaged_reads": stats.damaged_reads,
         "damaged_tables": damaged,
+        "scrub": {
+            "bytes": stats.scrub.bytes,
+            "blocks": stats.scrub.blocks,
+            "spots_found": stats.scrub.spots_found,
+            "spots_mended": stats.scrub.spots_mended,
+            "spans_lost": shared.engine.damaged_spans().len(),
+            "is_under_way": stats.scrub.began_ms > 0,
+            "full_age_seconds": (stats.scrub.full_ended_ms > 0)
+                .then(|| exposition::scrub_age_s(&stats.scrub)),
+        },
     })
 }
 
