@@ -101,7 +101,8 @@ pub(crate) struct Socket {
     is_called_to_refuse: bool,
     /// A peer asks here: it stands in no line of clients.
     is_of_peer: bool,
-    /// Its next read comes behind those of others: it is new, or its last read was a small part of a request.
+    /// Its next read comes behind those of others: it is new, its last read was a small part of a
+    /// request, or its client has gone.
     gives_way: bool,
 }
 
@@ -257,6 +258,11 @@ impl Socket {
             }
             Expecting::Body => {}
         }
+        if stage == Expecting::Idle && !self.gives_way {
+            self.wait_for_bytes(stage).await?;
+            // Nothing more comes of a client that has gone: its end has time.
+            self.gives_way = self.is_client_gone();
+        }
         if self.gives_way && !self.is_of_peer {
             Box::pin(self.give_way(stage)).await?;
         }
@@ -287,11 +293,7 @@ impl Socket {
 
     /// Waits for bytes, and then until connections that send whole requests had their turn.
     async fn give_way(&mut self, stage: Expecting) -> Result<(), End> {
-        poll_fn(|cx| match self.stream.poll_read_ready(cx) {
-            Poll::Ready(_) => Poll::Ready(Ok(())),
-            Poll::Pending => self.idle(cx, stage),
-        })
-        .await?;
+        self.wait_for_bytes(stage).await?;
         if stage == Expecting::Idle && self.lane.delay.is_standing() {
             return Ok(());
         }
@@ -303,14 +305,19 @@ impl Socket {
         .await
     }
 
+    /// Waits until there is something to read, or the end of it.
+    async fn wait_for_bytes(&self, stage: Expecting) -> Result<(), End> {
+        poll_fn(|cx| match self.stream.poll_read_ready(cx) {
+            Poll::Ready(_) => Poll::Ready(Ok(())),
+            Poll::Pending => self.idle(cx, stage),
+        })
+        .await
+    }
+
     /// Waits for a request, and until it is called: the loop has more of them than it serves in
     /// time.
     async fn stand_in_line(&mut self) -> Result<(), End> {
-        poll_fn(|cx| match self.stream.poll_read_ready(cx) {
-            Poll::Ready(_) => Poll::Ready(Ok(())),
-            Poll::Pending => self.idle(cx, Expecting::Idle),
-        })
-        .await?;
+        self.wait_for_bytes(Expecting::Idle).await?;
         self.stand(Expecting::Idle).await
     }
 
