@@ -62,6 +62,7 @@ impl Effective {
         settings.tls = self.tls()?;
         settings.cluster = self.cluster()?;
         self.check_border(&settings)?;
+        self.backup_schedule(&settings)?;
         Ok(settings)
     }
 

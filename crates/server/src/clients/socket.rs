@@ -104,7 +104,8 @@ pub(crate) struct Socket {
     is_of_peer: bool,
     /// The member that the certificate of this connection is of.
     member: Option<MemberIndex>,
-    /// Its next read comes behind those of others: it is new, or its last read was a small part of a request.
+    /// Its next read comes behind those of others: it is new, its last read was a small part of a
+    /// request, or its client has gone.
     gives_way: bool,
 }
 
@@ -281,6 +282,11 @@ impl Socket {
             }
             Expecting::Body => {}
         }
+        if stage == Expecting::Idle && !self.gives_way {
+            self.wait_for_bytes(stage).await?;
+            // Nothing more comes of a client that has gone: its end has time.
+            self.gives_way = self.is_client_gone();
+        }
         if self.gives_way && !self.is_of_peer {
             Box::pin(self.give_way(stage)).await?;
         }
@@ -311,11 +317,7 @@ impl Socket {
 
     /// Waits for bytes, and then until connections that send whole requests had their turn.
     async fn give_way(&mut self, stage: Expecting) -> Result<(), End> {
-        poll_fn(|cx| match self.stream.poll_read_ready(cx) {
-            Poll::Ready(_) => Poll::Ready(Ok(())),
-            Poll::Pending => self.idle(cx, stage),
-        })
-        .await?;
+        self.wait_for_bytes(stage).await?;
         if stage == Expecting::Idle && self.lane.delay.is_standing() {
             return Ok(());
         }
@@ -327,14 +329,19 @@ impl Socket {
         .await
     }
 
+    /// Waits until there is something to read, or the end of it.
+    async fn wait_for_bytes(&self, stage: Expecting) -> Result<(), End> {
+        poll_fn(|cx| match self.stream.poll_read_ready(cx) {
+            Poll::Ready(_) => Poll::Ready(Ok(())),
+            Poll::Pending => self.idle(cx, stage),
+        })
+        .await
+    }
+
     /// Waits for a request, and until it is called: the loop has more of them than it serves in
     /// time.
     async fn stand_in_line(&mut self) -> Result<(), End> {
-        poll_fn(|cx| match self.stream.poll_read_ready(cx) {
-            Poll::Ready(_) => Poll::Ready(Ok(())),
-            Poll::Pending => self.idle(cx, Expecting::Idle),
-        })
-        .await?;
+        self.wait_for_bytes(Expecting::Idle).await?;
         self.stand(Expecting::Idle).await
     }
 

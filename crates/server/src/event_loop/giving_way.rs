@@ -19,6 +19,7 @@
 //! See: docs/overload.md, "When the processor is what runs out".
 
 use crate::clients::seat::{LocalBell, Seat};
+use crate::event_loop::clock;
 use crate::limits;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -92,6 +93,14 @@ impl GivingWay {
         }
     }
 
+    /// How many are called next. Where turns of the loop are long a few of them would take too long.
+    fn calls(&self, now_us: u64) -> usize {
+        match self.waited_us(now_us) > limits::WAY_WAIT_US {
+            true => limits::CALLS_A_TURN_LATE,
+            false => limits::CALLS_A_TURN,
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.waiting.borrow().is_empty()
     }
@@ -102,7 +111,7 @@ pub(crate) async fn porter(waiting: Rc<GivingWay>) {
     loop {
         waiting.porter.rung().await;
         while !waiting.is_empty() {
-            waiting.call(limits::CALLS_A_TURN);
+            waiting.call(waiting.calls(clock::monotonic_us()));
             tokio::task::yield_now().await;
         }
     }
@@ -123,6 +132,9 @@ mod tests {
         let called: Vec<_> = places.iter().map(WayPlace::is_called).collect();
         assert_eq!(called, [true, true, false]);
         assert_eq!(waiting.waited_us(10), 7);
+        assert_eq!(waiting.calls(3), limits::CALLS_A_TURN);
+        let late_us = 4 + limits::WAY_WAIT_US;
+        assert_eq!(waiting.calls(late_us), limits::CALLS_A_TURN_LATE);
         waiting.call_all();
         assert!(places[2].is_called() && waiting.is_empty());
         assert_eq!(waiting.waited_us(10), 0);

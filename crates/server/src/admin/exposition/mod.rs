@@ -146,11 +146,27 @@ impl Collector for Numbers {
                 sockets(&mut page, shared)?;
                 queues(&mut page, shared)?;
                 cluster::page(&mut page, shared)?;
+                backups(&mut page, shared)?;
                 engine(&mut page, shared)
             }
             None => Ok(()),
         }
     }
+}
+
+/// Backups: checkpoints that are held, and how those of the own schedule go.
+fn backups(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
+    let held = shared.checkpoints.len() as u64;
+    page.gauge("checkpoints", "Checkpoints that backups hold.", held)?;
+    let Some((age_s, made, failed)) = shared.backups.read(clock::wall_ms()) else {
+        return Ok(());
+    };
+    let help =
+        "Age of the last good backup of this node's schedule; of the schedule before the first.";
+    page.gauge("backup_age_seconds", help, age_s)?;
+    let rows = [("made", made), ("failed", failed)];
+    let rows = rows.map(|(outcome, count)| ([("outcome", outcome)], count));
+    page.counters("backups", "Backups of this node's schedule.", rows)
 }
 
 fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {

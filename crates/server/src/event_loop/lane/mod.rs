@@ -313,10 +313,7 @@ impl Lane {
             next_in_log_line: Cell::new(0),
             is_called: Cell::new(false),
             agent: shared.cluster.as_ref().map(|cluster| {
-                let longest = shared.settings.value_bytes_max;
-                let repair_wait_us = settings.repair_wait.as_micros() as u64;
-                let now_us = clock::monotonic_us();
-                Rc::new(Agent::new(cluster, index, longest, repair_wait_us, now_us))
+                Rc::new(Agent::new(cluster, index, settings, clock::monotonic_us()))
             }),
             uncovered: Cell::new(None),
             routes: Cell::new(dendra_wire::Settings {
@@ -416,11 +413,7 @@ impl Lane {
                 self.commit_due.ring();
                 self.call_those_in_line();
             }
-            LaneEvent::Lost(spans) => {
-                if let Some(agent) = &self.agent {
-                    agent.post(Event::Lost { spans });
-                }
-            }
+            LaneEvent::Lost(spans) => Agent::lose(self.agent.as_deref(), spans),
             LaneEvent::Drain => {
                 self.is_draining.set(true);
                 self.tell_all(Due::Drain);
