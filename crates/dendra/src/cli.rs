@@ -1,7 +1,8 @@
 //! The command line, drawn once for parsing, help, completions and the manual page.
 //!
 //! ```text
-//! dendra serve | get | put | delete | scan | load | bench | profile | dev | ring | check | dump | config print | completions | man
+//! dendra serve | get | put | delete | scan | load | backup | restore | bench | profile | cluster | dev
+//!        ring | cert | check | dump | config print | completions | man
 //! ```
 //!
 //! Invariants
@@ -12,7 +13,9 @@
 //! Not here: what the commands do (one file each), options of a node (`config/`).
 //! See: docs/cli.md.
 
+use crate::backup::RATE_MIN;
 use crate::bench::flags::Bench;
+use crate::cluster::flags::ClusterFlags;
 use crate::config::table::{Fallback, OPTIONS};
 use crate::encoding::Encoding;
 use clap::{ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -81,14 +84,29 @@ pub(crate) enum Command {
     Scan(Scan),
     /// Store many records: a folder, NDJSON or TSV
     Load(Load),
+    /// Copy a running node or cluster to a folder of backups; list, verify, prune
+    Backup(Backup),
+    /// Bring a backup into an empty node or cluster, of any size
+    Restore(Restore),
     /// Measure a store over HTTP: open-loop load, percentiles, saturation, one record
     Bench(Box<Bench>),
     /// Show where a running node spends its time: a flame graph, or folded stacks
     Profile(Profile),
-    /// Run a cluster on this machine, and hurt it: dev kill 2, dev pause 1, dev cut 1 2, dev heal
+    /// See and change the members of a running cluster: status, plan, apply, cancel, history
+    Cluster {
+        /// What to do
+        #[command(flatten)]
+        flags: ClusterFlags,
+        /// How to be let in
+        #[command(flatten)]
+        access: AccessArgs,
+    },
+    /// Run a cluster on this machine, and hurt it: dev kill 2, dev cut 1 2, dev heal, dev add, dev replace 2
     Dev(Dev),
     /// Show who owns what in a cluster, and what a change of its members would move
     Ring(Ring),
+    /// Make a private CA, and certificates for members and clients
+    Cert(Cert),
     /// Verify the data folder of a stopped node, byte by byte
     Check(Check),
     /// Print a table, a log segment or a manifest of a data folder readably
@@ -106,6 +124,118 @@ pub(crate) enum Command {
     },
     /// Print the manual page (roff): dendra man | man -l -
     Man,
+}
+
+/// `dendra backup`
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Backup {
+    /// The folder of backups, made when missing
+    pub(crate) destination: Option<PathBuf>,
+    /// The admin ports of all members, with commas
+    #[arg(long, env = "DENDRA_ADMIN_URLS", value_name = "URL,URL,…")]
+    #[arg(default_value = "http://127.0.0.1:9080")]
+    pub(crate) admin: String,
+    /// How this client is let in
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
+    /// Read at most so much, of all nodes together: 20MiB
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    pub(crate) bytes_per_second: Option<u64>,
+    /// Go without members that are away, if fewer than half of the copies are
+    #[arg(long)]
+    pub(crate) allow_missing: bool,
+    /// Read the backup back when it is there
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Print one JSON object instead of the backup's name
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// What to do with backups that are there
+    #[command(subcommand)]
+    pub(crate) verb: Option<BackupVerb>,
+}
+
+/// What to do with backups.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BackupVerb {
+    /// Print all backups, oldest first
+    List {
+        /// The folder of backups
+        destination: PathBuf,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read everything back, and compare the nodes with each other
+    Verify(Verify),
+    /// Remove old backups, and what no other one needs
+    Prune(Prune),
+}
+
+/// `dendra backup verify`
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// The folder of backups
+    pub(crate) destination: PathBuf,
+    /// Only this backup
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backup: Option<String>,
+    /// Print one JSON object: findings, backups
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `dendra backup prune`
+#[derive(Debug, Args)]
+pub(crate) struct Prune {
+    /// The folder of backups
+    pub(crate) destination: PathBuf,
+    /// How many of the newest backups stay
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) keep: u64,
+    /// Print what would be removed, and remove nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `dendra restore`
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The folder of backups
+    pub(crate) source: PathBuf,
+    /// Which backup [default: the newest]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backup: Option<String>,
+    /// The admin ports of all members of the empty cluster, with commas
+    #[arg(long, env = "DENDRA_ADMIN_URLS", value_name = "URL,URL,…")]
+    #[arg(default_value = "http://127.0.0.1:9080")]
+    pub(crate) admin: String,
+    /// How this client is let in
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
+    /// Only keys that begin with this
+    #[arg(long, value_name = "KEY", default_value = "")]
+    pub(crate) prefix: OsString,
+    /// The prefix is hexadecimal
+    #[arg(long)]
+    pub(crate) hex: bool,
+    /// Write at most so much to each node: 20MiB
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    pub(crate) bytes_per_second: Option<u64>,
+}
+
+/// A number of bytes a second.
+fn rate(text: &str) -> Result<u64, String> {
+    let rate = crate::config::units::parse_bytes(text)?;
+    match rate >= RATE_MIN {
+        true => Ok(rate),
+        false => Err(format!(
+            "{text} is too slow: at least {} bytes a second, or a checkpoint would expire",
+            RATE_MIN
+        )),
+    }
 }
 
 /// `dendra dev`
@@ -134,6 +264,16 @@ pub(crate) enum DevVerb {
         /// Which
         node: usize,
     },
+    /// Flip bits of tables on a node's disk
+    Rot {
+        /// Which
+        node: usize,
+    },
+    /// End a node and remove all that its folder holds, as a lost disk does
+    Wipe {
+        /// Which
+        node: usize,
+    },
     /// Freeze a node
     Pause {
         /// Which
@@ -146,6 +286,18 @@ pub(crate) enum DevVerb {
     },
     /// Start a node that is down
     Start {
+        /// Which
+        node: usize,
+    },
+    /// Add a node to the cluster
+    Add,
+    /// Let a node leave the cluster, when the others have its copies
+    Remove {
+        /// Which
+        node: usize,
+    },
+    /// End a node, remove its data, and let a new one take its place
+    Replace {
         /// Which
         node: usize,
     },
@@ -184,6 +336,9 @@ pub(crate) struct Profile {
     /// The node's admin port
     #[arg(default_value = "http://127.0.0.1:9080")]
     pub(crate) url: String,
+    /// How this client is let in
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
     /// Where its threads work: samples of their CPU time (the default)
     #[arg(long, group = "measure")]
     pub(crate) cpu: bool,
@@ -206,6 +361,27 @@ pub(crate) struct Profile {
     /// Write to a file; one that ends in .svg gets an interactive flame graph, others folded stacks
     #[arg(short, long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// `dendra cert`
+#[derive(Debug, Args)]
+pub(crate) struct Cert {
+    /// Where the files go; a CA that is there already signs
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
+    /// A member's name: the host of its URL, an address or a name; more names of it behind commas
+    #[arg(long, value_name = "HOST,…")]
+    pub(crate) member: Vec<String>,
+    /// A client's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) client: Vec<String>,
+    /// How long the certificates of members and clients hold
+    #[arg(long, value_name = "N", default_value_t = 365)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub(crate) days: u32,
+    /// Replace certificates that are there
+    #[arg(long)]
+    pub(crate) renew: bool,
 }
 
 /// `dendra ring`
@@ -341,6 +517,9 @@ pub(crate) struct Client {
     /// The node's data port
     #[arg(long, env = "DENDRA_URL", default_value = "http://127.0.0.1:8080")]
     pub(crate) url: String,
+    /// How it is let in
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
     /// The request's deadline on the server, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=60_000))]
@@ -356,6 +535,20 @@ impl Client {
             _ => Encoding::Raw,
         }
     }
+}
+
+/// What a client trusts, and what it shows to be let in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(crate) struct AccessArgs {
+    /// Trust the certificates that this CA signed (PEM), for https://
+    #[arg(long, env = "DENDRA_CA", value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Show this certificate (PEM), where the node asks for one
+    #[arg(long, env = "DENDRA_CERT", value_name = "FILE", requires = "key_file")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The key of --cert (PEM), open to its owner alone
+    #[arg(long, env = "DENDRA_KEY_FILE", value_name = "FILE", requires = "cert")]
+    pub(crate) key_file: Option<PathBuf>,
 }
 
 /// How many copies an operation addresses and how many must answer.

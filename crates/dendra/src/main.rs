@@ -5,7 +5,9 @@
 //! config/      options of a node: flag > environment > file > default
 //! serve.rs     options -> crate `server`
 //! client/      HTTP -> ops.rs (get, put, delete), scan.rs, load/
+//! backup/      admin ports -> a folder of backups -> admin ports of an empty cluster
 //! bench.rs     crate `lab`: load, and the record of a run
+//! cluster/     orders about members -> the admin port
 //! check.rs     a stopped node's folder -> crate `engine`
 //! dev/         a cluster of child processes, to be played with
 //! exit.rs      exit codes         console.rs   stderr         encoding.rs   hex, base64, JSON
@@ -18,10 +20,13 @@
 //! Not here: anything that decides about data; this crate parses, prints and calls.
 //! See: docs/cli.md.
 
+mod backup;
 mod bench;
+mod cert;
 mod check;
 mod cli;
 mod client;
+mod cluster;
 mod config;
 mod console;
 mod dev;
@@ -94,11 +99,17 @@ fn run(cli: &Cli, console: Console) -> ExitResult {
         Command::Put(args) => client_command(ops::put(args, console)),
         Command::Delete(args) => client_command(ops::delete(args, console)),
         Command::Scan(args) => client_command(scan::scan(args, console)),
+        Command::Backup(args) => client_command(backup::backup(args, console)),
+        Command::Restore(args) => client_command(backup::restore(args, console)),
         Command::Load(args) => runtime()?.block_on(load::load(args, console)),
         Command::Bench(args) => bench::bench(args, console),
         Command::Profile(args) => client_command(profile::profile(args, console)),
+        Command::Cluster { flags, access } => {
+            client_command(cluster::cluster(flags, access, console))
+        }
         Command::Dev(args) => dev::dev(args, console),
         Command::Ring(args) => ring::ring(args),
+        Command::Cert(args) => cert::cert(args, console),
         Command::Check(args) => check::check(args, console),
         Command::Dump(args) => check::dump(args),
         Command::Config {

@@ -23,6 +23,7 @@ use crate::compact::run::Job;
 use crate::identity::Identity;
 use crate::memtable::{Inserter, Memtable};
 use crate::options::Options;
+use crate::scrub::note::{SCRUB, SCRUB_NEW};
 use crate::table::{self, Table};
 use crate::tree::Tree;
 use crate::tree::edit::{Fact, Folder};
@@ -48,7 +49,7 @@ pub(crate) struct Recovered {
 }
 
 /// Names that a start which was interrupted may leave beside manifests and log segments.
-const OTHER_NAMES: [&str; 3] = ["LOCK", "CURRENT.new", "lost+found"];
+const OTHER_NAMES: [&str; 5] = ["LOCK", "CURRENT.new", SCRUB, SCRUB_NEW, "lost+found"];
 
 /// What the log held, turned into tables.
 struct Replayed {
@@ -215,7 +216,7 @@ pub(crate) fn new_folder(vfs: &dyn Vfs, names: &[String], proposed: Identity) ->
     Ok(folder)
 }
 
-fn open_tables(vfs: &dyn Vfs, folder: &Folder, names: &[String]) -> Result<Tree> {
+pub(crate) fn open_tables(vfs: &dyn Vfs, folder: &Folder, names: &[String]) -> Result<Tree> {
     let present: BTreeSet<&str> = names.iter().map(String::as_str).collect();
     let mut opened = Vec::new();
     for (level, metas) in folder.levels.iter().enumerate() {
@@ -296,7 +297,7 @@ fn first_unused_id(names: &[String]) -> Result<u64> {
     }
 }
 
-fn newest_hlc(tree: &Tree) -> u64 {
+pub(crate) fn newest_hlc(tree: &Tree) -> u64 {
     tree.tables()
         .map(|(_, t)| t.meta().version_max.hlc)
         .max()

@@ -102,6 +102,17 @@ pub const MAINTAIN_IDLE: Duration = Duration::from_millis(500);
 /// Longest pause between two slices of compaction while nobody waits for it.
 pub const MAINTAIN_PAUSE_MAX: Duration = Duration::from_millis(20);
 
+/// What a scrub reads of tables a second: 100 GiB in seven hours, for half a percent of one core.
+pub const SCRUB_BYTES_PER_SECOND_DEFAULT: u64 = 4 << 20;
+/// A pass of a scrub over all tables begins a day after the one before it, at the earliest.
+pub const SCRUB_EVERY_DEFAULT: Duration = Duration::from_secs(24 * 60 * 60);
+/// One slice of a scrub.
+pub const SCRUB_SLICE_BYTES: u64 = 1 << 20;
+/// Between two looks whether there is something to scrub.
+pub const SCRUB_IDLE: Duration = Duration::from_secs(1);
+/// While the engine is behind, a scrub rests for so long between two slices.
+pub const SCRUB_BUSY_PAUSE: Duration = Duration::from_secs(2);
+
 /// Pieces of memory from this size on are mapped: a block with a value of a mebibyte that was compressed is one, too.
 pub const LARGE_BYTES: usize = 512 << 10;
 /// What is kept of them when they are freed, for all threads together: a few values of a mebibyte for each thread that
@@ -140,6 +151,25 @@ pub const ACCEPT_PAUSE_NEAR: Duration = Duration::from_millis(40);
 /// And while it is above it.
 pub const ACCEPT_PAUSE_BEYOND: Duration = Duration::from_millis(200);
 
+/// Messages and requests that wait for the steward: a page of each member of a full cluster. Beyond
+/// it they are dropped, and their senders repeat them.
+pub const STEWARD_CALLS_MAX: usize = 256;
+
+/// How often the steward is told what the store holds.
+pub const GAUGE_US: u64 = 1_000_000;
+
+/// Links of a member that was removed stay open for so long, for it to hear of that.
+pub const REMOVED_LINGER: Duration = Duration::from_secs(3);
+
+/// How long a joiner waits for an answer.
+pub const JOIN_ASK_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Orders of operators that wait for the steward: a few people and a script.
+pub const ORDERS_OF_OPERATORS_MAX: usize = 16;
+
+/// Body of an operator's order: a hundred members with their addresses, twice.
+pub const ORDER_BYTES_MAX: usize = 64 << 10;
+
 /// Admin connections at once: a scraper, a few people, a probe.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// From the first byte of an admin request to the end of its head.
@@ -150,6 +180,20 @@ pub const ADMIN_CONNECTION_TIME: Duration = Duration::from_secs(120);
 pub const ADMIN_LAST_ANSWER_TIME: Duration = Duration::from_secs(PROFILE_SECONDS_MAX + 10);
 /// The longest profile: a minute of samples says what the first ten seconds did not.
 pub const PROFILE_SECONDS_MAX: u64 = 60;
+
+/// Checkpoints that backups hold at once: each keeps replaced tables on the disk.
+pub const CHECKPOINTS_MAX: usize = 4;
+/// A checkpoint that is not read for so long is removed: the backup that made it was killed. Longer than a backup waits
+/// for a slow destination, or for its own throttle.
+pub const CHECKPOINT_LEASE: Duration = Duration::from_secs(60);
+/// One part of a checkpoint's file: what a request holds in memory.
+pub const CHECKPOINT_READ_BYTES_MAX: usize = 1 << 20;
+/// Pages of a restore in memory at once: one is written, one arrives.
+pub const RESTORE_PAGES_MAX: usize = 2;
+/// How long a page waits for flushes, compactions and room in the log's queue before it is refused.
+pub const RESTORE_PAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// While it waits it looks this often.
+pub const RESTORE_LOOK: Duration = Duration::from_millis(5);
 
 /// Shortest secret of a cluster. One listener on one handshake tries some millions a second: eight letters fall in
 /// hours, sixteen random bytes never.
@@ -187,6 +231,11 @@ pub const LINK_OPEN_TIMEOUT: Duration =
 /// Links whose asker has not proven yet that it knows the secret, all loops together. A member proves within a round
 /// trip: ten thousand strangers a second that hold on leave it fifty milliseconds.
 pub const LINKS_UNPROVEN_MAX: usize = 512;
+/// TLS handshakes under way, all loops together. A client's takes a round trip or two: a hundred a second that hold on leave
+/// it some seconds, and ten thousand some tens of milliseconds.
+pub const HANDSHAKES_MAX: usize = 512;
+/// How often the files of certificates and keys are looked at.
+pub const TLS_FILES_LOOK: Duration = Duration::from_secs(1);
 /// The first pause before a lost link is opened again, and the longest one; each is stretched or cut by
 /// up to a half. A member that comes back is asked again within 400 ms, and one that stays away costs
 /// each loop of the others four packets a second.
@@ -212,6 +261,11 @@ pub const OUTCOME_GRACE: Duration = Duration::from_millis(200);
 /// One page of a scan over the cluster, and what each member sends for it.
 pub const SCAN_PAGE_BYTES: usize = 128 << 10;
 
+const _: () = assert!(
+    dendra_node::limits::REPAIR_WAIT_US_DEFAULT
+        > 1_000 * dendra_wire::limits::TIMEOUT_MS_MAX as u64,
+    "a repair begins when each operation is over that was under way when the damage was found"
+);
 const _: () = assert!(LARGE_KEPT_BYTES_MAX > dendra_base::limits::VALUE_BYTES_MAX_LIMIT);
 const _: () = assert!(LINK_PROBE_SWEEPS < LINK_SILENT_SWEEPS_MAX);
 const _: () = assert!(LINK_OUT_BYTES_MAX / 2 >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT);

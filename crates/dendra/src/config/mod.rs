@@ -20,6 +20,7 @@
 //! Not here: what the options do (crate `server`); options of client commands (`cli.rs`).
 //! See: docs/cli.md.
 
+mod backups;
 pub(crate) mod cluster;
 mod file;
 mod print;
@@ -33,7 +34,16 @@ use std::path::{Path, PathBuf};
 use table::{Fallback, OPTIONS, Value};
 
 /// Variables that begin with `DENDRA_` and are no option of a node.
-const OTHER_VARIABLES: [&str; 2] = ["DENDRA_CONFIG", "DENDRA_URL"];
+const OTHER_VARIABLES: [&str; 8] = [
+    "DENDRA_ADMIN_URLS",
+    "DENDRA_CONFIG",
+    "DENDRA_URL",
+    "DENDRA_CA",
+    "DENDRA_CERT",
+    "DENDRA_KEY_FILE",
+    "DENDRA_TOKEN",
+    "DENDRA_TOKEN_FILE",
+];
 
 /// Where an effective value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use super::Effective;
 use super::table::Value;
 use dendra_engine::Durability;
 use dendra_server::Settings;
+use dendra_server::settings::{Timeouts, TlsSettings};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,14 +41,56 @@ impl Effective {
         settings.queue = self.size("queue");
         let target_ms = self.number("queue-delay-target-ms");
         settings.queue_delay_target = Duration::from_millis(target_ms);
+        settings.scrub_bytes_per_second = self.number("scrub-rate");
+        settings.scrub_every = Duration::from_secs(self.number("scrub-every-s"));
         settings.durability = durability;
         settings.memory_bytes = self.size("memory");
         settings.memtable_bytes = Some(self.size("memtable"));
         settings.value_bytes_max = self.size("value-bytes-max");
+        settings.loops = Some(self.size("loops")).filter(|loops| *loops > 0);
+        settings.connections_max = self.size("connections-max");
+        settings.requests_inflight_max = self.size("requests-inflight-max");
+        settings.body_bytes_inflight_max = self.size("body-bytes-inflight-max");
+        let timeout = |key| Duration::from_millis(self.number(key));
+        settings.timeouts = Timeouts {
+            head: timeout("head-timeout-ms"),
+            idle: timeout("idle-timeout-ms"),
+            body: timeout("body-timeout-ms"),
+            write: timeout("write-timeout-ms"),
+        };
         settings.drain_ms = self.number("drain-ms");
+        settings.tls = self.tls()?;
         settings.cluster = self.cluster()?;
         self.check_border(&settings)?;
+        self.backup_schedule(&settings)?;
         Ok(settings)
+    }
+
+    /// The files of TLS.
+    ///
+    /// # Errors
+    /// When some are named and others that they need are not.
+    fn tls(&self) -> Result<Option<TlsSettings>, String> {
+        let file = |key: &str| match &self.setting(key).value {
+            Value::File(path) => path.clone(),
+            _ => unreachable!("the table says that {key} is a file"),
+        };
+        let change_over = self.setting("tls-change-over").value == Value::Choice("on");
+        let (client_ca, peer_ca) = (file("tls-client-ca"), file("tls-peer-ca"));
+        match (file("tls-cert"), file("tls-key")) {
+            (Some(cert), Some(key)) => Ok(Some(TlsSettings {
+                client_ca,
+                peer_ca,
+                change_over,
+                ..TlsSettings::new(cert, key)
+            })),
+            (None, None) if client_ca.is_none() && peer_ca.is_none() && !change_over => Ok(None),
+            _ => Err(
+                "tls-cert and tls-key go together, and the other options of TLS need both: \
+                      dendra cert makes a pair"
+                    .to_owned(),
+            ),
+        }
     }
 
     /// Why the server would refuse the options, with who set the one that the reason begins with.
@@ -110,14 +153,29 @@ mod tests {
             ("listen", "127.0.0.1:1,127.0.0.1:2"),
             ("admin", "off"),
             ("allowed-hosts", "KV.example.com,*.internal"),
+            ("tls-cert", "a.crt"),
+            ("tls-key", "a.key"),
+            ("tls-client-ca", "clients.crt"),
+            ("tls-peer-ca", "ca.crt"),
+            ("tls-change-over", "on"),
             ("data", "elsewhere"),
             ("workers", "7"),
             ("queue", "70"),
             ("queue-delay-target-ms", "50"),
+            ("scrub-rate", "1MiB"),
+            ("scrub-every-s", "60"),
             ("durability", "os"),
             ("memory", "64MiB"),
             ("memtable", "2MiB"),
             ("value-bytes-max", "2MiB"),
+            ("loops", "3"),
+            ("connections-max", "11"),
+            ("requests-inflight-max", "12"),
+            ("body-bytes-inflight-max", "16MiB"),
+            ("head-timeout-ms", "21"),
+            ("idle-timeout-ms", "22"),
+            ("body-timeout-ms", "23"),
+            ("write-timeout-ms", "24"),
             ("drain-ms", "9"),
             ("cluster", "h2:1;weight=2,http://h1:1;zone=a"),
             ("self", "http://h2:1"),
@@ -138,13 +196,29 @@ mod tests {
         expected.admin = None;
         let hosts = ["kv.example.com", "*.internal"].map(|text| text.parse());
         expected.allowed_hosts = hosts.into_iter().collect::<Result<_, _>>().expect("hosts");
+        let mut tls = TlsSettings::new("a.crt", "a.key");
+        tls.client_ca = Some("clients.crt".into());
+        tls.peer_ca = Some("ca.crt".into());
+        tls.change_over = true;
+        expected.tls = Some(tls);
         expected.workers = 7;
         expected.queue = 70;
         expected.queue_delay_target = Duration::from_millis(50);
+        expected.scrub_bytes_per_second = 1 << 20;
+        expected.scrub_every = Duration::from_secs(60);
         expected.durability = Durability::Os;
         expected.memory_bytes = 64 << 20;
         expected.memtable_bytes = Some(2 << 20);
         expected.value_bytes_max = 2 << 20;
+        expected.loops = Some(3);
+        (expected.connections_max, expected.requests_inflight_max) = (11, 12);
+        expected.body_bytes_inflight_max = 16 << 20;
+        expected.timeouts = Timeouts {
+            head: Duration::from_millis(21),
+            idle: Duration::from_millis(22),
+            body: Duration::from_millis(23),
+            write: Duration::from_millis(24),
+        };
         expected.drain_ms = 9;
         let members = ["http://h1:1;zone=a", "http://h2:1;weight=2"].map(|text| text.parse());
         let members: Result<Vec<Member>, _> = members.into_iter().collect();

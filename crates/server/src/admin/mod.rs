@@ -6,13 +6,15 @@
 //! /metrics       OpenMetrics text
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
+//! /v0/checkpoints, /v0/restore  what `dendra backup` and `dendra restore` ask
 //! /debug/profile/{cpu,wall,alloc,lock}  what the threads do, as folded stacks or a flame graph
+//! /v0/cluster…   members, epochs, plans: cluster/
 //! /              a page that draws /v0/status, and links to the above; /page.js and /page.css are parts of it
 //! ```
 //!
 //! Invariants
 //! 1. It answers from the first moment of a start, before the folder is open.
-//! 2. Nothing here changes the node.
+//! 2. Nothing here changes the node, apart from orders about members and a restore.
 //! 3. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish its head is dropped
 //!    sooner. When `ADMIN_CONNECTIONS_MAX` are there, the oldest one for which nothing is being computed makes room:
 //!    who asks for health is answered, whatever others do.
@@ -22,6 +24,9 @@
 //! Not here: the data plane (`connection/`), which shares no thread with this.
 //! See: docs/api.md, section "Admin plane".
 
+mod backup;
+pub(crate) mod backup_gauge;
+mod cluster;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
 pub(crate) mod profile;
@@ -31,12 +36,14 @@ use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use crate::lifecycle::StartError;
 use crate::limits;
 use crate::peers::Cluster;
+use crate::tls::{ByteStream, Opening, Tls};
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{FromRef, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use cluster::StewardWay;
 use dendra_wire::hosts::Sender;
 use dendra_wire::http::Field;
 use dendra_wire::{Hosts, Refusal};
@@ -76,6 +83,7 @@ pub(crate) fn start(
     socket: TcpListener,
     phase: Arc<PhaseCell>,
     hosts: Hosts,
+    tls: Option<Arc<Tls>>,
 ) -> Result<Admin, StartError> {
     let failed = |error: io::Error| StartError::System {
         reason: format!("the admin plane could not be started: {error}"),
@@ -92,6 +100,7 @@ pub(crate) fn start(
         registry: exposition::registry(numbers),
         hosts,
     });
+    let node = Arc::clone(&shared);
     let (stop, stopped) = watch::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -101,7 +110,7 @@ pub(crate) fn start(
         .name("admin".to_owned())
         .spawn(move || {
             let _seat = profile::register(profile::Kind::Admin);
-            runtime.block_on(accept(socket, router(plane), stopped));
+            runtime.block_on(accept(socket, router(plane), node, tls, stopped));
         })
         .map_err(failed)?;
     tracing::info!(%addr, "admin plane");
@@ -135,7 +144,13 @@ impl Admin {
     }
 }
 
-async fn accept(socket: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) {
+async fn accept(
+    socket: TcpListener,
+    router: Router,
+    node: Arc<OnceLock<Arc<Shared>>>,
+    tls: Option<Arc<Tls>>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let socket = match tokio::net::TcpListener::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => {
@@ -144,10 +159,11 @@ async fn accept(socket: TcpListener, router: Router, mut stopped: watch::Receive
         }
     };
     let mut guests = Guests::default();
+    let expiring = backup::expire(node);
     let serving = async {
         loop {
             match socket.accept().await {
-                Ok((stream, _)) => guests.welcome(stream, &router),
+                Ok((stream, _)) => guests.welcome(stream, &router, tls.clone()),
                 Err(error) => {
                     tracing::debug!(%error, "the admin plane could not accept");
                     tokio::time::sleep(limits::SWEEP).await;
@@ -157,6 +173,7 @@ async fn accept(socket: TcpListener, router: Router, mut stopped: watch::Receive
     };
     tokio::select! {
         () = serving => {}
+        () = expiring => {}
         _ = stopped.wait_for(|stopped| *stopped) => {}
     }
 }
@@ -173,7 +190,7 @@ struct Guest {
 
 impl Guests {
     /// Serves `stream`, and makes room for it before.
-    fn welcome(&mut self, stream: TcpStream, router: &Router) {
+    fn welcome(&mut self, stream: TcpStream, router: &Router, tls: Option<Arc<Tls>>) {
         self.0.retain(|guest| !guest.task.is_finished());
         if self.0.len() >= limits::ADMIN_CONNECTIONS_MAX {
             let is_idle = |guest: &Guest| !guest.is_at_work.load(Ordering::Relaxed);
@@ -186,7 +203,7 @@ impl Guests {
         }
         let is_at_work = Arc::new(AtomicBool::new(false));
         let mark = middleware::from_fn_with_state(Arc::clone(&is_at_work), mark_work);
-        let task = tokio::spawn(serve(stream, router.clone().layer(mark)));
+        let task = tokio::spawn(enter(stream, tls, router.clone().layer(mark)));
         self.0.push_back(Guest { is_at_work, task });
     }
 }
@@ -202,8 +219,30 @@ async fn mark_work(
     answer
 }
 
+/// Seals one connection where the port is sealed, and serves it.
+async fn enter(tcp: TcpStream, tls: Option<Arc<Tls>>, router: Router) {
+    let entering = async {
+        let Some(tls) = tls else {
+            return Some(ByteStream::Clear(tcp));
+        };
+        match tls.first_of(&tcp).await {
+            Ok(Opening::Tls) => tls.accept(tcp).await.ok(),
+            Ok(Opening::Clear) if tls.takes_clear() => Some(ByteStream::Clear(tcp)),
+            Ok(Opening::Clear) => {
+                tls.refuse_clear(tcp).await;
+                None
+            }
+            Err(_gone) => None,
+        }
+    };
+    match tokio::time::timeout(limits::ADMIN_HEAD_TIMEOUT, entering).await {
+        Ok(Some(stream)) => serve(stream, router).await,
+        Ok(None) | Err(_) => tracing::debug!("an admin connection has no TLS session"),
+    }
+}
+
 /// Serves one connection: for a while, then to the end of the answer that is under way, then no longer.
-async fn serve(stream: TcpStream, router: Router) {
+async fn serve(stream: ByteStream, router: Router) {
     let service = TowerToHyperService::new(router);
     // Without a timer the head's deadline would be silently off.
     let connection = hyper::server::conn::http1::Builder::new()
@@ -261,7 +300,18 @@ fn refused(refusal: &Refusal) -> Response {
     (code, format!("{}: {}\n", refusal.code, refusal.message)).into_response()
 }
 
+impl FromRef<Arc<Plane>> for StewardWay {
+    fn from_ref(plane: &Arc<Plane>) -> StewardWay {
+        let cluster = plane
+            .shared
+            .get()
+            .and_then(|shared| shared.cluster.as_ref());
+        StewardWay(cluster.map(|cluster| cluster.orders.clone()))
+    }
+}
+
 fn router(plane: Arc<Plane>) -> Router {
+    let backup = backup::routes(&plane.shared);
     Router::new()
         .route("/", get(index))
         .route("/page.js", get(script))
@@ -270,13 +320,12 @@ fn router(plane: Arc<Plane>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/v0/status", get(status))
+        .merge(cluster::routes())
         .route("/openapi.yaml", get(openapi))
         .route("/debug/profile/{kind}", get(profile::routes::profile))
-        .layer(middleware::from_fn_with_state(
-            Arc::clone(&plane),
-            check_sender,
-        ))
-        .with_state(plane)
+        .with_state(Arc::clone(&plane))
+        .merge(backup)
+        .layer(middleware::from_fn_with_state(plane, check_sender))
 }
 
 async fn ready(State(plane): State<Arc<Plane>>) -> Response {
@@ -352,8 +401,8 @@ fn node(shared: &Shared) -> serde_json::Value {
     serde_json::json!({
         "id": format!("{:032x}", identity.node),
         "origin": identity.origin,
-        "nodes": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology.len()),
-        "replication_factor": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology.replication_factor()),
+        "nodes": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology().live()),
+        "replication_factor": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology().replication_factor()),
         "durability": settings.durability.as_str(),
         "loops": shared.lanes.len(),
         "workers": settings.workers,
@@ -364,8 +413,10 @@ fn node(shared: &Shared) -> serde_json::Value {
 
 fn members(cluster: &Cluster) -> serde_json::Value {
     use std::sync::atomic::Ordering::Relaxed;
+    let topology = cluster.topology();
     let peers: Vec<_> = cluster
         .others()
+        .into_iter()
         .map(|(url, gauges)| {
             serde_json::json!({
                 "url": url,
@@ -379,10 +430,10 @@ fn members(cluster: &Cluster) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({
-        "name": cluster.topology.name(),
-        "epoch": cluster.topology.epoch(),
-        "digest": format!("{:016x}", cluster.topology.digest()),
-        "self": cluster.url(cluster.me),
+        "name": topology.name(),
+        "epoch": topology.epoch(),
+        "digest": format!("{:016x}", cluster.digest()),
+        "self": cluster.own_url(),
         "hints": {
             "bytes": cluster.hints.bytes(),
             "kept": cluster.hints.kept(),
@@ -425,6 +476,16 @@ fn engine(shared: &Shared) -> serde_json::Value {
         "disk_free_bytes": stats.disk_free_bytes,
         "damaged_reads": stats.damaged_reads,
         "damaged_tables": damaged,
+        "scrub": {
+            "bytes": stats.scrub.bytes,
+            "blocks": stats.scrub.blocks,
+            "spots_found": stats.scrub.spots_found,
+            "spots_mended": stats.scrub.spots_mended,
+            "spans_lost": shared.engine.damaged_spans().len(),
+            "is_under_way": stats.scrub.began_ms > 0,
+            "full_age_seconds": (stats.scrub.full_ended_ms > 0)
+                .then(|| exposition::scrub_age_s(&stats.scrub)),
+        },
     })
 }
 

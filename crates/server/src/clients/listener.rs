@@ -19,7 +19,8 @@
 use crate::event_loop::mailbox::LaneEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
-use dendra_node::standing::Pressure;
+use crate::tls::Tls;
+use dendra_node::standing::Crowding;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -87,6 +88,9 @@ pub(crate) fn spawn(
                     for socket in sockets {
                         tasks.spawn(accept_for_ever(Arc::clone(&shared), socket));
                     }
+                    if let Some(tls) = &shared.tls {
+                        tasks.spawn(renew_for_ever(Arc::clone(&shared), Arc::clone(tls)));
+                    }
                     while tasks.join_next().await.is_some() {}
                 };
                 tokio::select! {
@@ -95,6 +99,15 @@ pub(crate) fn spawn(
                 }
             });
         })
+}
+
+/// Looks at the files of TLS now and then, and when a signal asks for it.
+async fn renew_for_ever(shared: Arc<Shared>, tls: Arc<Tls>) {
+    loop {
+        let asked = shared.phase.renew.notified();
+        let is_asked = tokio::time::timeout(limits::TLS_FILES_LOOK, asked).await;
+        tls.look(is_asked.is_ok());
+    }
 }
 
 async fn until_true(mut stop: watch::Receiver<bool>) {
@@ -121,18 +134,18 @@ async fn accept_for_ever(shared: Arc<Shared>, socket: TcpListener) {
     let mut busy_since = Instant::now();
     loop {
         wait_for_room(&shared).await;
-        let pressure = shared.overload.pressure();
+        let crowding = shared.overload.crowding();
         let is_stale = gone_at.is_some_and(|at| at.elapsed() < STALE_FOR);
-        if (pressure > Pressure::None || is_stale) != is_short {
+        if (crowding > Crowding::None || is_stale) != is_short {
             is_short = !is_short;
             shorten(&socket, is_short);
         }
         if in_a_row >= limits::ACCEPTS_IN_A_ROW * LIVE_COSTS {
             in_a_row = 0;
-            tokio::time::sleep(match pressure {
-                Pressure::None => limits::ACCEPT_PAUSE,
-                Pressure::Near => limits::ACCEPT_PAUSE_NEAR,
-                Pressure::Beyond => limits::ACCEPT_PAUSE_BEYOND,
+            tokio::time::sleep(match crowding {
+                Crowding::None => limits::ACCEPT_PAUSE,
+                Crowding::Near => limits::ACCEPT_PAUSE_NEAR,
+                Crowding::Beyond => limits::ACCEPT_PAUSE_BEYOND,
             })
             .await;
         }

@@ -11,8 +11,12 @@
 //!
 //! Not here: state of one event loop (`lane.rs`), of one connection (`connection/`).
 
+use crate::admin::backup_gauge::BackupGauge;
 use crate::admin::metrics::LaneMetrics;
 use crate::clients::room::Space;
+use crate::clients::unproven::UnprovenGauges;
+use crate::disk::checkpoints::Checkpoints;
+use crate::disk::import::Import;
 use crate::disk::maintenance::Poke;
 use crate::disk::store_pool::StorePool;
 use crate::disk::versions::Versions;
@@ -21,6 +25,7 @@ use crate::event_loop::delay::Overload;
 use crate::event_loop::mailbox::Mailbox;
 use crate::peers::Cluster;
 use crate::settings::Settings;
+use crate::tls::Tls;
 use dendra_engine::Engine;
 use dendra_engine::vfs::Vfs;
 use dendra_node::Gate;
@@ -75,6 +80,8 @@ pub(crate) struct PhaseCell {
     pub(crate) ended: Notify,
     /// Did a signal ask to stop?
     asked: watch::Sender<bool>,
+    /// Told when a signal asks to read files again.
+    pub(crate) renew: Notify,
 }
 
 impl PhaseCell {
@@ -84,6 +91,7 @@ impl PhaseCell {
             phase: AtomicU8::new(Phase::Starting as u8),
             ended: Notify::new(),
             asked: watch::Sender::new(false),
+            renew: Notify::new(),
         }
     }
 
@@ -141,6 +149,10 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     /// Whom the node answers for.
     pub(crate) hosts: Hosts,
+    /// What connections are sealed with.
+    pub(crate) tls: Option<Arc<Tls>>,
+    /// TLS handshakes under way.
+    pub(crate) handshakes: Arc<UnprovenGauges>,
     /// The engine's folder, for what the server itself leaves in it.
     pub(crate) folder: Arc<dyn Vfs>,
     pub(crate) engine: Engine,
@@ -160,6 +172,12 @@ pub(crate) struct Shared {
     pub(crate) value_bytes: Arc<Space>,
     pub(crate) pool: StorePool,
     pub(crate) bell: Bell,
+    /// What backups read.
+    pub(crate) checkpoints: Checkpoints,
+    /// How scheduled backups go.
+    pub(crate) backups: Arc<BackupGauge>,
+    /// What restores write.
+    pub(crate) import: Import,
     pub(crate) poke: Poke,
     pub(crate) phase: Arc<PhaseCell>,
     /// Told by a loop when a connection closed while the listener waits for room.
@@ -173,6 +191,9 @@ pub(crate) struct Shared {
 impl Shared {
     /// Why this node is of no use although other members are there.
     pub(crate) fn of_no_use(&self) -> Option<String> {
+        if self.import.is_under_way() {
+            return Some("restoring: a part of the records is not here yet".to_owned());
+        }
         let cluster = self.cluster.as_ref()?;
         cluster.shut_out().or_else(|| cluster.wrong_clock())
     }

@@ -26,10 +26,11 @@ mod requests;
 mod scan;
 
 use crate::admin::metrics::Op;
-use crate::admin::stages::{Stage, Watch};
+use crate::admin::stages::{RequestStage, Watch};
 use crate::backend::Backend;
 use crate::clients::answers::Answers;
 use crate::clients::body::{self, BodyReader, PendingBody};
+use crate::clients::doorway;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Due, Seat};
 use crate::clients::socket::{End, Expecting, Linger, Socket};
@@ -38,6 +39,7 @@ use crate::event_loop::handover::PendingOperation;
 use crate::event_loop::lane::{Guest, Lane};
 use crate::limits;
 use crate::peers::{self, Answered, PendingAsk, PendingLink};
+use crate::tls::ByteStream;
 use dendra_wire::Refusal;
 use dendra_wire::http::Connection as Persistence;
 use dendra_wire::http::response::Style;
@@ -109,6 +111,14 @@ pub(crate) struct Connection {
 pub(crate) fn spawn(guest: Guest, seat: Rc<Seat>, source: IpAddr, stream: TcpStream) {
     tokio::task::spawn_local(async move {
         let lane = Rc::clone(&guest.lane);
+        let stream = match &lane.shared.tls {
+            None => ByteStream::Clear(stream),
+            Some(tls) => match Box::pin(doorway::enter(&lane, &seat, source, tls, stream)).await {
+                Ok(stream) => stream,
+                Err(Some(stream)) => return lane.close(stream, guest),
+                Err(None) => return,
+            },
+        };
         match serve(Rc::clone(&lane), seat, source, stream).await {
             // Boxed: it is as large as all of a client's, and a client's should not reserve room for it.
             Ok((link, stream, rest)) => {
@@ -126,8 +136,8 @@ async fn serve(
     lane: Rc<Lane>,
     seat: Rc<Seat>,
     source: IpAddr,
-    stream: TcpStream,
-) -> Result<(PendingLink, TcpStream, Vec<u8>), TcpStream> {
+    stream: ByteStream,
+) -> Result<(PendingLink, ByteStream, Vec<u8>), ByteStream> {
     let mut connection = Connection {
         socket: Socket::new(Rc::clone(&lane), Rc::clone(&seat), source, stream),
         backend: Backend::of(&lane),
@@ -315,7 +325,9 @@ impl Connection {
                 out: socket.out(),
             };
             let status = answers.answer(&pending, seat.take(place));
-            pending.watch.lap(&metrics.stages, pending.op, Stage::Form);
+            pending
+                .watch
+                .lap(&metrics.stages, pending.op, RequestStage::Form);
             socket.add_unsent(pending.op, pending.watch);
             let took_ns = now_ns.saturating_sub(pending.began_ns);
             metrics.note(pending.op, status, took_ns);
@@ -348,7 +360,8 @@ impl Connection {
                     out: socket.out(),
                 };
                 let status = answers.answer(&read, Some(Finished::Refused(refused)));
-                read.watch.lap(&lane.metrics().stages, read.op, Stage::Form);
+                read.watch
+                    .lap(&lane.metrics().stages, read.op, RequestStage::Form);
                 lane.finish_since(read.op, status, read.began_ns);
                 socket.add_unsent(read.op, read.watch);
                 Ok(())
