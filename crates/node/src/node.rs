@@ -37,7 +37,8 @@ use crate::limits::{
 use crate::loader::Loader;
 use crate::member::MemberIndex;
 use crate::plausible;
-use crate::purpose::{OpId, Purpose};
+use crate::purpose::{OpId, Purpose, Walker};
+use crate::repair::Repairer;
 use crate::replica;
 use crate::rounds::Rounds;
 use crate::step::{
@@ -57,6 +58,7 @@ pub struct Node {
     scans: Ledger<Scan>,
     keeper: Keeper,
     loader: Loader,
+    repairer: Repairer,
     is_watch: bool,
     operations_max: usize,
     late: Vec<u64>,
@@ -82,6 +84,7 @@ impl Node {
         let operations_max = config.operations_max.min(OPERATIONS_MAX);
         let (is_watch, keeper) = (config.is_watch, Keeper::new(config.is_keeper));
         let loader = Loader::new(&config);
+        let repairer = Repairer::new(&config);
         let mut desk = Desk::new(config);
         let mut first = || desk.prng.next_u64();
         Node {
@@ -91,6 +94,7 @@ impl Node {
             desk,
             keeper,
             loader,
+            repairer,
             operations_max,
             is_watch,
             late: Vec::new(),
@@ -157,6 +161,7 @@ impl Node {
                 self.send_covered(turn);
             }
             Event::Layout { layout } => self.adopt(turn, layout),
+            Event::Lost { spans } => self.repairer.lost(&mut self.desk, turn, spans),
             Event::Throttle { bytes_per_second } => self.loader.throttle(bytes_per_second),
             Event::Pressed { readiness } => self.desk.readiness = readiness,
             Event::Tick => self.tick(turn),
@@ -179,6 +184,7 @@ impl Node {
             .min(self.scans.due_us())
             .min(self.keeper.due_us())
             .min(self.loader.due_us())
+            .min(self.repairer.due_us())
             .min(self.cover_us)
             .min(self.exchange_us);
         (due_us != NEVER).then_some(due_us)
@@ -307,6 +313,7 @@ impl Node {
             replica::asked(&mut self.desk, turn, early.asker, early.stamp, early.ask);
         }
         self.loader.adopt(&mut self.desk, turn);
+        self.repairer.adopt(&mut self.desk, turn);
     }
 
     /// The link to `member` is back. Operations that wait for links look whether there are enough,
@@ -484,8 +491,11 @@ impl Node {
             Some(Order::HintKept(keeping)) => hints::kept(&mut self.desk, turn, keeping, result),
             Some(Order::HintGone { bytes }) => hints::gone(&self.desk, bytes, result),
             Some(Order::Loaded { walk }) => {
-                self.loader
-                    .wrote(&mut self.desk, turn, walk, result.is_ok());
+                let (desk, is_written) = (&mut self.desk, result.is_ok());
+                match walk.of {
+                    Walker::Loader => self.loader.wrote(desk, turn, walk, is_written),
+                    Walker::Repairer => self.repairer.wrote(desk, turn, walk, is_written),
+                }
             }
             _ => {}
         }
@@ -544,7 +554,7 @@ impl Node {
         if let Some(precedent) = &passed.precedent {
             waiting.retain(|waiting| {
                 self.with_op(turn, waiting.op, |op, _, turn| {
-                    op.judge(turn, precedent, waiting.came);
+                    op.share_verdict(turn, precedent, waiting.came);
                 });
                 self.ops.find(waiting.op).is_some()
             });
@@ -577,7 +587,10 @@ impl Node {
             } => self.with_scan(turn, scan, |scan, desk, turn| {
                 scan.answered(desk, turn, member, round, answer)
             }),
-            Purpose::Load { walk } => self.loader.answered(&mut self.desk, turn, walk, answer),
+            Purpose::Load { walk } => match walk.of {
+                Walker::Loader => self.loader.answered(&mut self.desk, turn, walk, answer),
+                Walker::Repairer => self.repairer.answered(&mut self.desk, turn, walk, answer),
+            },
             Purpose::Nobody => {}
         }
     }
@@ -643,6 +656,7 @@ impl Node {
         self.late = late;
         self.keeper.tick(&mut self.desk, turn);
         self.loader.tick(&mut self.desk, turn);
+        self.repairer.tick(&mut self.desk, turn);
         let now_us = turn.now.mono_us;
         self.desk.early.retain(|early| now_us < early.due_us);
         self.exchange_walls(turn);

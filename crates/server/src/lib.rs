@@ -31,6 +31,7 @@ mod peers;
 pub mod settings;
 pub mod tls;
 
+pub use admin::backup_gauge::BackupGauge;
 pub use admin::profile::SampledAlloc;
 pub use disk::folder;
 pub use disk::large::LargeApart;

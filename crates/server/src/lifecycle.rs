@@ -20,12 +20,16 @@
 //! See: docs/api.md, section "Exit codes and signals".
 
 use crate::admin;
+use crate::admin::backup_gauge::BackupGauge;
 use crate::clients::connection;
 use crate::clients::listener::{self, Door};
 use crate::clients::room::Space;
+use crate::disk::checkpoints::Checkpoints;
+use crate::disk::import::Import;
 use crate::disk::last_clock;
 use crate::disk::maintenance;
 use crate::disk::notes::{self, FolderHome};
+use crate::disk::scrub;
 use crate::disk::store_pool::{self, StorePool};
 use crate::disk::versions::Versions;
 use crate::disk::wal_thread;
@@ -218,6 +222,13 @@ impl Starting {
             }
         })
     }
+}
+
+/// Starts the threads of background work.
+fn background(shared: &Arc<Shared>) -> io::Result<Vec<JoinHandle<()>>> {
+    let mut threads = maintenance::spawn(shared)?;
+    threads.extend(scrub::spawn(shared).transpose()?);
+    Ok(threads)
 }
 
 fn open_folder(settings: &Settings) -> Result<Arc<dyn Vfs>, StartError> {
@@ -413,6 +424,7 @@ fn open_engine(
         // cluster nobody confirms them yet, so they stay.
         engine.raise_purge_horizon(dendra_base::Version::MAX);
     }
+    let import = Import::open(&engine).map_err(in_folder)?;
     let took_ms = (clock::monotonic_us() - began_us) / 1_000;
     tracing::info!(folder, took_ms, starts, "the data folder is open");
     // Each connection in transit and each permit can have one event under way, and there are a few
@@ -439,6 +451,9 @@ fn open_engine(
         ),
         pool: StorePool::new(settings.queue, settings.workers),
         bell: wal_thread::Bell::default(),
+        backups: Arc::default(),
+        checkpoints: Checkpoints::new(&settings.data),
+        import,
         poke: maintenance::Poke::default(),
         phase: Arc::clone(&starting.phase),
         room: tokio::sync::Notify::new(),
@@ -547,7 +562,7 @@ impl Running {
             loops,
             workers: store_pool::spawn(shared).map_err(&no_thread)?,
             log: Some(wal_thread::spawn(shared).map_err(&no_thread)?),
-            maintenance: maintenance::spawn(shared).map_err(&no_thread)?,
+            maintenance: background(shared).map_err(&no_thread)?,
             shared: Arc::clone(shared),
         })
     }
@@ -609,6 +624,11 @@ impl Running {
         self.shared.tls.is_some()
     }
 
+    /// Where a schedule of backups says how they go.
+    pub fn backup_gauge(&self) -> Arc<BackupGauge> {
+        Arc::clone(&self.shared.backups)
+    }
+
     /// Where in its life the node is.
     pub fn phase(&self) -> Phase {
         self.shared.phase.now()
@@ -651,6 +671,7 @@ impl Running {
         join(self.log.take());
         self.shared.poke.close();
         join(self.maintenance.drain(..));
+        self.shared.checkpoints.clear();
         peers::note_at_stop(&self.shared, clock::wall_ms());
         let closed = self.shared.engine.close(clock::wall_ms());
         if closed.is_ok() {

@@ -60,6 +60,16 @@ pub const MEMBER_VALUE_BYTES_MAX: usize = 8 << 20;
 /// of decoding, so that a scan over tombstones does not hold a worker.
 pub const SCAN_LOOK_BYTES: usize = 256 << 10;
 
+/// Reads of connections that give way, called at once: about a tenth of a millisecond of work. Behind them the loop looks
+/// at its sockets, which costs a hundredth of it.
+pub const CALLS_A_TURN: usize = 4;
+/// As many at once when the first of them has waited for this long: turns of the loop are long then.
+pub const CALLS_A_TURN_LATE: usize = 32;
+/// See `CALLS_A_TURN_LATE`.
+pub const WAY_WAIT_US: u64 = 5_000;
+/// New connections that a loop takes in front of other work.
+pub const WELCOMES_A_TURN: usize = 8;
+
 /// While a loop is near what it can serve in time, chunks of scans get this share of one processor (a quarter): behind
 /// each of them, scans rest for three times as long as it took.
 pub const SCAN_TIME_SHARE: u64 = 4;
@@ -91,6 +101,17 @@ pub const MAINTAIN_SLICE_BYTES: usize = 1 << 20;
 pub const MAINTAIN_IDLE: Duration = Duration::from_millis(500);
 /// Longest pause between two slices of compaction while nobody waits for it.
 pub const MAINTAIN_PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// What a scrub reads of tables a second: 100 GiB in seven hours, for half a percent of one core.
+pub const SCRUB_BYTES_PER_SECOND_DEFAULT: u64 = 4 << 20;
+/// A pass of a scrub over all tables begins a day after the one before it, at the earliest.
+pub const SCRUB_EVERY_DEFAULT: Duration = Duration::from_secs(24 * 60 * 60);
+/// One slice of a scrub.
+pub const SCRUB_SLICE_BYTES: u64 = 1 << 20;
+/// Between two looks whether there is something to scrub.
+pub const SCRUB_IDLE: Duration = Duration::from_secs(1);
+/// While the engine is behind, a scrub rests for so long between two slices.
+pub const SCRUB_BUSY_PAUSE: Duration = Duration::from_secs(2);
 
 /// Pieces of memory from this size on are mapped: a block with a value of a mebibyte that was compressed is one, too.
 pub const LARGE_BYTES: usize = 512 << 10;
@@ -160,6 +181,20 @@ pub const ADMIN_LAST_ANSWER_TIME: Duration = Duration::from_secs(PROFILE_SECONDS
 /// The longest profile: a minute of samples says what the first ten seconds did not.
 pub const PROFILE_SECONDS_MAX: u64 = 60;
 
+/// Checkpoints that backups hold at once: each keeps replaced tables on the disk.
+pub const CHECKPOINTS_MAX: usize = 4;
+/// A checkpoint that is not read for so long is removed: the backup that made it was killed. Longer than a backup waits
+/// for a slow destination, or for its own throttle.
+pub const CHECKPOINT_LEASE: Duration = Duration::from_secs(60);
+/// One part of a checkpoint's file: what a request holds in memory.
+pub const CHECKPOINT_READ_BYTES_MAX: usize = 1 << 20;
+/// Pages of a restore in memory at once: one is written, one arrives.
+pub const RESTORE_PAGES_MAX: usize = 2;
+/// How long a page waits for flushes, compactions and room in the log's queue before it is refused.
+pub const RESTORE_PAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// While it waits it looks this often.
+pub const RESTORE_LOOK: Duration = Duration::from_millis(5);
+
 /// Shortest secret of a cluster. One listener on one handshake tries some millions a second: eight letters fall in
 /// hours, sixteen random bytes never.
 pub const SECRET_BYTES_MIN: usize = 16;
@@ -226,6 +261,11 @@ pub const OUTCOME_GRACE: Duration = Duration::from_millis(200);
 /// One page of a scan over the cluster, and what each member sends for it.
 pub const SCAN_PAGE_BYTES: usize = 128 << 10;
 
+const _: () = assert!(
+    dendra_node::limits::REPAIR_WAIT_US_DEFAULT
+        > 1_000 * dendra_wire::limits::TIMEOUT_MS_MAX as u64,
+    "a repair begins when each operation is over that was under way when the damage was found"
+);
 const _: () = assert!(LARGE_KEPT_BYTES_MAX > dendra_base::limits::VALUE_BYTES_MAX_LIMIT);
 const _: () = assert!(LINK_PROBE_SWEEPS < LINK_SILENT_SWEEPS_MAX);
 const _: () = assert!(LINK_OUT_BYTES_MAX / 2 >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT);

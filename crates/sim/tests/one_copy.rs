@@ -175,6 +175,7 @@ impl Decider for OneCopy {
             | Event::Heard { .. }
             | Event::Paged { .. }
             | Event::Layout { .. }
+            | Event::Lost { .. }
             | Event::Throttle { .. }
             | Event::Pressed { .. }
             | Event::Withdrawn { .. } => {}

@@ -43,6 +43,10 @@ pub(super) enum Order {
     Stall(usize, usize),
     /// Bytes between two nodes take so many milliseconds longer, each way.
     Slow(usize, usize, u64),
+    /// Flips bits of tables in a node's folder.
+    Rot(usize),
+    /// Ends a node, and removes all that its folder holds.
+    Wipe(usize),
     /// Ends all cuts.
     Heal,
     /// Ends the cluster.
@@ -60,6 +64,8 @@ impl Order {
             | Order::Pause(a)
             | Order::Resume(a)
             | Order::Start(a)
+            | Order::Rot(a)
+            | Order::Wipe(a)
             | Order::Remove(a)
             | Order::Replace(a) => vec![a],
             Order::Cut(a, b) | Order::Stall(a, b) | Order::Slow(a, b, _) => vec![a, b],
@@ -81,6 +87,8 @@ impl Order {
             "cut" => Order::Cut(number(1)?, number(2)?),
             "stall" => Order::Stall(number(1)?, number(2)?),
             "slow" => Order::Slow(number(1)?, number(2)?, words.get(3)?.parse().ok()?),
+            "rot" => Order::Rot(number(1)?),
+            "wipe" => Order::Wipe(number(1)?),
             "heal" => Order::Heal,
             "stop" => Order::Stop,
             _ => return None,
@@ -103,6 +111,8 @@ impl fmt::Display for Order {
             Order::Cut(a, b) => write!(f, "cut {a} {b}"),
             Order::Stall(a, b) => write!(f, "stall {a} {b}"),
             Order::Slow(a, b, ms) => write!(f, "slow {a} {b} {ms}"),
+            Order::Rot(a) => write!(f, "rot {a}"),
+            Order::Wipe(a) => write!(f, "wipe {a}"),
             Order::Heal => f.write_str("heal"),
             Order::Stop => f.write_str("stop"),
         }
@@ -122,6 +132,8 @@ impl From<&DevVerb> for Order {
             DevVerb::Cut { a, b } => Order::Cut(a, b),
             DevVerb::Stall { a, b } => Order::Stall(a, b),
             DevVerb::Slow { a, b, ms } => Order::Slow(a, b, ms),
+            DevVerb::Rot { node } => Order::Rot(node),
+            DevVerb::Wipe { node } => Order::Wipe(node),
             DevVerb::Heal => Order::Heal,
             DevVerb::Stop => Order::Stop,
         }

@@ -20,6 +20,7 @@
 mod addresses;
 mod control;
 mod proxy;
+mod rot;
 mod screen;
 
 use crate::cli;
@@ -270,13 +271,7 @@ impl Dev {
 
     /// A node on an empty folder takes the place of another one.
     fn replace(&mut self, index: usize) -> io::Result<()> {
-        if self.members[index].child.is_some() {
-            self.signal(index, Signal::KILL, State::Down)?;
-        }
-        match std::fs::remove_dir_all(self.folder_of(index)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        self.wipe(index)?;
         self.members[index].addresses.life.is_replaced = true;
         self.remember()?;
         self.start(index)
@@ -325,6 +320,21 @@ impl Dev {
             Order::Slow(a, b, ms) => {
                 self.trouble(a - 1, b - 1, Fault::Delay(Duration::from_millis(ms)))
             }
+            Order::Rot(node) => match rot::flip_bits(&self.folder_of(node - 1)) {
+                Ok(said) => return format!("done: {order}: {said}"),
+                Err(error) => Err(error),
+            },
+            Order::Wipe(node) => match self.wipe(node - 1) {
+                Ok(()) => {
+                    self.last = Some(order.to_string());
+                    return format!(
+                        "done: {order}: its data is gone, and the others have theirs; they refuse \
+                         node {node} if it starts on the empty folder, because it does not know \
+                         what it confirmed"
+                    );
+                }
+                Err(error) => Err(error),
+            },
             Order::Heal => {
                 self.faults.heal();
                 Ok(())
@@ -392,6 +402,17 @@ impl Dev {
             member.child = None;
         }
         Ok(())
+    }
+
+    /// Takes a node's disk away.
+    fn wipe(&mut self, index: usize) -> io::Result<()> {
+        if self.members[index].child.is_some() {
+            self.signal(index, Signal::KILL, State::Down)?;
+        }
+        match std::fs::remove_dir_all(self.folder_of(index)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Notes nodes that ended by themselves.

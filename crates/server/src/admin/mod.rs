@@ -6,6 +6,7 @@
 //! /metrics       OpenMetrics text
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
+//! /v0/checkpoints, /v0/restore  what `dendra backup` and `dendra restore` ask
 //! /debug/profile/{cpu,wall,alloc,lock}  what the threads do, as folded stacks or a flame graph
 //! /v0/cluster…   members, epochs, plans: cluster/
 //! /              a page that draws /v0/status, and links to the above; /page.js and /page.css are parts of it
@@ -13,7 +14,7 @@
 //!
 //! Invariants
 //! 1. It answers from the first moment of a start, before the folder is open.
-//! 2. Nothing here changes the node.
+//! 2. Nothing here changes the node, apart from orders about members and a restore.
 //! 3. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish its head is dropped
 //!    sooner. When `ADMIN_CONNECTIONS_MAX` are there, the oldest one for which nothing is being computed makes room:
 //!    who asks for health is answered, whatever others do.
@@ -23,6 +24,8 @@
 //! Not here: the data plane (`connection/`), which shares no thread with this.
 //! See: docs/api.md, section "Admin plane".
 
+mod backup;
+pub(crate) mod backup_gauge;
 mod cluster;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
@@ -97,6 +100,7 @@ pub(crate) fn start(
         registry: exposition::registry(numbers),
         hosts,
     });
+    let node = Arc::clone(&shared);
     let (stop, stopped) = watch::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -106,7 +110,7 @@ pub(crate) fn start(
         .name("admin".to_owned())
         .spawn(move || {
             let _seat = profile::register(profile::Kind::Admin);
-            runtime.block_on(accept(socket, router(plane), tls, stopped));
+            runtime.block_on(accept(socket, router(plane), node, tls, stopped));
         })
         .map_err(failed)?;
     tracing::info!(%addr, "admin plane");
@@ -143,6 +147,7 @@ impl Admin {
 async fn accept(
     socket: TcpListener,
     router: Router,
+    node: Arc<OnceLock<Arc<Shared>>>,
     tls: Option<Arc<Tls>>,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -154,6 +159,7 @@ async fn accept(
         }
     };
     let mut guests = Guests::default();
+    let expiring = backup::expire(node);
     let serving = async {
         loop {
             match socket.accept().await {
@@ -167,6 +173,7 @@ async fn accept(
     };
     tokio::select! {
         () = serving => {}
+        () = expiring => {}
         _ = stopped.wait_for(|stopped| *stopped) => {}
     }
 }
@@ -304,6 +311,7 @@ impl FromRef<Arc<Plane>> for StewardWay {
 }
 
 fn router(plane: Arc<Plane>) -> Router {
+    let backup = backup::routes(&plane.shared);
     Router::new()
         .route("/", get(index))
         .route("/page.js", get(script))
@@ -315,11 +323,9 @@ fn router(plane: Arc<Plane>) -> Router {
         .merge(cluster::routes())
         .route("/openapi.yaml", get(openapi))
         .route("/debug/profile/{kind}", get(profile::routes::profile))
-        .layer(middleware::from_fn_with_state(
-            Arc::clone(&plane),
-            check_sender,
-        ))
-        .with_state(plane)
+        .with_state(Arc::clone(&plane))
+        .merge(backup)
+        .layer(middleware::from_fn_with_state(plane, check_sender))
 }
 
 async fn ready(State(plane): State<Arc<Plane>>) -> Response {
@@ -470,6 +476,16 @@ fn engine(shared: &Shared) -> serde_json::Value {
         "disk_free_bytes": stats.disk_free_bytes,
         "damaged_reads": stats.damaged_reads,
         "damaged_tables": damaged,
+        "scrub": {
+            "bytes": stats.scrub.bytes,
+            "blocks": stats.scrub.blocks,
+            "spots_found": stats.scrub.spots_found,
+            "spots_mended": stats.scrub.spots_mended,
+            "spans_lost": shared.engine.damaged_spans().len(),
+            "is_under_way": stats.scrub.began_ms > 0,
+            "full_age_seconds": (stats.scrub.full_ended_ms > 0)
+                .then(|| exposition::scrub_age_s(&stats.scrub)),
+        },
     })
 }
 

@@ -19,9 +19,9 @@
 //! Not here: the checkers (`check/`).
 //! See: docs/promises.md, promises 4, 6 and 7.
 
-use super::clients::{Client, key_name, value_number};
-use super::meeting::{IMAGES_US, Image};
-use super::{Happening, World};
+use super::meeting::IMAGES_US;
+use super::names::{key_name, value_number};
+use super::state::{Client, Happening, Image, Phase, Setup, World};
 use crate::check::linear::{Pending, Searches};
 use crate::check::store::Copy;
 use crate::check::{self, Disks, Rule};
@@ -31,9 +31,8 @@ use crate::plan::{
     Fault, FaultKind, KeyClass, Plan, Planned, PlannedBase, PlannedKind, PlannedScan,
 };
 use crate::schedule::Schedule;
-use crate::store::{Crash, Disk, PageRange};
+use crate::store::{Crash, Disk, PageRange, Store};
 use crate::trace::Trace;
-use crate::world::Setup;
 use dendra_base::{Cell, Key, Kind, Prng, Space, Version};
 use dendra_node::ring::Ring;
 use dendra_node::step::StoreFailure;
@@ -67,22 +66,6 @@ const PROBED_KEYS: usize = 6;
 /// finds none.
 const READ_ROUNDS: u8 = 3;
 
-/// Where a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Chaos,
-    Calm,
-    Wrong,
-    Others,
-    Right,
-    Probes,
-    Images,
-    Settle,
-    Reads(u8),
-    Rest,
-    Over,
-}
-
 impl<'a> World<'a> {
     pub(super) fn new(plan: &'a Plan, setup: Setup) -> World<'a> {
         let shape = &plan.shape;
@@ -109,6 +92,7 @@ impl<'a> World<'a> {
                 event_us: 0,
                 is_lost: false,
                 is_rotten: false,
+                lost: Vec::new(),
                 links_up: 0,
                 ages: BTreeMap::new(),
                 began_us: 0,
@@ -402,7 +386,7 @@ impl<'a> World<'a> {
     }
 
     /// What the stores and the histories say in the end.
-    pub(super) fn judge(&mut self) {
+    pub(super) fn check_promises(&mut self) {
         if self.violations.is_empty() {
             self.violations
                 .extend(check::versions::check(&self.history, self.disks()));
@@ -423,6 +407,7 @@ impl<'a> World<'a> {
             self.judge_scans();
             self.judge_stores();
             self.judge_leftovers();
+            self.judge_damage();
         }
         for violation in &self.violations {
             self.trace
@@ -661,6 +646,19 @@ impl<'a> World<'a> {
             if !is_counted && !self.members[member].is_rotten {
                 let what = format!("m{member} counts {counted} bytes of hints and has {stored}");
                 self.violate(Rule::Leak, what);
+            }
+        }
+    }
+
+    /// Where enough other owners live, no damage stays.
+    fn judge_damage(&mut self) {
+        if !self.members.iter().all(Member::is_running) {
+            return;
+        }
+        for member in 0..self.members.len() {
+            let store = self.members[member].store.as_ref();
+            if let Some(left) = store.and_then(Store::damage_left) {
+                self.violate(Rule::DamageLeft, format!("m{member}: {left}"));
             }
         }
     }

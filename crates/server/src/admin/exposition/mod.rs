@@ -17,8 +17,10 @@ mod cluster;
 use crate::admin::metrics::{
     BUCKETS_NS, CLASSES, Histogram, LaneMetrics, Op, Refused, Share, Tally,
 };
-use crate::admin::stages::{REQUESTS_PER_SAMPLE, Stage};
+use crate::admin::stages::{REQUESTS_PER_SAMPLE, RequestStage};
+use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
+use dendra_engine::ScrubStats;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -144,11 +146,27 @@ impl Collector for Numbers {
                 sockets(&mut page, shared)?;
                 queues(&mut page, shared)?;
                 cluster::page(&mut page, shared)?;
+                backups(&mut page, shared)?;
                 engine(&mut page, shared)
             }
             None => Ok(()),
         }
     }
+}
+
+/// Backups: checkpoints that are held, and how those of the own schedule go.
+fn backups(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
+    let held = shared.checkpoints.len() as u64;
+    page.gauge("checkpoints", "Checkpoints that backups hold.", held)?;
+    let Some((age_s, made, failed)) = shared.backups.read(clock::wall_ms()) else {
+        return Ok(());
+    };
+    let help =
+        "Age of the last good backup of this node's schedule; of the schedule before the first.";
+    page.gauge("backup_age_seconds", help, age_s)?;
+    let rows = [("made", made), ("failed", failed)];
+    let rows = rows.map(|(outcome, count)| ([("outcome", outcome)], count));
+    page.counters("backups", "Backups of this node's schedule.", rows)
 }
 
 fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
@@ -233,7 +251,7 @@ fn stages(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         MetricType::Histogram,
     )?;
     for op in Op::ALL {
-        for stage in Stage::of(op) {
+        for stage in RequestStage::of(op) {
             let lanes = shared.lanes.iter().map(|lane| &lane.metrics.stages);
             let all = lanes.chain(shared.pool.stages.iter());
             let (buckets, count, sum_s) = add(all.map(|one| one.of(op, *stage)));
@@ -471,6 +489,16 @@ fn engine(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             "Damaged tables that no compaction reads any more.",
             stats.tables_set_aside as u64,
         ),
+        (
+            "scrub_full_age_seconds",
+            "How long ago all tables had been scrubbed; 0 while that never was.",
+            scrub_age_s(&stats.scrub),
+        ),
+        (
+            "scrub_spans_lost",
+            "Damaged blocks whose records are not repaired.",
+            shared.engine.damaged_spans().len() as u64,
+        ),
     ];
     for (name, help, value) in gauges {
         page.gauge(name, help, value)?;
@@ -530,9 +558,37 @@ fn engine(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             "Damaged blocks met by reads.",
             stats.damaged_reads,
         ),
+        (
+            "scrub_bytes",
+            "Bytes of tables read by scrubs.",
+            stats.scrub.bytes,
+        ),
+        (
+            "scrub_blocks",
+            "Blocks of tables read by scrubs.",
+            stats.scrub.blocks,
+        ),
+        (
+            "scrub_spots_found",
+            "Damaged spots of tables found by scrubs.",
+            stats.scrub.spots_found,
+        ),
+        (
+            "scrub_spots_mended",
+            "Damaged spots that went with a table that was written anew.",
+            stats.scrub.spots_mended,
+        ),
     ];
     for (name, help, value) in counters {
         page.counter(name, help, value)?;
     }
     Ok(())
+}
+
+/// Seconds since the last whole scrub.
+pub(super) fn scrub_age_s(scrub: &ScrubStats) -> u64 {
+    match scrub.full_ended_ms {
+        0 => 0,
+        ended_ms => clock::wall_ms().saturating_sub(ended_ms) / 1_000,
+    }
 }
