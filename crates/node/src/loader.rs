@@ -95,6 +95,10 @@ impl Loader {
     /// Loads at most about so many bytes a second from the next page on.
     pub(crate) fn throttle(&mut self, bytes_per_second: u64) {
         self.bytes_per_second = bytes_per_second.max(1);
+        if self.due_us != NEVER {
+            // A pause was as long as the rate before wanted it.
+            self.due_us = 0;
+        }
     }
 
     /// When a `Tick` is wanted.

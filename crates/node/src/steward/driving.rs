@@ -56,6 +56,10 @@ impl Steward {
             let is_leaving = member.status == MemberStatus::Leaving;
             (is_leaving, Some(member.id) != author, member.id)
         };
+        // It was told of its removal, and notes that.
+        if self.chain.is_removed() {
+            return None;
+        }
         let own = record.member(self.me.member)?;
         if own.status == MemberStatus::Joining {
             return None;

@@ -121,6 +121,8 @@ pub struct Steward {
     history: History,
     release: String,
     load_bytes_per_second: u64,
+    /// What an operator ordered, for members that come later.
+    throttled: Option<u64>,
     side_by_side: usize,
     meter: LoadMeter,
     progress_due_us: u64,
@@ -168,6 +170,7 @@ impl Steward {
             history,
             release: start.release,
             load_bytes_per_second: start.load_bytes_per_second.max(1),
+            throttled: None,
             side_by_side: start.side_by_side.max(1),
             meter: LoadMeter::default(),
             progress_due_us: 0,
@@ -206,6 +209,12 @@ impl Steward {
                 let record = Arc::clone(self.record());
                 self.peers.reached(&record, peer, is_up);
                 self.is_news = true;
+                // A member that comes later was not told.
+                if let Some(bytes_per_second) = self.throttled.filter(|_| is_up) {
+                    let (to, message) =
+                        (peer.member, StewardMessage::Throttle { bytes_per_second });
+                    out.push(StewardEffect::Send { to, message });
+                }
             }
             StewardEvent::Persisted { ticket } => {
                 self.tell_chain(now, ChainEvent::Persisted { ticket }, out);
@@ -291,6 +300,7 @@ impl Steward {
     fn throttle(&mut self, bytes_per_second: u64, out: &mut Vec<StewardEffect>) {
         let bytes_per_second = bytes_per_second.max(1);
         self.load_bytes_per_second = bytes_per_second;
+        self.throttled = Some(bytes_per_second);
         out.push(StewardEffect::Throttle { bytes_per_second });
     }
 

@@ -27,7 +27,7 @@ use crate::ring::table::MemberId;
 use crate::step::Now;
 use crate::topology::Member;
 use crate::topology::chain::{ChainEffect, ChainEvent};
-use crate::topology::record::{EpochRecord, MemberStatus};
+use crate::topology::record::{EpochMember, EpochRecord, MemberStatus};
 use crate::topology::why_not::WhyNot;
 use std::sync::Arc;
 
@@ -111,7 +111,8 @@ impl Steward {
     fn check_vote(&self) -> Result<(), Declined> {
         let member = self.me.member;
         let own = self.record().member(member);
-        match own.filter(|own| own.status != MemberStatus::Joining && self.gone.is_none()) {
+        let is_voter = |own: &&EpochMember| own.status != MemberStatus::Joining;
+        match own.filter(|own| is_voter(own) && !self.chain.is_removed()) {
             Some(_) => Ok(()),
             None => Err(Declined::NoVote { member }),
         }

@@ -353,6 +353,11 @@ fn all_members_are_told_how_fast_they_may_load() {
             .values()
             .all(|house| house.throttle == Some(1 << 20))
     );
+    // So is one that comes later.
+    let late = town.join(0, &joiner(3));
+    town.pass(1_000_000);
+    assert_eq!(town.houses[&late].throttle, Some(1 << 20));
+    town.pass(10_000_000);
     let wish = PlanWish {
         weights: vec![(url(0), 2)],
         replication_factor: Some(2),

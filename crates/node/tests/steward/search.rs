@@ -1,0 +1,765 @@
+//! A search for schedules in which changes of the members get stuck or go wrong: a network that loses
+//! and turns round, disks that lose notes, members that crash, hang and are lost, operators that
+//! order at random, joiners that come at any moment.
+//!
+//! ```text
+//! foul   losses, crashes, orders, joiners             FOUL_US
+//! calm   everybody is back, nothing new is ordered    until every plan has ended
+//! ```
+//!
+//! Invariants
+//! 1. The seed alone decides what happens.
+//! 2. Each epoch has one record. No position settles before its new owner has loaded for this very
+//!    move, or, if it is taken away, before a majority of its owners has the epoch.
+//! 3. In calm weather plans end, members agree, and members that were removed end.
+//! 4. Every order is answered once, unless its member crashed.
+
+use crate::town::url;
+use dendra_base::Prng;
+use dendra_node::limits::{CLUSTER_ORDER_US, EPOCH_VOTE_US, LOAD_BYTES_PER_SECOND_DEFAULT};
+use dendra_node::ring::Partition;
+use dendra_node::ring::table::{MemberId, OwnerTable};
+use dendra_node::step::Now;
+use dendra_node::steward::StewardStart;
+use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, PlanWish};
+use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
+use dendra_node::steward::step::{StewardEffect, StewardEvent};
+use dendra_node::topology::chain::{ChainMessage, ChainNote, ChainPeer, ChainRules, VoteNote};
+use dendra_node::topology::drive::MoveArrived;
+use dendra_node::topology::record::{EpochChange, EpochMember, EpochRecord, MemberStatus};
+use dendra_node::{Member, Steward};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+const FOUL_US: u64 = 20_000_000;
+const END_US: u64 = 200_000_000;
+const PARTITIONS: u16 = 8;
+const TICK_US: u64 = EPOCH_VOTE_US / 4;
+
+/// What is broken on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StewardFault {
+    /// Loops say at once that they have loaded what moves.
+    LoadedUnread,
+    /// No member tells how it does.
+    NoProgress,
+}
+
+/// Each fault, and within how many seeds it is found.
+const FAULTS: [(StewardFault, u64); 2] = [
+    (StewardFault::LoadedUnread, 20),
+    (StewardFault::NoProgress, 20),
+];
+
+#[derive(Debug)]
+enum Coming {
+    Letter(MemberId, MemberId, StewardMessage),
+    Synced(MemberId, u64),
+    Loaded(MemberId, u64, u64, Partition),
+    Seen(MemberId, MemberId, bool),
+    Tick(MemberId),
+    Start(MemberId),
+    Joiner(u64),
+    Order,
+    Trouble,
+}
+
+struct Machine {
+    peer: ChainPeer,
+    steward: Option<Steward>,
+    epochs: BTreeMap<u64, Arc<EpochRecord>>,
+    vote: Option<VoteNote>,
+    unsynced: VecDeque<(u64, ChainNote)>,
+    life: u64,
+    is_lost: bool,
+    has_ended: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Reached {
+    plans: u64,
+    joins: u64,
+    removals: u64,
+    replacements: u64,
+    cancels: u64,
+    crashes: u64,
+    declined: u64,
+}
+
+struct Search {
+    prng: Prng,
+    fault: Option<StewardFault>,
+    now_us: u64,
+    sequence: u64,
+    future: BTreeMap<(u64, u64), Coming>,
+    machines: BTreeMap<MemberId, Machine>,
+    joiners: BTreeMap<u64, EnrolRequest>,
+    chosen: BTreeMap<u64, Arc<EpochRecord>>,
+    /// Loads that ended: the move, and from which epoch on its new owner was walking.
+    loads: Vec<(MoveArrived, u64)>,
+    orders: BTreeMap<u64, (MemberId, u64)>,
+    tickets: u64,
+    drafts: Vec<(MemberId, ClusterOrder)>,
+    loss_of_100: u64,
+    is_calm: bool,
+    broken: Option<String>,
+    reached: Reached,
+}
+
+impl Search {
+    fn run(fault: Option<StewardFault>, seed: u64) -> (Option<String>, Reached) {
+        let mut prng = Prng::named(seed, "stewards");
+        let count = 3 + prng.below(3) as u32;
+        let mut search = Search {
+            fault,
+            now_us: 0,
+            sequence: 0,
+            future: BTreeMap::new(),
+            machines: BTreeMap::new(),
+            joiners: BTreeMap::new(),
+            chosen: BTreeMap::new(),
+            loads: Vec::new(),
+            orders: BTreeMap::new(),
+            tickets: 0,
+            drafts: Vec::new(),
+            loss_of_100: [0, 3, 12][prng.below(3) as usize],
+            is_calm: false,
+            broken: None,
+            reached: Reached::default(),
+            prng,
+        };
+        search.found(count);
+        search.at(1_000_000, Coming::Order);
+        search.at(500_000, Coming::Trouble);
+        search.go_on();
+        (search.broken, search.reached)
+    }
+
+    fn found(&mut self, count: u32) {
+        let ids: Vec<MemberId> = (0..count).map(MemberId).collect();
+        let row = |p: u16| {
+            (0..3)
+                .map(|i| MemberId((u32::from(p) + i) % count))
+                .collect()
+        };
+        let rows = (0..PARTITIONS).map(row).collect();
+        let owners = OwnerTable::of_owners(count, ids.clone(), rows).expect("a table");
+        let members = ids.iter().map(|id| EpochMember {
+            id: *id,
+            node: 0,
+            status: MemberStatus::Member,
+            place: Member::new(&url(id.0)).expect("an address"),
+        });
+        let first = EpochRecord::first("search", members.collect(), 3, owners);
+        let first = Arc::new(first.expect("a record"));
+        self.chosen.insert(1, Arc::clone(&first));
+        for id in ids {
+            self.settle(id, node_of(u64::from(id.0)), &first);
+        }
+    }
+
+    fn settle(&mut self, member: MemberId, node: u128, record: &Arc<EpochRecord>) {
+        let machine = Machine {
+            peer: ChainPeer { member, node },
+            steward: None,
+            epochs: BTreeMap::from([(record.epoch(), Arc::clone(record))]),
+            vote: None,
+            unsynced: VecDeque::new(),
+            life: 0,
+            is_lost: false,
+            has_ended: false,
+        };
+        self.machines.insert(member, machine);
+        self.at(self.prng.clone().below(TICK_US), Coming::Tick(member));
+        self.start(member);
+    }
+
+    fn at(&mut self, after_us: u64, coming: Coming) {
+        self.sequence += 1;
+        self.future
+            .insert((self.now_us + after_us, self.sequence), coming);
+    }
+
+    fn fail(&mut self, why: String) {
+        self.broken
+            .get_or_insert(format!("{} us: {why}", self.now_us));
+    }
+
+    fn go_on(&mut self) {
+        while let Some(((at_us, _), coming)) = self.future.pop_first() {
+            self.now_us = at_us;
+            if self.broken.is_some() {
+                return;
+            }
+            if at_us >= FOUL_US && !self.is_calm {
+                self.is_calm = true;
+                let ids: Vec<MemberId> = self.machines.keys().copied().collect();
+                ids.into_iter().for_each(|id| self.start(id));
+                // A position that moves to a lost member does not arrive.
+                self.at(1_000_000, Coming::Order);
+            }
+            if self.is_calm && self.is_at_rest() {
+                return;
+            }
+            if at_us > END_US {
+                let newest = self.newest();
+                let why = format!(
+                    "no end in calm weather: epoch {} {:?}, a plan {:?}",
+                    newest.epoch(),
+                    newest.change(),
+                    newest
+                        .plan()
+                        .map(|plan| (plan.id, plan.begun, plan.moves.len()))
+                );
+                return self.fail(why);
+            }
+            let late = self.orders.iter().find(|(_, (_, due_us))| at_us > *due_us);
+            if let Some((ticket, (member, _))) = late {
+                let why = format!("order {ticket} at {member} has no answer");
+                return self.fail(why);
+            }
+            self.come(coming);
+        }
+    }
+
+    fn newest(&self) -> Arc<EpochRecord> {
+        Arc::clone(self.chosen.last_key_value().expect("a first epoch").1)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let newest = self.newest();
+        let is_there = |machine: &Machine| {
+            machine.is_lost
+                || match newest.is_member(machine.peer.member, machine.peer.node) {
+                    true => {
+                        let steward = machine.steward.as_ref();
+                        steward.is_some_and(|steward| *steward.record() == newest)
+                    }
+                    false => machine.has_ended,
+                }
+        };
+        newest.plan().is_none() && self.orders.is_empty() && self.machines.values().all(is_there)
+    }
+
+    fn come(&mut self, coming: Coming) {
+        match coming {
+            Coming::Letter(from, to, message) => {
+                let peer = self.machines[&from].peer;
+                let from = peer;
+                self.tell(to, StewardEvent::Received { from, message });
+            }
+            Coming::Synced(id, life) => {
+                let Some(machine) = self.machines.get_mut(&id) else {
+                    return;
+                };
+                if machine.life != life || machine.steward.is_none() {
+                    return;
+                }
+                if let Some((ticket, note)) = machine.unsynced.pop_front() {
+                    keep(machine, note);
+                    self.tell(id, StewardEvent::Persisted { ticket });
+                }
+            }
+            Coming::Loaded(id, life, epoch, partition) => self.loaded(id, life, epoch, partition),
+            Coming::Seen(id, other, is_up) => {
+                let peer = self.machines[&other].peer;
+                let is_so = self.machines[&other].steward.is_some() == is_up;
+                if is_so {
+                    self.tell(id, StewardEvent::Reached { peer, is_up });
+                }
+            }
+            Coming::Tick(id) => {
+                self.at(TICK_US, Coming::Tick(id));
+                self.tell(id, StewardEvent::Tick);
+            }
+            Coming::Start(id) => self.start(id),
+            Coming::Joiner(number) => self.join(number),
+            Coming::Order => self.order(),
+            Coming::Trouble => self.trouble(),
+        }
+    }
+
+    fn loaded(&mut self, id: MemberId, life: u64, epoch: u64, partition: Partition) {
+        let machine = &self.machines[&id];
+        let Some(steward) = machine.steward.as_ref().filter(|_| machine.life == life) else {
+            return;
+        };
+        let record = Arc::clone(steward.record());
+        let step = record
+            .moving(partition)
+            .filter(|step| step.moving.to == Some(id));
+        if let (Some(step), Some(plan)) = (step, record.plan().map(|plan| plan.id)) {
+            self.loads.push((MoveArrived { plan, step }, epoch));
+        }
+        let partitions = vec![partition];
+        self.tell(id, StewardEvent::Loaded { epoch, partitions });
+    }
+
+    fn anyone(&mut self) -> MemberId {
+        let at = self.prng.below(self.machines.len() as u64) as usize;
+        *self.machines.keys().nth(at).expect("there are machines")
+    }
+
+    fn trouble(&mut self) {
+        if self.is_calm {
+            return;
+        }
+        let pause_us = 200_000 + self.prng.below(2_000_000);
+        self.at(pause_us, Coming::Trouble);
+        let id = self.anyone();
+        match self.prng.below(8) {
+            0..6 => {
+                self.crash(id);
+                let rest_us = 20_000 + self.prng.below(3_000_000);
+                self.at(rest_us, Coming::Start(id));
+            }
+            _ => {
+                let newest = self.newest();
+                let is_settled = newest.members().iter().all(|member| member.node != 0);
+                // With a change under way the members that stay could be too few without it.
+                let is_quiet = newest.plan().is_none()
+                    && self.orders.is_empty()
+                    && self.joiners.is_empty()
+                    && newest.voters().len() >= 3;
+                let is_only = !self.has_lost(&newest);
+                if newest.voters().contains(&id) && is_only && is_settled && is_quiet {
+                    self.drafts.clear();
+                    self.crash(id);
+                    if let Some(machine) = self.machines.get_mut(&id) {
+                        machine.is_lost = true;
+                    }
+                    let number = 1_000 + self.prng.below(1_000);
+                    let replaces = newest.member(id).map(|member| member.place.url.clone());
+                    self.new_joiner(number, replaces);
+                }
+            }
+        }
+    }
+
+    fn has_lost(&self, record: &EpochRecord) -> bool {
+        let mut members = record.members().iter();
+        members.any(|member| self.machines.get(&member.id).is_some_and(|m| m.is_lost))
+    }
+
+    fn new_joiner(&mut self, number: u64, replaces: Option<String>) {
+        if self.joiners.contains_key(&number) {
+            return;
+        }
+        let request = EnrolRequest {
+            cluster: "search".to_owned(),
+            node: node_of(number),
+            place: Member::new(&url(number as u32)).expect("an address"),
+            replaces,
+        };
+        self.joiners.insert(number, request);
+        self.at(10_000, Coming::Joiner(number));
+    }
+
+    fn join(&mut self, number: u64) {
+        let Some(request) = self.joiners.get(&number).cloned() else {
+            return;
+        };
+        self.at(300_000, Coming::Joiner(number));
+        let host = self.anyone();
+        self.tickets += 1;
+        let ticket = self.tickets;
+        self.tell(host, StewardEvent::Enrol { ticket, request });
+    }
+
+    fn enrolled(&mut self, answer: EnrolAnswer) {
+        match answer {
+            EnrolAnswer::Enrolled { member, record } => {
+                let node = record.member(member).map(|member| member.node);
+                self.joiners.retain(|_, request| Some(request.node) != node);
+                if !self.machines.contains_key(&member) {
+                    self.reached.joins += 1;
+                    self.settle(member, node.unwrap_or_default(), &record);
+                }
+            }
+            EnrolAnswer::Refused { .. } => self.reached.declined += 1,
+            EnrolAnswer::Wait { .. } => {}
+        }
+    }
+
+    fn order(&mut self) {
+        let pause_us = 300_000 + self.prng.below(2_500_000);
+        self.at(pause_us, Coming::Order);
+        let newest = self.newest();
+        let id = self.anyone();
+        if self.is_calm {
+            // Nothing new, but what waits for a member that is lost for ever is cancelled.
+            let nodes: Vec<u128> = newest.members().iter().map(|member| member.node).collect();
+            self.joiners
+                .retain(|_, request| nodes.contains(&request.node));
+            let moving = newest.owners().all().filter_map(|p| newest.moving(p));
+            let mut targets = moving.filter_map(|step| step.moving.to);
+            if targets.any(|to| self.machines.get(&to).is_none_or(|m| m.is_lost)) {
+                self.place(id, ClusterOrder::Cancel);
+            }
+            return;
+        }
+        if self.has_lost(&newest) {
+            // Its replacement first: a further change could leave no majority.
+            return;
+        }
+        if let Some((maker, draft)) = self.drafts.pop() {
+            return self.place(maker, draft);
+        }
+        let members = newest.members();
+        let one = &members[self.prng.below(members.len() as u64) as usize];
+        let one = one.place.url.clone();
+        let wish = PlanWish::default();
+        let order = match self.prng.below(10) {
+            0..3 => ClusterOrder::Plan(PlanWish {
+                remove: vec![one],
+                ..wish
+            }),
+            3 => ClusterOrder::Plan(PlanWish {
+                weights: vec![(one, 1 + self.prng.below(3) as u16)],
+                ..wish
+            }),
+            4 => ClusterOrder::Plan(PlanWish {
+                replication_factor: Some(2 + self.prng.below(3) as u8),
+                ..wish
+            }),
+            5 => ClusterOrder::Cancel,
+            6 => ClusterOrder::Rekey,
+            7 => {
+                let to = format!("http://x{}:1", self.prng.below(1 << 30));
+                ClusterOrder::Readdress { from: one, to }
+            }
+            _ => {
+                let number = 100 + self.prng.below(900);
+                if members.len() < 7 {
+                    self.new_joiner(number, None);
+                }
+                return;
+            }
+        };
+        self.place(id, order);
+    }
+
+    fn place(&mut self, id: MemberId, order: ClusterOrder) {
+        if self.machines[&id].steward.is_none() {
+            return;
+        }
+        self.tickets += 1;
+        let ticket = self.tickets;
+        let due_us = self.now_us + CLUSTER_ORDER_US + 4 * TICK_US;
+        self.orders.insert(ticket, (id, due_us));
+        self.tell(id, StewardEvent::Ordered { ticket, order });
+    }
+
+    fn answered(&mut self, id: MemberId, ticket: u64, answer: ClusterAnswer) {
+        if self.orders.remove(&ticket).is_none() {
+            self.fail(format!("{id} answers order {ticket} twice"));
+        }
+        match answer {
+            ClusterAnswer::Planned(draft) => {
+                let draft = draft.id;
+                self.drafts.push((id, ClusterOrder::Apply { draft }));
+            }
+            ClusterAnswer::Declined(why) => {
+                self.reached.declined += 1;
+                assert!(!why.code().is_empty() && why.to_string().len() > 20);
+            }
+            _ => {}
+        }
+    }
+
+    fn crash(&mut self, id: MemberId) {
+        let Some(machine) = self.machines.get_mut(&id) else {
+            return;
+        };
+        if machine.steward.take().is_none() {
+            return;
+        }
+        self.reached.crashes += 1;
+        let survive = self.prng.below(machine.unsynced.len() as u64 + 1);
+        for _ in 0..survive {
+            if let Some((_, note)) = machine.unsynced.pop_front() {
+                keep(machine, note);
+            }
+        }
+        machine.unsynced.clear();
+        self.orders.retain(|_, (member, _)| *member != id);
+        self.drafts.retain(|(member, _)| *member != id);
+        self.see(id, false);
+    }
+
+    /// The others notice sooner or later that a member came or went.
+    fn see(&mut self, id: MemberId, is_up: bool) {
+        let others: Vec<MemberId> = self.machines.keys().copied().collect();
+        for other in others.into_iter().filter(|other| *other != id) {
+            let delay_us = self.prng.below(800_000);
+            self.at(delay_us, Coming::Seen(other, id, is_up));
+            if is_up && self.machines[&other].steward.is_some() {
+                self.at(delay_us, Coming::Seen(id, other, true));
+            }
+        }
+    }
+
+    fn start(&mut self, id: MemberId) {
+        let seed = self.prng.next_u64();
+        let Some(machine) = self.machines.get_mut(&id) else {
+            return;
+        };
+        if machine.is_lost || machine.has_ended || machine.steward.is_some() {
+            return;
+        }
+        machine.life += 1;
+        let records = machine.epochs.values();
+        let start = StewardStart {
+            me: machine.peer,
+            records: records.map(|r| (EpochRecord::clone(r), 0)).collect(),
+            vote: machine.vote.clone(),
+            release: "1".to_owned(),
+            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
+            side_by_side: 2,
+            rules: ChainRules::default(),
+            seed,
+        };
+        let steward = Steward::open(start).expect("a layout");
+        let record = Arc::clone(steward.record());
+        machine.steward = Some(steward);
+        // A note may have reached the disk in the crash, before the member had reported it.
+        self.check(id, &record);
+        self.see(id, true);
+        self.load(id);
+    }
+
+    fn tell(&mut self, id: MemberId, event: StewardEvent) {
+        let now = Now {
+            mono_us: self.now_us,
+            wall_ms: 1_700_000_000_000 + self.now_us / 1_000,
+            wall_part_us: 0,
+        };
+        let machine = self.machines.get_mut(&id);
+        let Some(steward) = machine.and_then(|machine| machine.steward.as_mut()) else {
+            return;
+        };
+        let mut effects = Vec::new();
+        steward.step(now, event, &mut effects);
+        for effect in effects {
+            self.effect(id, effect);
+        }
+    }
+
+    fn effect(&mut self, id: MemberId, effect: StewardEffect) {
+        let machine = self.machines.get_mut(&id).expect("it acted");
+        let life = machine.life;
+        match effect {
+            StewardEffect::Send { to, message } => self.post(id, to, message),
+            StewardEffect::SendEpochs { to, from } => {
+                let records = machine.epochs.range(from..).take(8);
+                let records: Vec<_> = records.map(|(_, record)| Arc::clone(record)).collect();
+                if records.first().is_some_and(|record| record.epoch() == from) {
+                    let message = StewardMessage::Chain(ChainMessage::Chosen { records });
+                    self.post(id, to, message);
+                }
+            }
+            StewardEffect::Persist { ticket, note } => {
+                machine.unsynced.push_back((ticket, note));
+                let sync_us = 500 + self.prng.below(20_000);
+                self.at(sync_us, Coming::Synced(id, life));
+            }
+            StewardEffect::Adopt { record, layout } => {
+                assert_eq!(record.epoch(), layout.epoch());
+                self.check(id, &record);
+                self.load(id);
+            }
+            StewardEffect::Answer { ticket, answer } => self.answered(id, ticket, answer),
+            StewardEffect::EnrolAnswer { answer, .. } => self.enrolled(answer),
+            StewardEffect::Removed { .. } => {
+                machine.has_ended = true;
+                machine.steward = None;
+                self.orders.retain(|_, (member, _)| *member != id);
+                self.drafts.retain(|(member, _)| *member != id);
+                self.see(id, false);
+            }
+            StewardEffect::Diverged { from, epoch } => {
+                self.fail(format!("{id} and {from} differ in epoch {epoch}"));
+            }
+            StewardEffect::NoLayout { epoch } => self.fail(format!("no layout of {epoch}")),
+            StewardEffect::Throttle { .. } => {}
+        }
+    }
+
+    fn post(&mut self, from: MemberId, to: MemberId, message: StewardMessage) {
+        let is_progress = matches!(message, StewardMessage::Progress(_));
+        if is_progress && self.fault == Some(StewardFault::NoProgress) {
+            return;
+        }
+        if !self.machines.contains_key(&to) {
+            return;
+        }
+        let is_lost = !self.is_calm && self.prng.below(100) < self.loss_of_100;
+        if is_lost {
+            return;
+        }
+        let is_late = !self.is_calm && self.prng.chance(1, 20);
+        let delay_us = 200 + self.prng.below(if is_late { 2_000_000 } else { 8_000 });
+        self.at(delay_us, Coming::Letter(from, to, message));
+    }
+
+    /// Loops load what moves to the member, each position for itself.
+    fn load(&mut self, id: MemberId) {
+        let machine = &self.machines[&id];
+        let Some(steward) = &machine.steward else {
+            return;
+        };
+        let (life, record) = (machine.life, Arc::clone(steward.record()));
+        for partition in record.owners().all() {
+            let step = record.moving(partition);
+            let Some(step) = step.filter(|step| step.moving.to == Some(id)) else {
+                continue;
+            };
+            if self.fault == Some(StewardFault::LoadedUnread) {
+                let (epoch, partitions) = (record.epoch(), vec![step.partition]);
+                self.tell(id, StewardEvent::Loaded { epoch, partitions });
+                continue;
+            }
+            let walk_us = 5_000 + self.prng.below(800_000);
+            self.at(walk_us, Coming::Loaded(id, life, record.epoch(), partition));
+        }
+    }
+
+    /// A member has this epoch durable.
+    fn check(&mut self, id: MemberId, record: &Arc<EpochRecord>) {
+        if let Some(known) = self.chosen.get(&record.epoch()) {
+            if known != record {
+                self.fail(format!("{id} has another epoch {}", record.epoch()));
+            }
+            return;
+        }
+        let before = self.newest();
+        if before.epoch() + 1 != record.epoch() {
+            return self.fail(format!("{id} skips to epoch {}", record.epoch()));
+        }
+        self.chosen.insert(record.epoch(), Arc::clone(record));
+        for partition in before.owners().all() {
+            self.check_settled(&before, record, partition);
+        }
+        match record.change() {
+            EpochChange::Planned => self.reached.plans += 1,
+            EpochChange::Cancelled => self.reached.cancels += 1,
+            EpochChange::Finished => {
+                let gone = before.members().len() > record.members().len();
+                self.reached.removals += u64::from(gone);
+                let came = before.with(MemberStatus::Joining).count() > 0;
+                let left = before.with(MemberStatus::Leaving).count() > 0;
+                self.reached.replacements += u64::from(came && left);
+            }
+            _ => {}
+        }
+    }
+
+    fn check_settled(&mut self, before: &EpochRecord, record: &EpochRecord, partition: Partition) {
+        let Some(step) = before.moving(partition) else {
+            return;
+        };
+        let is_settled =
+            record.moving(partition).is_none() && record.change() == EpochChange::Moved;
+        let Some(plan) = before.plan().filter(|_| is_settled).map(|plan| plan.id) else {
+            return;
+        };
+        let began = self.chosen.values().rev().skip(1);
+        let began = began
+            .take_while(|r| r.moving(partition) == Some(step))
+            .last();
+        let began = began.map_or(0, |record| record.epoch());
+        if step.moving.to.is_some() {
+            let arrived = MoveArrived { plan, step };
+            let is_loaded = |(of, since): &(MoveArrived, u64)| *of == arrived && *since >= began;
+            if !self.loads.iter().any(is_loaded) {
+                self.fail(format!("{step:?} settles in {} unloaded", record.epoch()));
+            }
+            return;
+        }
+        let owners = before.owners().owners(partition);
+        let has = |id: &&MemberId| {
+            let newest = self
+                .machines
+                .get(id)
+                .and_then(|m| m.epochs.last_key_value());
+            newest.is_some_and(|(epoch, _)| *epoch >= began)
+        };
+        if 2 * owners.iter().filter(has).count() <= owners.len() {
+            self.fail(format!(
+                "{step:?} settles in {} without fences",
+                record.epoch()
+            ));
+        }
+    }
+}
+
+fn node_of(number: u64) -> u128 {
+    (1 << 90) + u128::from(number) + 1
+}
+
+fn keep(machine: &mut Machine, note: ChainNote) {
+    match note {
+        ChainNote::Epoch(record) => {
+            machine.epochs.insert(record.epoch(), record);
+        }
+        ChainNote::Vote(vote) => machine.vote = Some(vote),
+    }
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    let text = std::env::var(name).ok();
+    text.map_or(otherwise, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn no_seed_breaks_the_stewards() {
+    let first = number("DENDRA_STEWARD_FIRST", 0);
+    let seeds = number("DENDRA_STEWARD_SEEDS", 300);
+    let mut sums = Reached::default();
+    for seed in first..first + seeds {
+        let (broken, reached) = Search::run(None, seed);
+        assert_eq!(broken, None, "seed {seed}");
+        sums.plans += reached.plans;
+        sums.joins += reached.joins;
+        sums.removals += reached.removals;
+        sums.replacements += reached.replacements;
+        sums.cancels += reached.cancels;
+        sums.crashes += reached.crashes;
+        sums.declined += reached.declined;
+    }
+    println!("{sums:?}");
+    let Reached {
+        plans,
+        joins,
+        removals,
+        replacements,
+        cancels,
+        crashes,
+        declined,
+    } = sums;
+    let all = [
+        plans,
+        joins,
+        removals,
+        replacements,
+        cancels,
+        crashes,
+        declined,
+    ];
+    assert!(all.iter().all(|count| *count >= seeds / 20), "{sums:?}");
+}
+
+#[test]
+fn planted_faults_are_found_by_few_seeds() {
+    let mut missed = BTreeSet::new();
+    for (fault, seeds) in FAULTS {
+        let found = (0..seeds).find_map(|seed| Some((seed, Search::run(Some(fault), seed).0?)));
+        match found {
+            Some((seed, broken)) => println!("{fault:?}: seed {seed}: {broken}"),
+            None => {
+                missed.insert(format!("{fault:?}"));
+            }
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
