@@ -60,6 +60,16 @@ pub const MEMBER_VALUE_BYTES_MAX: usize = 8 << 20;
 /// of decoding, so that a scan over tombstones does not hold a worker.
 pub const SCAN_LOOK_BYTES: usize = 256 << 10;
 
+/// Reads of connections that give way, called at once: about a tenth of a millisecond of work. Behind them the loop looks
+/// at its sockets, which costs a hundredth of it.
+pub const CALLS_A_TURN: usize = 4;
+/// As many at once when the first of them has waited for this long: turns of the loop are long then.
+pub const CALLS_A_TURN_LATE: usize = 32;
+/// See `CALLS_A_TURN_LATE`.
+pub const WAY_WAIT_US: u64 = 5_000;
+/// New connections that a loop takes in front of other work.
+pub const WELCOMES_A_TURN: usize = 8;
+
 /// While a loop is near what it can serve in time, chunks of scans get this share of one processor (a quarter): behind
 /// each of them, scans rest for three times as long as it took.
 pub const SCAN_TIME_SHARE: u64 = 4;

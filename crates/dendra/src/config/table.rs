@@ -130,7 +130,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 35] = [
+pub(crate) static OPTIONS: [Spec; 43] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -283,6 +283,83 @@ pub(crate) static OPTIONS: [Spec; 35] = [
         },
         fallback: Fallback::Fixed("1MiB"),
         help: "Largest value a client may store; more is answered with 413",
+    },
+    Spec {
+        key: "loops",
+        shape: "N",
+        kind: Kind::Count { min: 0, max: 255 },
+        fallback: Fallback::Fixed("0"),
+        help: "Event loops; 0 = one for each processor that the process may use",
+    },
+    Spec {
+        key: "connections-max",
+        shape: "N",
+        kind: Kind::Count {
+            min: 1,
+            max: 1_048_576,
+        },
+        fallback: Fallback::Fixed("16384"),
+        help: "Connections of clients at once; above it nothing is accepted until one closes",
+    },
+    Spec {
+        key: "requests-inflight-max",
+        shape: "N",
+        kind: Kind::Count {
+            min: 1,
+            max: 1_048_576,
+        },
+        fallback: Fallback::Fixed("4096"),
+        help: "Requests that may wait for the log or the store pool at once; more are refused with 503",
+    },
+    Spec {
+        key: "body-bytes-inflight-max",
+        shape: "SIZE",
+        kind: Kind::Bytes {
+            min: 64 << 10,
+            max: 1 << 40,
+        },
+        fallback: Fallback::Fixed("64MiB"),
+        help: "Bytes of bodies that arrive and of answers that leave, at once; at least two of the largest values",
+    },
+    Spec {
+        key: "head-timeout-ms",
+        shape: "MS",
+        kind: Kind::Count {
+            min: 1,
+            max: 3_600_000,
+        },
+        fallback: Fallback::Fixed("5000"),
+        help: "Milliseconds that the head of a request may take, from its first byte",
+    },
+    Spec {
+        key: "idle-timeout-ms",
+        shape: "MS",
+        kind: Kind::Count {
+            min: 1,
+            max: 3_600_000,
+        },
+        fallback: Fallback::Fixed("60000"),
+        help: "Milliseconds that a connection may rest between two requests",
+    },
+    Spec {
+        key: "body-timeout-ms",
+        shape: "MS",
+        kind: Kind::Count {
+            min: 1,
+            max: 3_600_000,
+        },
+        fallback: Fallback::Fixed("5000"),
+        help: "Milliseconds that a body may take, and another second for every 64 KiB of it that arrived",
+    },
+    Spec {
+        key: "write-timeout-ms",
+        shape: "MS",
+        kind: Kind::Count {
+            min: 1,
+            max: 3_600_000,
+        },
+        fallback: Fallback::Fixed("10000"),
+        help: "Milliseconds that an answer may wait for a client that reads nothing of it",
     },
     Spec {
         key: "drain-ms",

@@ -17,7 +17,7 @@ mod cluster;
 use crate::admin::metrics::{
     BUCKETS_NS, CLASSES, Histogram, LaneMetrics, Op, Refused, Share, Tally,
 };
-use crate::admin::stages::{REQUESTS_PER_SAMPLE, Stage};
+use crate::admin::stages::{REQUESTS_PER_SAMPLE, RequestStage};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use dendra_engine::ScrubStats;
@@ -251,7 +251,7 @@ fn stages(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         MetricType::Histogram,
     )?;
     for op in Op::ALL {
-        for stage in Stage::of(op) {
+        for stage in RequestStage::of(op) {
             let lanes = shared.lanes.iter().map(|lane| &lane.metrics.stages);
             let all = lanes.chain(shared.pool.stages.iter());
             let (buckets, count, sum_s) = add(all.map(|one| one.of(op, *stage)));
