@@ -31,6 +31,7 @@ pub mod limits;
 pub mod peer;
 pub mod percent;
 mod refusal;
+pub mod rights;
 pub mod route;
 
 pub use condition::Condition;

@@ -165,6 +165,9 @@ const NO_SOURCE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 /// Spare buffers kept for reuse; more than this many are never in use at once without waiting.
 const SPARES_MAX: usize = 16;
 
+/// Starts the tasks of the first loop that no other has.
+pub(crate) type Begin = fn(&Rc<Lane>);
+
 /// Starts the task of one connection.
 pub(crate) type Serve = fn(Guest, Rc<Seat>, IpAddr, TcpStream);
 
@@ -173,6 +176,7 @@ pub(crate) fn spawn(
     shared: &Arc<Shared>,
     index: usize,
     serve: Serve,
+    begin: Begin,
 ) -> std::io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     std::thread::Builder::new()
@@ -183,7 +187,9 @@ pub(crate) fn spawn(
                 .enable_all()
                 .build_local(tokio::runtime::LocalOptions::default());
             match runtime {
-                Ok(runtime) => runtime.block_on(run(Rc::new(Lane::new(shared, index, serve)))),
+                Ok(runtime) => {
+                    runtime.block_on(run(Rc::new(Lane::new(shared, index, serve)), begin))
+                }
                 Err(error) => {
                     tracing::error!(%error, "an event loop could not start");
                     wal_thread::poison(&shared, "an event loop could not start");
@@ -192,7 +198,7 @@ pub(crate) fn spawn(
         })
 }
 
-async fn run(lane: Rc<Lane>) {
+async fn run(lane: Rc<Lane>, begin: Begin) {
     tokio::task::spawn_local(pump(Rc::clone(&lane)));
     tokio::task::spawn_local(commit_when_due(Rc::clone(&lane)));
     tokio::task::spawn_local(close_when_due(Rc::clone(&lane)));
@@ -204,6 +210,9 @@ async fn run(lane: Rc<Lane>) {
             tokio::task::spawn_local(peers::keep(Rc::clone(&lane), Rc::clone(&agent), member));
         }
         tokio::task::spawn_local(peers::run(Rc::clone(&lane), agent));
+    }
+    if lane.index == 0 {
+        begin(&lane);
     }
     lane.ended.rung().await;
     // They hold the loop that holds them.
