@@ -1,7 +1,8 @@
 //! The command line, drawn once for parsing, help, completions and the manual page.
 //!
 //! ```text
-//! dendra serve | get | put | delete | scan | load | bench | profile | dev | ring | cert | token | check | dump | config print | completions | man
+//! dendra serve | get | put | delete | scan | load | bench | profile | cluster | dev | ring | cert | token
+//!        check | dump | config print | completions | man
 //! ```
 //!
 //! Invariants
@@ -13,6 +14,7 @@
 //! See: docs/cli.md.
 
 use crate::bench::flags::Bench;
+use crate::cluster::flags::ClusterFlags;
 use crate::config::table::{Fallback, OPTIONS};
 use crate::encoding::Encoding;
 use clap::{ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -85,7 +87,16 @@ pub(crate) enum Command {
     Bench(Box<Bench>),
     /// Show where a running node spends its time: a flame graph, or folded stacks
     Profile(Profile),
-    /// Run a cluster on this machine, and hurt it: dev kill 2, dev pause 1, dev cut 1 2, dev heal
+    /// See and change the members of a running cluster: status, plan, apply, cancel, history
+    Cluster {
+        /// What to do
+        #[command(flatten)]
+        flags: ClusterFlags,
+        /// How to be let in
+        #[command(flatten)]
+        access: AccessArgs,
+    },
+    /// Run a cluster on this machine, and hurt it: dev kill 2, dev cut 1 2, dev heal, dev add, dev replace 2
     Dev(Dev),
     /// Show who owns what in a cluster, and what a change of its members would move
     Ring(Ring),
@@ -142,6 +153,16 @@ pub(crate) enum DevVerb {
         /// Which
         node: usize,
     },
+    /// Flip bits of tables on a node's disk
+    Rot {
+        /// Which
+        node: usize,
+    },
+    /// End a node and remove all that its folder holds, as a lost disk does
+    Wipe {
+        /// Which
+        node: usize,
+    },
     /// Freeze a node
     Pause {
         /// Which
@@ -154,6 +175,18 @@ pub(crate) enum DevVerb {
     },
     /// Start a node that is down
     Start {
+        /// Which
+        node: usize,
+    },
+    /// Add a node to the cluster
+    Add,
+    /// Let a node leave the cluster, when the others have its copies
+    Remove {
+        /// Which
+        node: usize,
+    },
+    /// End a node, remove its data, and let a new one take its place
+    Replace {
         /// Which
         node: usize,
     },

@@ -6,6 +6,7 @@
 //! serve.rs     options -> crate `server`
 //! client/      HTTP -> ops.rs (get, put, delete), scan.rs, load/
 //! bench.rs     crate `lab`: load, and the record of a run
+//! cluster/     orders about members -> the admin port
 //! check.rs     a stopped node's folder -> crate `engine`
 //! dev/         a cluster of child processes, to be played with
 //! exit.rs      exit codes         console.rs   stderr         encoding.rs   hex, base64, JSON
@@ -23,6 +24,7 @@ mod cert;
 mod check;
 mod cli;
 mod client;
+mod cluster;
 mod config;
 mod console;
 mod dev;
@@ -99,6 +101,9 @@ fn run(cli: &Cli, console: Console) -> ExitResult {
         Command::Load(args) => runtime()?.block_on(load::load(args, console)),
         Command::Bench(args) => bench::bench(args, console),
         Command::Profile(args) => client_command(profile::profile(args, console)),
+        Command::Cluster { flags, access } => {
+            client_command(cluster::cluster(flags, access, console))
+        }
         Command::Dev(args) => dev::dev(args, console),
         Command::Ring(args) => ring::ring(args),
         Command::Cert(args) => cert::cert(args, console),

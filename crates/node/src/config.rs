@@ -39,6 +39,9 @@ pub struct NodeConfig {
     pub load_bytes_per_second: u64,
     /// How long the old owner of a position may be away before this member loads from the others.
     pub load_patience_us: u64,
+    /// How long this member waits before it repairs records that it has lost: no operation that is
+    /// under way lasts longer.
+    pub repair_wait_us: u64,
     /// Does this loop ask the other members for their wall clocks? Exactly one of a member does.
     pub is_watch: bool,
     /// For jitter and for ids: another one at each start, so that no id comes twice.

@@ -37,7 +37,8 @@ use crate::limits::{
 use crate::loader::Loader;
 use crate::member::MemberIndex;
 use crate::plausible;
-use crate::purpose::{OpId, Purpose};
+use crate::purpose::{OpId, Purpose, Walker};
+use crate::repair::Repairer;
 use crate::replica;
 use crate::rounds::Rounds;
 use crate::step::{
@@ -57,6 +58,7 @@ pub struct Node {
     scans: Ledger<Scan>,
     keeper: Keeper,
     loader: Loader,
+    repairer: Repairer,
     is_watch: bool,
     operations_max: usize,
     late: Vec<u64>,
@@ -82,6 +84,7 @@ impl Node {
         let operations_max = config.operations_max.min(OPERATIONS_MAX);
         let (is_watch, keeper) = (config.is_watch, Keeper::new(config.is_keeper));
         let loader = Loader::new(&config);
+        let repairer = Repairer::new(&config);
         let mut desk = Desk::new(config);
         let mut first = || desk.prng.next_u64();
         Node {
@@ -91,6 +94,7 @@ impl Node {
             desk,
             keeper,
             loader,
+            repairer,
             operations_max,
             is_watch,
             late: Vec::new(),
@@ -157,6 +161,8 @@ impl Node {
                 self.send_covered(turn);
             }
             Event::Layout { layout } => self.adopt(turn, layout),
+            Event::Lost { spans } => self.repairer.lost(&mut self.desk, turn, spans),
+            Event::Throttle { bytes_per_second } => self.loader.throttle(bytes_per_second),
             Event::Pressed { readiness } => self.desk.readiness = readiness,
             Event::Tick => self.tick(turn),
         }
@@ -178,6 +184,7 @@ impl Node {
             .min(self.scans.due_us())
             .min(self.keeper.due_us())
             .min(self.loader.due_us())
+            .min(self.repairer.due_us())
             .min(self.cover_us)
             .min(self.exchange_us);
         (due_us != NEVER).then_some(due_us)
@@ -215,6 +222,11 @@ impl Node {
     /// How many such sightings there were.
     pub fn disputes(&self) -> u64 {
         self.desk.disputes.so_far()
+    }
+
+    /// Bytes that this loop loaded as a new owner so far.
+    pub fn loaded_bytes(&self) -> u64 {
+        self.loader.loaded_bytes()
     }
 
     /// How another member does, as this loop sees it.
@@ -301,6 +313,7 @@ impl Node {
             replica::asked(&mut self.desk, turn, early.asker, early.stamp, early.ask);
         }
         self.loader.adopt(&mut self.desk, turn);
+        self.repairer.adopt(&mut self.desk, turn);
     }
 
     /// The link to `member` is back. Operations that wait for links look whether there are enough,
@@ -478,8 +491,11 @@ impl Node {
             Some(Order::HintKept(keeping)) => hints::kept(&mut self.desk, turn, keeping, result),
             Some(Order::HintGone { bytes }) => hints::gone(&self.desk, bytes, result),
             Some(Order::Loaded { walk }) => {
-                self.loader
-                    .wrote(&mut self.desk, turn, walk, result.is_ok());
+                let (desk, is_written) = (&mut self.desk, result.is_ok());
+                match walk.of {
+                    Walker::Loader => self.loader.wrote(desk, turn, walk, is_written),
+                    Walker::Repairer => self.repairer.wrote(desk, turn, walk, is_written),
+                }
             }
             _ => {}
         }
@@ -571,7 +587,10 @@ impl Node {
             } => self.with_scan(turn, scan, |scan, desk, turn| {
                 scan.answered(desk, turn, member, round, answer)
             }),
-            Purpose::Load { walk } => self.loader.answered(&mut self.desk, turn, walk, answer),
+            Purpose::Load { walk } => match walk.of {
+                Walker::Loader => self.loader.answered(&mut self.desk, turn, walk, answer),
+                Walker::Repairer => self.repairer.answered(&mut self.desk, turn, walk, answer),
+            },
             Purpose::Nobody => {}
         }
     }
@@ -637,6 +656,7 @@ impl Node {
         self.late = late;
         self.keeper.tick(&mut self.desk, turn);
         self.loader.tick(&mut self.desk, turn);
+        self.repairer.tick(&mut self.desk, turn);
         let now_us = turn.now.mono_us;
         self.desk.early.retain(|early| now_us < early.due_us);
         self.exchange_walls(turn);

@@ -25,7 +25,8 @@ use crate::clients::listener::{self, Door};
 use crate::clients::room::Space;
 use crate::disk::last_clock;
 use crate::disk::maintenance;
-use crate::disk::notes;
+use crate::disk::notes::{self, FolderHome};
+use crate::disk::scrub;
 use crate::disk::store_pool::{self, StorePool};
 use crate::disk::versions::Versions;
 use crate::disk::wal_thread;
@@ -37,12 +38,13 @@ use crate::event_loop::shared::{LaneHandle, Phase, PhaseCell, Shared};
 use crate::limits;
 use crate::peers::{self, Cluster, StartGate};
 use crate::rights::{self, Rights};
-use crate::settings::Settings;
+use crate::settings::{ClusterSettings, Settings};
 use crate::tls::Tls;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::{Engine, Error, Identity};
 use dendra_node::Gate;
 use dendra_node::membership::Disowned;
+use dendra_node::topology::record::EpochRecord;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -222,6 +224,13 @@ impl Starting {
     }
 }
 
+/// Starts the threads of background work.
+fn background(shared: &Arc<Shared>) -> io::Result<Vec<JoinHandle<()>>> {
+    let mut threads = maintenance::spawn(shared)?;
+    threads.extend(scrub::spawn(shared).transpose()?);
+    Ok(threads)
+}
+
 fn open_folder(settings: &Settings) -> Result<Arc<dyn Vfs>, StartError> {
     warn_of_open_folder(&settings.data);
     dendra_engine::vfs::os::OsVfs::open(&settings.data)
@@ -374,24 +383,34 @@ fn open_engine(
         },
     })?;
     let cluster = settings.cluster.as_ref();
-    let is_member = cluster.is_some_and(|cluster| cluster.topology.len() > 1);
-    let last = match is_member {
+    let last = match cluster.is_some() {
         true => take_last_clock(&*vfs, &engine).map_err(in_folder)?,
         false => None,
     };
     let versions = Versions::above(&engine, last, clock::wall_ms());
-    let starts = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
+    let home = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
+    let home = match (home, cluster) {
+        (FolderHome::Joins, Some(cluster)) => {
+            become_member(cluster, &engine, &versions, tls.as_deref(), starting)?
+        }
+        (home, _) => home,
+    };
+    let (starts, member) = match home {
+        FolderHome::Alone(starts) => (starts, None),
+        FolderHome::Member(member) => (member.boot, Some(*member)),
+        FolderHome::Joins => unreachable!("a process that joins is a member behind that"),
+    };
     let loops = settings.loops.unwrap_or_else(|| {
         std::thread::available_parallelism().map_or(1, |n| n.get().min(limits::LOOPS_MAX))
     });
-    let cluster = cluster.filter(|cluster| cluster.topology.len() > 1);
     let cluster = cluster
-        .map(|cluster| {
+        .zip(member)
+        .map(|(cluster, member)| {
             Cluster::new(
                 cluster,
                 settings.durability,
                 &engine,
-                starts,
+                member,
                 loops,
                 last,
                 clock::wall_ms(),
@@ -446,6 +465,35 @@ fn open_engine(
     })
 }
 
+/// Waits until a member lets this node in, and notes that.
+fn become_member(
+    cluster: &ClusterSettings,
+    engine: &Engine,
+    versions: &Versions,
+    tls: Option<&Tls>,
+    starting: &Starting,
+) -> Result<FolderHome, StartError> {
+    let join = cluster
+        .join
+        .as_ref()
+        .expect("a folder joins by this option");
+    let asking = peers::join(cluster, join, engine.identity(), tls);
+    let enrolled = starting
+        .wait_for(asking)?
+        .map_err(|reason| StartError::Settings { reason })?;
+    let epoch = enrolled.record.epoch();
+    tracing::info!(member = %enrolled.member, epoch, "this node is let in as a new member");
+    let record = EpochRecord::clone(&enrolled.record);
+    notes::joined(
+        engine,
+        versions,
+        (enrolled.member, record),
+        enrolled.founding,
+        clock::wall_ms(),
+    )
+    .map_err(|reason| StartError::Folder { reason })
+}
+
 /// Where the clock of the start before this one ended, if that one stopped cleanly.
 fn take_last_clock(folder: &dyn Vfs, engine: &Engine) -> Result<Option<u64>, String> {
     let starts = notes::starts(engine)?;
@@ -494,9 +542,17 @@ impl Running {
         admin: Option<admin::Admin>,
     ) -> Result<Running, StartError> {
         let no_thread = system("a thread could not be started");
+        if shared.cluster.is_some() {
+            let first = shared.lanes.first().expect("a node has a loop");
+            first.mailbox.post(LaneEvent::Run(peers::settle));
+        }
+        if shared.rights.is_some() {
+            let first = shared.lanes.first().expect("a node has a loop");
+            first.mailbox.post(LaneEvent::Run(rights::keep));
+        }
         let (stop_accepting, _) = watch::channel(false);
         let loops = (0..shared.lanes.len())
-            .map(|index| lane::spawn(shared, index, connection::spawn, rights::keep))
+            .map(|index| lane::spawn(shared, index, connection::spawn))
             .collect::<io::Result<_>>()
             .map_err(&no_thread)?;
         Ok(Running {
@@ -507,7 +563,7 @@ impl Running {
             loops,
             workers: store_pool::spawn(shared).map_err(&no_thread)?,
             log: Some(wal_thread::spawn(shared).map_err(&no_thread)?),
-            maintenance: maintenance::spawn(shared).map_err(&no_thread)?,
+            maintenance: background(shared).map_err(&no_thread)?,
             shared: Arc::clone(shared),
         })
     }

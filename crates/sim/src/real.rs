@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// Operations of clients that a loop takes: more than there are clients.
 const OPERATIONS_MAX: usize = 64;
 
+/// Longer than any operation of a plan, and than those that members begin themselves.
+const REPAIR_WAIT_US: u64 = 6_000_000;
+
 struct Real {
     node: Node,
     hints: Arc<HintRoom>,
@@ -70,6 +73,7 @@ pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
             is_watch: lane == 0,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: LOAD_PATIENCE_US_DEFAULT,
+            repair_wait_us: REPAIR_WAIT_US,
         })
     };
     (0..birth.lanes)

@@ -175,6 +175,8 @@ impl Decider for OneCopy {
             | Event::Heard { .. }
             | Event::Paged { .. }
             | Event::Layout { .. }
+            | Event::Lost { .. }
+            | Event::Throttle { .. }
             | Event::Pressed { .. }
             | Event::Withdrawn { .. } => {}
         }

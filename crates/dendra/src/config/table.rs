@@ -124,7 +124,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 28] = [
+pub(crate) static OPTIONS: [Spec; 32] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -230,6 +230,26 @@ pub(crate) static OPTIONS: [Spec; 28] = [
         help: "How long requests may wait for the processor: when it is longer for a while, the newest go first and some of the others are refused with 503; 0 = never",
     },
     Spec {
+        key: "scrub-rate",
+        shape: "SIZE",
+        kind: Kind::Bytes {
+            min: 0,
+            max: 1 << 34,
+        },
+        fallback: Fallback::Fixed("4MiB"),
+        help: "Bytes of tables that are read and checked a second, to find damage before a client does; 0 = none",
+    },
+    Spec {
+        key: "scrub-every-s",
+        shape: "S",
+        kind: Kind::Count {
+            min: 1,
+            max: 31_536_000,
+        },
+        fallback: Fallback::Fixed("86400"),
+        help: "Seconds from the beginning of one check of all tables to the next",
+    },
+    Spec {
         key: "durability",
         shape: "sync|os",
         kind: Kind::Choice(&["sync", "os"]),
@@ -295,6 +315,20 @@ pub(crate) static OPTIONS: [Spec; 28] = [
         kind: Kind::MemberOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Which of the members this node is",
+    },
+    Spec {
+        key: "join",
+        shape: "URL",
+        kind: Kind::MemberOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "Any member of a running cluster, which this node joins as --self; not looked at once its folder is a member's",
+    },
+    Spec {
+        key: "replace",
+        shape: "URL",
+        kind: Kind::MemberOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "With --join: the lost member whose place this node takes",
     },
     Spec {
         key: "replication-factor",

@@ -19,7 +19,6 @@
 
 use super::identity::{Peer, Verdict, judge};
 use crate::limits::PEER_NOTE_PAUSE_US;
-use crate::planted::{Bug, is_planted};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,8 +94,7 @@ impl Acquaintance {
 
     /// Are there links to another process than the one that makes this claim?
     pub(super) fn is_linked_to_another(&self, claim: Peer) -> bool {
-        let is_another = self.links > 0 && self.linked != claim.life;
-        is_another && !is_planted(Bug::StillThereIgnored)
+        self.links > 0 && self.linked != claim.life
     }
 
     /// An own link to the process that makes this claim is up.
@@ -108,7 +106,8 @@ impl Acquaintance {
 
     /// An own link was lost; over it the peer had confirmed clock values up to `confirmed`.
     pub(super) fn unlinked(&mut self, confirmed: u64) {
-        self.links -= 1;
+        // The place of a member that was removed may have been given to another one meanwhile.
+        self.links = self.links.saturating_sub(1);
         if let Some(noted) = self.noted.as_mut().filter(|_| self.is_for_good) {
             noted.clock = noted.clock.max(confirmed);
         }

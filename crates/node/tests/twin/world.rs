@@ -383,6 +383,7 @@ impl World {
             is_watch: false,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: 2_000,
+            repair_wait_us: 2_000,
             seed,
             operations_max: 64,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
@@ -562,6 +563,8 @@ impl World {
             Effect::Withdraw { .. } | Effect::Cancel { .. } => {}
             Effect::Learn { member, .. } => self.learn(site, member.at()),
             Effect::Loaded { epoch, partitions } => self.loaded(epoch, &partitions),
+            // No store of this world drops what is damaged.
+            Effect::Repaired { .. } => {}
             Effect::Reply { asker, answer } => self.send_answer(site, asker, &answer),
             Effect::Read { ticket, key, .. } => {
                 let delay = if self.prng.chance(1, 5) {

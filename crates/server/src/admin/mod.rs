@@ -7,6 +7,7 @@
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
 //! /debug/profile/{cpu,wall,alloc,lock}  what the threads do, as folded stacks or a flame graph
+//! /v0/cluster…   members, epochs, plans: cluster/
 //! /              a page that draws /v0/status, and links to the above; /page.js and /page.css are parts of it
 //! ```
 //!
@@ -23,6 +24,7 @@
 //! Not here: the data plane (`connection/`), which shares no thread with this.
 //! See: docs/api.md, section "Admin plane".
 
+mod cluster;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
 pub(crate) mod profile;
@@ -36,12 +38,13 @@ use crate::peers::Cluster;
 use crate::rights::Rights;
 use crate::tls::{ByteStream, Opening, Tls};
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::extract::{FromRef, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use base64::Engine;
+use cluster::StewardWay;
 use dendra_wire::hosts::Sender;
 use dendra_wire::http::Field;
 use dendra_wire::rights::bearer;
@@ -299,7 +302,9 @@ fn check_token(plane: &Plane, request: &Request) -> Result<(), Refusal> {
     }
     let value = request.headers().get(header::AUTHORIZATION);
     let token = value.and_then(|value| token_of(value.as_bytes()));
-    let judged = rights.judge_admin(token.as_deref(), path.starts_with("/debug/"));
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let is_change = !is_read || path.starts_with("/debug/");
+    let judged = rights.judge_admin(token.as_deref(), is_change);
     judged.map_err(|denied| {
         let source = request.extensions().get::<IpAddr>().copied();
         let source = source.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
@@ -355,6 +360,16 @@ fn refused(refusal: &Refusal) -> Response {
     answer
 }
 
+impl FromRef<Arc<Plane>> for StewardWay {
+    fn from_ref(plane: &Arc<Plane>) -> StewardWay {
+        let cluster = plane
+            .shared
+            .get()
+            .and_then(|shared| shared.cluster.as_ref());
+        StewardWay(cluster.map(|cluster| cluster.orders.clone()))
+    }
+}
+
 fn router(plane: Arc<Plane>) -> Router {
     Router::new()
         .route("/", get(index))
@@ -364,6 +379,7 @@ fn router(plane: Arc<Plane>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/v0/status", get(status))
+        .merge(cluster::routes())
         .route("/openapi.yaml", get(openapi))
         .route("/debug/profile/{kind}", get(profile::routes::profile))
         .layer(middleware::from_fn_with_state(
@@ -446,8 +462,8 @@ fn node(shared: &Shared) -> serde_json::Value {
     serde_json::json!({
         "id": format!("{:032x}", identity.node),
         "origin": identity.origin,
-        "nodes": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology.len()),
-        "replication_factor": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology.replication_factor()),
+        "nodes": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology().live()),
+        "replication_factor": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology().replication_factor()),
         "durability": settings.durability.as_str(),
         "loops": shared.lanes.len(),
         "workers": settings.workers,
@@ -458,8 +474,10 @@ fn node(shared: &Shared) -> serde_json::Value {
 
 fn members(cluster: &Cluster) -> serde_json::Value {
     use std::sync::atomic::Ordering::Relaxed;
+    let topology = cluster.topology();
     let peers: Vec<_> = cluster
         .others()
+        .into_iter()
         .map(|(url, gauges)| {
             serde_json::json!({
                 "url": url,
@@ -473,10 +491,10 @@ fn members(cluster: &Cluster) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({
-        "name": cluster.topology.name(),
-        "epoch": cluster.topology.epoch(),
-        "digest": format!("{:016x}", cluster.topology.digest()),
-        "self": cluster.url(cluster.me),
+        "name": topology.name(),
+        "epoch": topology.epoch(),
+        "digest": format!("{:016x}", cluster.digest()),
+        "self": cluster.own_url(),
         "hints": {
             "bytes": cluster.hints.bytes(),
             "kept": cluster.hints.kept(),
@@ -519,6 +537,16 @@ fn engine(shared: &Shared) -> serde_json::Value {
         "disk_free_bytes": stats.disk_free_bytes,
         "damaged_reads": stats.damaged_reads,
         "damaged_tables": damaged,
+        "scrub": {
+            "bytes": stats.scrub.bytes,
+            "blocks": stats.scrub.blocks,
+            "spots_found": stats.scrub.spots_found,
+            "spots_mended": stats.scrub.spots_mended,
+            "spans_lost": shared.engine.damaged_spans().len(),
+            "is_under_way": stats.scrub.began_ms > 0,
+            "full_age_seconds": (stats.scrub.full_ended_ms > 0)
+                .then(|| exposition::scrub_age_s(&stats.scrub)),
+        },
     })
 }
 

@@ -39,7 +39,7 @@ use dendra_base::peer::Readiness;
 use dendra_base::{CellRef, Key};
 use dendra_engine::{Batch, Durability, Error, Guard, Pressure, Stop, Submitted, WriteOutcome};
 use dendra_node::step::{Event, Now, StoreTicket};
-use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Topology};
+use dendra_node::{Class, Entry, Gate, Layout, LocalGate, LocalPermit, Topology};
 use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -114,7 +114,7 @@ pub(crate) struct Lane {
     /// A clock ceiling whose note found no room in the log's queue.
     uncovered: Cell<Option<u64>>,
     /// What of the settings decides about requests.
-    pub(crate) routes: dendra_wire::Settings,
+    routes: Cell<dendra_wire::Settings>,
     /// The key of the request that is looked at: one buffer for all connections of the loop.
     pub(crate) key: RefCell<KeyBuf>,
     is_draining: Cell<bool>,
@@ -165,9 +165,6 @@ const NO_SOURCE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 /// Spare buffers kept for reuse; more than this many are never in use at once without waiting.
 const SPARES_MAX: usize = 16;
 
-/// Starts the tasks of the first loop that no other has.
-pub(crate) type Begin = fn(&Rc<Lane>);
-
 /// Starts the task of one connection.
 pub(crate) type Serve = fn(Guest, Rc<Seat>, IpAddr, TcpStream);
 
@@ -176,7 +173,6 @@ pub(crate) fn spawn(
     shared: &Arc<Shared>,
     index: usize,
     serve: Serve,
-    begin: Begin,
 ) -> std::io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     std::thread::Builder::new()
@@ -187,9 +183,7 @@ pub(crate) fn spawn(
                 .enable_all()
                 .build_local(tokio::runtime::LocalOptions::default());
             match runtime {
-                Ok(runtime) => {
-                    runtime.block_on(run(Rc::new(Lane::new(shared, index, serve)), begin))
-                }
+                Ok(runtime) => runtime.block_on(run(Rc::new(Lane::new(shared, index, serve)))),
                 Err(error) => {
                     tracing::error!(%error, "an event loop could not start");
                     wal_thread::poison(&shared, "an event loop could not start");
@@ -198,7 +192,7 @@ pub(crate) fn spawn(
         })
 }
 
-async fn run(lane: Rc<Lane>, begin: Begin) {
+async fn run(lane: Rc<Lane>) {
     tokio::task::spawn_local(pump(Rc::clone(&lane)));
     tokio::task::spawn_local(commit_when_due(Rc::clone(&lane)));
     tokio::task::spawn_local(close_when_due(Rc::clone(&lane)));
@@ -210,9 +204,6 @@ async fn run(lane: Rc<Lane>, begin: Begin) {
             tokio::task::spawn_local(peers::keep(Rc::clone(&lane), Rc::clone(&agent), member));
         }
         tokio::task::spawn_local(peers::run(Rc::clone(&lane), agent));
-    }
-    if lane.index == 0 {
-        begin(&lane);
     }
     lane.ended.rung().await;
     // They hold the loop that holds them.
@@ -293,7 +284,8 @@ impl Lane {
         let loops = shared.lanes.len();
         let settings = &shared.settings;
         let options = settings.engine_options();
-        let topology = shared.cluster.as_ref().map(|cluster| &*cluster.topology);
+        let topology = shared.cluster.as_ref().map(|cluster| cluster.topology());
+        let topology = topology.as_deref();
         Lane {
             index,
             serve,
@@ -320,15 +312,17 @@ impl Lane {
             is_called: Cell::new(false),
             agent: shared.cluster.as_ref().map(|cluster| {
                 let longest = shared.settings.value_bytes_max;
-                Rc::new(Agent::new(cluster, index, longest, clock::monotonic_us()))
+                let repair_wait_us = settings.repair_wait.as_micros() as u64;
+                let now_us = clock::monotonic_us();
+                Rc::new(Agent::new(cluster, index, longest, repair_wait_us, now_us))
             }),
             uncovered: Cell::new(None),
-            routes: dendra_wire::Settings {
-                nodes: topology.map_or(1, Topology::len),
+            routes: Cell::new(dendra_wire::Settings {
+                nodes: topology.map_or(1, Topology::live),
                 replication_factor: topology.map_or(1, Topology::replication_factor),
                 key_bytes_max: dendra_base::limits::KEY_BYTES_MAX,
                 value_bytes_max: settings.value_bytes_max as u64,
-            },
+            }),
             key: RefCell::default(),
             spare_inputs: RefCell::default(),
             spare_outputs: RefCell::default(),
@@ -419,10 +413,17 @@ impl Lane {
                 self.commit_due.ring();
                 self.call_those_in_line();
             }
+            LaneEvent::Lost(spans) => {
+                if let Some(agent) = &self.agent {
+                    agent.post(Event::Lost { spans });
+                }
+            }
             LaneEvent::Drain => {
                 self.is_draining.set(true);
                 self.tell_all(Due::Drain);
             }
+            LaneEvent::Adopt(layout) => self.adopt(&layout),
+            LaneEvent::Run(job) => job(self),
             LaneEvent::Poisoned => {
                 self.is_poisoned.set(true);
                 self.tell_all(Due::Poisoned);
@@ -431,6 +432,20 @@ impl Lane {
                 self.ended.ring();
             }
         }
+    }
+
+    /// A later epoch: the loop's node gets it, and new members get links.
+    fn adopt(self: &Rc<Lane>, layout: &Arc<Layout>) {
+        let Some(agent) = self.agent() else { return };
+        self.routes.set(peers::routes(layout, self.routes.get()));
+        for member in agent.adopt(layout) {
+            tokio::task::spawn_local(peers::keep(Rc::clone(self), Rc::clone(&agent), member));
+        }
+    }
+
+    /// What requests may ask for, in the cluster as it is now.
+    pub(crate) fn routes(&self) -> dendra_wire::Settings {
+        self.routes.get()
     }
 
     fn tell_all(&self, due: Due) {

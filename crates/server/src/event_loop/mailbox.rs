@@ -16,7 +16,12 @@
 
 use crate::admin::profile::Lock;
 use crate::disk::store_pool::PoolAnswer;
+use crate::event_loop::lane::Lane;
 use dendra_engine::WriteOutcome;
+use dendra_node::Layout;
+use dendra_node::step::LostSpan;
+use std::rc::Rc;
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// Everything that can happen to an event loop from outside: a closed list.
@@ -40,8 +45,14 @@ pub(crate) enum LaneEvent {
     },
     /// The log's queue has room again: submit what waits.
     QueueFree,
+    /// A scrub found damage, or a repair is done: what is lost now.
+    Lost(Vec<LostSpan>),
     /// Answer what is in flight, accept no further request.
     Drain,
+    /// A later epoch is durable, and the fence is advanced.
+    Adopt(Arc<Layout>),
+    /// Run this on the loop.
+    Run(fn(&Rc<Lane>)),
     /// The log failed: every waiting write is of unknown outcome.
     Poisoned,
     /// Leave: whatever is still open is cut.

@@ -26,13 +26,16 @@ use super::pool;
 use crate::event_loop::lane::Lane;
 use crate::limits;
 use crate::settings::PeerTransport;
-use crate::tls::ByteStream;
+use crate::tls::{ByteStream, Tls};
 use bytes::{Bytes, BytesMut};
 use dendra_base::Prng;
 use dendra_node::MemberIndex;
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{Maker, MemberEffect, MemberEvent, NoLink};
+use dendra_node::ring::table::MemberId;
 use dendra_node::step::Event;
+use dendra_node::steward::step::StewardEvent;
+use dendra_node::topology::chain::ChainPeer;
 use dendra_wire::client::{Asked, ParsedAnswer, parse_answer};
 use dendra_wire::limits::{HEAD_BYTES_MAX, PEER_SENTENCE_BYTES_MAX};
 use dendra_wire::peer::{self, Hello, Malformed, Message, Proof, Role, Seal, SessionKeys};
@@ -48,7 +51,9 @@ const SHORT_FRAME_BYTES_MAX: usize = PEER_SENTENCE_BYTES_MAX + 64;
 
 /// Keeps the link of `lane` to `member` up.
 pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) {
-    let url = agent.cluster.url(member);
+    let Some(id) = agent.id_of(member) else {
+        return;
+    };
     let mut pause = limits::LINK_PAUSE_MIN;
     let mut prng = Prng::named(lane.now_us() ^ u64::from(member.0), "link");
     let mut last_reason = String::new();
@@ -58,11 +63,16 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
     });
     let mut news = agent.cluster.news(member);
     loop {
+        // Its place may have been given to another member, and its address may have changed.
+        if agent.id_of(member) != Some(id) {
+            return;
+        }
+        let url = agent.cluster.url(member);
         news.mark_unchanged();
         let opening = open(&lane, &agent, member);
         let opened = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, opening).await;
         let opened = opened.unwrap_or_else(|_| Err("it did not answer in time".into()));
-        let up = opened.and_then(|opened| Ok((Up::new(&agent, member, &opened)?, opened)));
+        let up = opened.and_then(|opened| Ok((Up::new(&agent, member, id, &opened)?, opened)));
         let reason = match up {
             Ok((up, opened)) => {
                 pause = limits::LINK_PAUSE_MIN;
@@ -180,12 +190,17 @@ async fn run(lane: &Rc<Lane>, agent: &Rc<Agent>, member: MemberIndex, opened: Op
 
 /// A connection to a member, sealed where links are.
 pub(super) async fn connect(cluster: &Cluster, host: &str) -> Result<ByteStream, String> {
+    connect_with(cluster.tls.as_deref(), host).await
+}
+
+/// The same of a process that is no member yet.
+pub(super) async fn connect_with(tls: Option<&Tls>, host: &str) -> Result<ByteStream, String> {
     let stream = TcpStream::connect(host).await;
     let stream = stream.map_err(|error| error.to_string())?;
     stream
         .set_nodelay(true)
         .map_err(|error| error.to_string())?;
-    match &cluster.tls {
+    match tls {
         None => Ok(ByteStream::Clear(stream)),
         Some(tls) => tls.seal(stream, host).await,
     }
@@ -212,8 +227,11 @@ pub(super) fn recognise(
         .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
     let judged = cluster.judge_hello(own, &theirs);
     let (found, claim) = judged.map_err(|refusal| refusal.to_string())?;
-    if found != member {
-        return Err(format!("{} answers at {url}", theirs.url));
+    if found.member() != Some(member) {
+        return Err(format!(
+            "{} answers at {url}, with another folder",
+            theirs.url
+        ));
     }
     let admitted = cluster.admit(member, claim);
     admitted.map_err(|refusal| refusal.to_string())?;
@@ -240,7 +258,8 @@ pub(super) async fn greet(
     lane: usize,
     member: MemberIndex,
 ) -> Result<Greeted, NoLink> {
-    let host = host_of(cluster.url(member));
+    let url = cluster.url(member);
+    let host = host_of(&url);
     let mut stream = connect(cluster, host).await?;
     let nonce = random().map_err(|error| format!("no randomness: {error}"))?;
     let own = cluster.hello(lane, nonce);
@@ -311,15 +330,15 @@ pub(super) fn welcomed(
     let url = cluster.url(member);
     match peer::decode(frame, checking) {
         Ok(Message::Welcome) => Ok(()),
-        Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(url, &said, Maker::Member)),
+        Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(&url, &said, Maker::Member)),
         Ok(_) => Err("its answer to a hail is none".into()),
         // Without the keys of the handshake.
         Err(malformed) => match peer::decode(frame, &mut Seal::plain()) {
-            Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(url, &said, Maker::Anyone)),
+            Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(&url, &said, Maker::Anyone)),
             _ => Err(NoLink::NotAdmitted(format!(
                 "cluster-secret: {url} does not know the secret that {} knows ({malformed}): \
                  start both with the same --cluster-secret-file",
-                cluster.url(cluster.me)
+                cluster.own_url()
             ))),
         },
     }
@@ -360,7 +379,7 @@ async fn upgrade(
         Message::Alive { id: 0 } => Ok((conduit, claim)),
         Message::Farewell(said) => {
             let url = agent.cluster.url(member);
-            Err(NoLink::of_farewell(url, &said, Maker::Member))
+            Err(NoLink::of_farewell(&url, &said, Maker::Member))
         }
         _ => Err("its answer to a probe is none".into()),
     }
@@ -370,11 +389,22 @@ async fn upgrade(
 struct Up<'a> {
     agent: &'a Agent,
     member: MemberIndex,
+    id: MemberId,
+    node: u128,
     is_over: bool,
 }
 
 impl<'a> Up<'a> {
-    fn new(agent: &'a Agent, member: MemberIndex, opened: &Opened) -> Result<Up<'a>, NoLink> {
+    fn new(
+        agent: &'a Agent,
+        member: MemberIndex,
+        id: MemberId,
+        opened: &Opened,
+    ) -> Result<Up<'a>, NoLink> {
+        if agent.id_of(member) != Some(id) {
+            opened.link.close();
+            return Err("it is no member any more".into());
+        }
         let event = MemberEvent::LinkUp {
             member,
             lane: agent.lane as u16,
@@ -388,11 +418,25 @@ impl<'a> Up<'a> {
         let gauges = &agent.cluster.peers[member.at()];
         gauges.links.fetch_add(1, Ordering::Relaxed);
         agent.put_link(member, opened.link.clone());
-        Ok(Up {
+        let up = Up {
             agent,
             member,
+            id,
+            node: opened.claim.node,
             is_over: false,
-        })
+        };
+        up.tell_steward(true);
+        Ok(up)
+    }
+
+    /// The steward speaks over the links of the first loop.
+    fn tell_steward(&self, is_up: bool) {
+        if self.agent.lane == 0 {
+            let (member, node) = (self.id, self.node);
+            let peer = ChainPeer { member, node };
+            let event = StewardEvent::Reached { peer, is_up };
+            self.agent.cluster.door.tell_surely(event);
+        }
     }
 
     /// The link is lost: the notes to write.
@@ -406,6 +450,11 @@ impl<'a> Up<'a> {
         let gauges = &agent.cluster.peers[member.at()];
         gauges.links.fetch_sub(1, Ordering::Relaxed);
         count(&gauges.lost);
+        self.tell_steward(false);
+        if agent.id_of(member).is_some_and(|id| id != self.id) {
+            // Its place is another member's now.
+            return Told::nothing();
+        }
         let confirmed = agent.take_confirmed(member);
         let event = MemberEvent::LinkDown { member, confirmed };
         let told = agent.cluster.tell(agent.lane, event);
@@ -453,6 +502,9 @@ async fn answers(
                 | Message::Probe { .. }
                 | Message::Hail
                 | Message::Withdraw { .. }
+                | Message::Steward { .. }
+                | Message::Enrol(_)
+                | Message::Enrolment(_)
                 | Message::Welcome => {
                     Err(Malformed::Body("a question on a link that carries answers"))
                 }

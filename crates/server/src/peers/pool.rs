@@ -39,10 +39,13 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use tokio::task::JoinSet;
 
+/// Of the steward's messages: no question of a node has this number.
+const STEWARD_ID: u64 = u64::MAX;
+
 /// A question, or a probe, from when it is asked until it is answered or given up.
 #[derive(Debug)]
 struct Errand {
-    /// Of the question; `None` for a probe.
+    /// Of the question, or `STEWARD_ID`; `None` for a probe.
     id: Option<u64>,
     frame: Vec<u8>,
     /// May it have been carried before?
@@ -148,6 +151,15 @@ impl Pool {
             let left = limits::SWEEP * limits::LINK_SILENT_SWEEPS_MAX;
             self.send(None, frame, now_us + left.as_micros() as u64);
         }
+    }
+
+    /// Carries a message of the own steward.
+    pub(crate) fn tell(&self, body: &[u8], now_us: u64) {
+        let mut frame = Vec::new();
+        let mut seal = self.keys.of_requests(Role::Asker);
+        peer::encode_steward(&mut frame, &mut seal, STEWARD_ID, body);
+        let left = limits::SWEEP * limits::LINK_SILENT_SWEEPS_MAX;
+        self.send(Some(STEWARD_ID), frame, now_us + left.as_micros() as u64);
     }
 
     fn send(&self, id: Option<u64>, frame: Vec<u8>, due_us: u64) {
@@ -279,7 +291,8 @@ pub(super) async fn greet(
     lane: usize,
     member: MemberIndex,
 ) -> Result<Greeted, NoLink> {
-    let host = host_of(cluster.url(member));
+    let url = cluster.url(member);
+    let host = host_of(&url);
     let mut carrier = Carrier::new(connect(cluster, host).await?);
     let nonce = random().map_err(|error| format!("no randomness: {error}"))?;
     let own = cluster.hello(lane, nonce);
@@ -336,7 +349,8 @@ pub(super) async fn open(
         Ok(_) => return Err("its answer to a probe is none".into()),
         Err(malformed) => return Err(malformed.to_string().into()),
     }
-    let host = host_of(agent.cluster.url(member));
+    let url = agent.cluster.url(member);
+    let host = host_of(&url);
     if !alive.keeps_alive {
         carrier = Carrier::new(connect(&agent.cluster, host).await?);
     }
@@ -508,7 +522,7 @@ impl Worker {
                     said = response.said(),
                     "a question has no answer"
                 );
-                if let Some(id) = errand.id {
+                if let Some(id) = errand.id.filter(|id| *id != STEWARD_ID) {
                     count(&gauges.refused);
                     let answer = Answer::Refused(Refused::Busy);
                     let member = self.member;
@@ -529,7 +543,7 @@ impl Worker {
                 };
                 agent.answered(self.member, id, answer);
             }
-            Ok(Message::Alive { .. }) if errand.id.is_none() => {}
+            Ok(Message::Alive { id }) if errand.id.is_none_or(|of| of == id) => {}
             Ok(_) => return pool.end("it answered what was not asked"),
             Err(malformed) => return pool.end(malformed.to_string()),
         }

@@ -80,7 +80,7 @@ async fn read(
 ) -> Result<Option<Vec<u8>>, String> {
     let mut key = KeyBuf::new();
     key.set_tokens();
-    let routes = &lane.routes;
+    let routes = &lane.routes();
     let entity = Entity {
         op: EntityOp::Get,
         quorum: Quorum::usual(routes.replication_factor, routes.nodes),

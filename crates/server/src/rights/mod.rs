@@ -118,7 +118,7 @@ impl Rights {
         checked.map_err(Denied::Forbidden)
     }
 
-    /// May the holder of this token see the admin port, or with `is_change` take profiles there?
+    /// May the holder of this token see the admin port, or with `is_change` take profiles and give orders there?
     pub(crate) fn judge_admin(&self, token: Option<&[u8]>, is_change: bool) -> Result<(), Denied> {
         use dendra_wire::rights::TokenRole;
         let token = token.ok_or(Denied::Missing)?;
@@ -132,7 +132,7 @@ impl Rights {
             false => Err(Denied::Forbidden(Refusal::new(
                 403,
                 "forbidden",
-                "profiles take an admin's token, and the rest of this port one that is for all keys",
+                "orders and profiles take an admin's token, and the rest of this port one that is for all keys",
             ))),
         }
     }

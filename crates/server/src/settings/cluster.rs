@@ -5,6 +5,7 @@
 //! --self                                          ─► me       ─┼─► ClusterSettings
 //! --cluster-secret-file                           ─► Secret   ─┤
 //! --peer-transport                                ─► transport ┘
+//! --join  --replace                               ─► join, and a topology of this node alone
 //! ```
 //!
 //! Invariants
@@ -41,6 +42,19 @@ pub struct ClusterSettings {
     pub secret: Option<Secret>,
     /// How this one asks.
     pub transport: PeerTransport,
+    /// Was the name of the cluster said, or is it the usual one?
+    pub is_named: bool,
+    /// A folder that belongs to no cluster yet joins this one; `topology` is of this node alone then.
+    pub join: Option<JoinSettings>,
+}
+
+/// Which cluster a node joins, and as what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinSettings {
+    /// `host:port` of any member of it.
+    pub host: String,
+    /// The address of the lost member whose place it takes.
+    pub replaces: Option<String>,
 }
 
 impl ClusterSettings {
@@ -63,6 +77,8 @@ impl ClusterSettings {
             me,
             secret: None,
             transport: PeerTransport::default(),
+            is_named: true,
+            join: None,
         })
     }
 

@@ -85,7 +85,7 @@ impl Connection {
             return self.turn_away(head, Refused::Delay);
         }
         let mut key = lane.key.borrow_mut();
-        let routed = route(head, &lane.routes, &mut key);
+        let routed = route(head, &lane.routes(), &mut key);
         let stored_key = key.as_stored();
         let denied = lane.shared.rights.as_ref().and_then(|rights| {
             if !is_guarded(head.path) {
@@ -134,7 +134,7 @@ impl Connection {
         match routed {
             Ok(Route::Entity(entity)) => {
                 let durability = lane.shared.settings.durability;
-                let terms = Terms::new(style, entity.quorum, durability, &lane.routes);
+                let terms = Terms::new(style, entity.quorum, durability, &lane.routes());
                 watch.lap(stages, op_of_entity(entity.op), Stage::Parse);
                 if is_write && let Err(refusal) = self.backend.check(&entity, &terms) {
                     return match self.has_waiting() {
@@ -344,7 +344,7 @@ impl Connection {
                 }
                 BodyReader::of_length(length)
             }
-            Body::Chunked | Body::None => BodyReader::chunked(self.lane.routes.value_bytes_max),
+            Body::Chunked | Body::None => BodyReader::chunked(self.lane.routes().value_bytes_max),
         };
         let body = PendingBody {
             entity: *entity,
