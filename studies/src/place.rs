@@ -115,6 +115,7 @@ pub(super) struct Place {
     repeated: Cell<u32>,
     seeds: Cell<u32>,
     share: RefCell<Option<Share>>,
+    goes_first: Cell<bool>,
 }
 
 impl Place {
@@ -140,6 +141,7 @@ impl Place {
             repeated: Cell::new(0),
             seeds: Cell::new(0),
             share: RefCell::new(None),
+            goes_first: Cell::new(false),
             all: sched_getaffinity(None).map_err(|e| format!("the cores of this process: {e}"))?,
         })
     }
@@ -201,6 +203,26 @@ impl Place {
             Side::Generator => set.set(*last),
         }
         set
+    }
+
+    /// Lets generators go in front of other programs of the machine, where the system allows it.
+    pub(super) fn go_first(&self) -> bool {
+        let tried = Command::new("chrt").args(["--fifo", "1", "true"]).output();
+        let may = tried.is_ok_and(|output| output.status.success());
+        self.goes_first.set(may);
+        may
+    }
+
+    /// A command for a generator: `program`, and its arguments follow.
+    pub(super) fn generator(&self, program: &Path) -> Command {
+        match self.goes_first.get() {
+            true => {
+                let mut command = Command::new("chrt");
+                command.args(["--fifo", "1"]).arg(program);
+                command
+            }
+            false => Command::new(program),
+        }
     }
 
     /// Holds the servers that are started from now on to `share`, together; none: not any more.

@@ -20,7 +20,7 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// How often a run is made while its generator does not have its core.
 const ATTEMPTS: u32 = 4;
@@ -143,7 +143,7 @@ impl<'a> Bench<'a> {
             fs::remove_dir_all(&self.folder)
                 .map_err(|e| format!("{}: {e}", self.folder.display()))?;
         }
-        let mut command = Command::new(&self.place.binary);
+        let mut command = self.place.generator(&self.place.binary);
         // The same keys again would find what the run before has left in memory.
         let seed = self.place.next_seed().to_string();
         command

@@ -1,8 +1,8 @@
 //! A share of a core: a cgroup that holds what is measured to so much processor time.
 //!
 //! ```text
-//! v1   <root>/cpu/<name>/cpu.cfs_period_us, cpu.cfs_quota_us      10000, 2500
-//! v2   <root>/<name>/cpu.max                                      "2500 10000"
+//! v1   <root>/cpu/<name>/cpu.cfs_period_us, cpu.cfs_quota_us, cpu.shares      10000, 2500, 262144
+//! v2   <root>/<name>/cpu.max, cpu.weight                                      "2500 10000", 10000
 //!
 //! Share::make ─► folder, limit, guard ─► wrap(command): a shell joins the group, then becomes the program
 //!                                   ╲─► the guard's input ends (dropped, failed, killed): group emptied and removed
@@ -27,6 +27,10 @@ const ROOT: &str = "/sys/fs/cgroup";
 
 /// The quota is given anew each time that so much time has passed, microseconds.
 pub(super) const PERIOD_US: u64 = 10_000;
+
+/// The largest weights: beside other programs of the machine a group gets all that its quota lets it have.
+const WEIGHT_V1: &str = "262144";
+const WEIGHT_V2: &str = "10000";
 
 /// The kernel takes no quota below this, microseconds.
 const QUOTA_US_MIN: u64 = 1_000;
@@ -194,6 +198,7 @@ impl Layout {
             cores.map(|cores| ((cores * PERIOD_US as f64).round() as u64).max(QUOTA_US_MIN));
         match self {
             Layout::V1(_) => vec![
+                ("cpu.shares", WEIGHT_V1.to_owned()),
                 ("cpu.cfs_period_us", PERIOD_US.to_string()),
                 (
                     "cpu.cfs_quota_us",
@@ -202,7 +207,10 @@ impl Layout {
             ],
             Layout::V2(_) => {
                 let quota = quota_us.map_or("max".to_owned(), |us| us.to_string());
-                vec![("cpu.max", format!("{quota} {PERIOD_US}"))]
+                vec![
+                    ("cpu.weight", WEIGHT_V2.to_owned()),
+                    ("cpu.max", format!("{quota} {PERIOD_US}")),
+                ]
             }
         }
     }
@@ -310,13 +318,20 @@ mod tests {
         };
         assert_eq!(
             texts(&one, Some(0.25)),
-            ["cpu.cfs_period_us=10000", "cpu.cfs_quota_us=2500"]
+            [
+                "cpu.shares=262144",
+                "cpu.cfs_period_us=10000",
+                "cpu.cfs_quota_us=2500"
+            ]
         );
-        assert_eq!(texts(&one, None)[1], "cpu.cfs_quota_us=-1");
-        assert_eq!(texts(&one, Some(0.001))[1], "cpu.cfs_quota_us=1000");
+        assert_eq!(texts(&one, None)[2], "cpu.cfs_quota_us=-1");
+        assert_eq!(texts(&one, Some(0.001))[2], "cpu.cfs_quota_us=1000");
         let two = Layout::V2(PathBuf::new());
-        assert_eq!(texts(&two, Some(0.25)), ["cpu.max=2500 10000"]);
-        assert_eq!(texts(&two, None), ["cpu.max=max 10000"]);
+        assert_eq!(
+            texts(&two, Some(0.25)),
+            ["cpu.weight=10000", "cpu.max=2500 10000"]
+        );
+        assert_eq!(texts(&two, None)[1], "cpu.max=max 10000");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The command line, drawn once for parsing, help, completions and the manual page.
 //!
 //! ```text
-//! dendra serve | get | put | delete | scan | load | bench | profile | cluster | dev | ring | cert | token
-//!        check | dump | config print | completions | man
+//! dendra serve | get | put | delete | scan | load | backup | restore | bench | profile | cluster | dev
+//!        ring | cert | token | check | dump | config print | completions | man
 //! ```
 //!
 //! Invariants
@@ -13,6 +13,7 @@
 //! Not here: what the commands do (one file each), options of a node (`config/`).
 //! See: docs/cli.md.
 
+use crate::backup::RATE_MIN;
 use crate::bench::flags::Bench;
 use crate::cluster::flags::ClusterFlags;
 use crate::config::table::{Fallback, OPTIONS};
@@ -83,6 +84,10 @@ pub(crate) enum Command {
     Scan(Scan),
     /// Store many records: a folder, NDJSON or TSV
     Load(Load),
+    /// Copy a running node or cluster to a folder of backups; list, verify, prune
+    Backup(Backup),
+    /// Bring a backup into an empty node or cluster, of any size
+    Restore(Restore),
     /// Measure a store over HTTP: open-loop load, percentiles, saturation, one record
     Bench(Box<Bench>),
     /// Show where a running node spends its time: a flame graph, or folded stacks
@@ -125,6 +130,118 @@ pub(crate) enum Command {
     },
     /// Print the manual page (roff): dendra man | man -l -
     Man,
+}
+
+/// `dendra backup`
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Backup {
+    /// The folder of backups, made when missing
+    pub(crate) destination: Option<PathBuf>,
+    /// The admin ports of all members, with commas
+    #[arg(long, env = "DENDRA_ADMIN_URLS", value_name = "URL,URL,…")]
+    #[arg(default_value = "http://127.0.0.1:9080")]
+    pub(crate) admin: String,
+    /// How this client is let in
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
+    /// Read at most so much, of all nodes together: 20MiB
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    pub(crate) bytes_per_second: Option<u64>,
+    /// Go without members that are away, if fewer than half of the copies are
+    #[arg(long)]
+    pub(crate) allow_missing: bool,
+    /// Read the backup back when it is there
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Print one JSON object instead of the backup's name
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// What to do with backups that are there
+    #[command(subcommand)]
+    pub(crate) verb: Option<BackupVerb>,
+}
+
+/// What to do with backups.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BackupVerb {
+    /// Print all backups, oldest first
+    List {
+        /// The folder of backups
+        destination: PathBuf,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read everything back, and compare the nodes with each other
+    Verify(Verify),
+    /// Remove old backups, and what no other one needs
+    Prune(Prune),
+}
+
+/// `dendra backup verify`
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// The folder of backups
+    pub(crate) destination: PathBuf,
+    /// Only this backup
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backup: Option<String>,
+    /// Print one JSON object: findings, backups
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `dendra backup prune`
+#[derive(Debug, Args)]
+pub(crate) struct Prune {
+    /// The folder of backups
+    pub(crate) destination: PathBuf,
+    /// How many of the newest backups stay
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) keep: u64,
+    /// Print what would be removed, and remove nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `dendra restore`
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The folder of backups
+    pub(crate) source: PathBuf,
+    /// Which backup [default: the newest]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backup: Option<String>,
+    /// The admin ports of all members of the empty cluster, with commas
+    #[arg(long, env = "DENDRA_ADMIN_URLS", value_name = "URL,URL,…")]
+    #[arg(default_value = "http://127.0.0.1:9080")]
+    pub(crate) admin: String,
+    /// How this client is let in
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
+    /// Only keys that begin with this
+    #[arg(long, value_name = "KEY", default_value = "")]
+    pub(crate) prefix: OsString,
+    /// The prefix is hexadecimal
+    #[arg(long)]
+    pub(crate) hex: bool,
+    /// Write at most so much to each node: 20MiB
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    pub(crate) bytes_per_second: Option<u64>,
+}
+
+/// A number of bytes a second.
+fn rate(text: &str) -> Result<u64, String> {
+    let rate = crate::config::units::parse_bytes(text)?;
+    match rate >= RATE_MIN {
+        true => Ok(rate),
+        false => Err(format!(
+            "{text} is too slow: at least {} bytes a second, or a checkpoint would expire",
+            RATE_MIN
+        )),
+    }
 }
 
 /// `dendra dev`
@@ -427,7 +544,7 @@ impl Client {
 }
 
 /// What a client trusts, and what it shows to be let in.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct AccessArgs {
     /// Trust the certificates that this CA signed (PEM), for https://
     #[arg(long, env = "DENDRA_CA", value_name = "FILE")]

@@ -5,6 +5,7 @@
 //! config/      options of a node: flag > environment > file > default
 //! serve.rs     options -> crate `server`
 //! client/      HTTP -> ops.rs (get, put, delete), scan.rs, load/
+//! backup/      admin ports -> a folder of backups -> admin ports of an empty cluster
 //! bench.rs     crate `lab`: load, and the record of a run
 //! cluster/     orders about members -> the admin port
 //! check.rs     a stopped node's folder -> crate `engine`
@@ -19,6 +20,7 @@
 //! Not here: anything that decides about data; this crate parses, prints and calls.
 //! See: docs/cli.md.
 
+mod backup;
 mod bench;
 mod cert;
 mod check;
@@ -98,6 +100,8 @@ fn run(cli: &Cli, console: Console) -> ExitResult {
         Command::Put(args) => client_command(ops::put(args, console)),
         Command::Delete(args) => client_command(ops::delete(args, console)),
         Command::Scan(args) => client_command(scan::scan(args, console)),
+        Command::Backup(args) => client_command(backup::backup(args, console)),
+        Command::Restore(args) => client_command(backup::restore(args, console)),
         Command::Load(args) => runtime()?.block_on(load::load(args, console)),
         Command::Bench(args) => bench::bench(args, console),
         Command::Profile(args) => client_command(profile::profile(args, console)),

@@ -13,6 +13,7 @@
 //! Not here: what an option becomes (`config/settings.rs`); signals, threads, sockets (crate `server`).
 //! See: docs/cli.md, docs/api.md.
 
+use crate::backup::schedule;
 use crate::cli::{Colour, SettingsFlags};
 use crate::config::table::Value;
 use crate::config::{Effective, Said, Source};
@@ -35,7 +36,15 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
     for doubt in effective.doubts(&settings) {
         tracing::warn!("{doubt}");
     }
-    let reason = dendra_server::serve(settings, |running| announce(running, console));
+    let backups = effective
+        .backup_schedule(&settings)
+        .map_err(Failure::usage)?;
+    let reason = dendra_server::serve(settings, |running| {
+        announce(running, console);
+        if let (Some(schedule), Some(admin)) = (backups, running.admin_addr()) {
+            schedule::start(schedule, admin, running.backup_gauge());
+        }
+    });
     match reason {
         ExitReason::Stopped => Ok(Exit::OK),
         other => Err(Failure::new(Exit::from(&other), other.to_string())),

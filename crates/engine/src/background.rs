@@ -164,7 +164,9 @@ impl Engine {
             let horizon = self.purge_horizon().min(self.segments.version_min());
             let is_quiet = self.is_quiet(now_ms);
             let view = self.view();
-            let mended = self.damage.mendable();
+            let mended = self
+                .damage
+                .mendable(|id, spans| !self.may_reappear(&view.tree, id, spans));
             let mended =
                 mended.and_then(|(id, spans)| Some((mend(&view.tree, id, &spans)?, spans)));
             let (plan, repaired) = match mended {
@@ -241,6 +243,22 @@ impl Engine {
             levels[0] = all_of_level0;
             pick_purge(&levels, horizon)
         })
+    }
+
+    /// Could a record that the other owners have purged come back when the damaged blocks in
+    /// `spans` go? A block may hold the tombstone that hides it here. Then the table stays.
+    fn may_reappear(&self, tree: &Tree, id: u64, spans: &[KeySpan]) -> bool {
+        let horizon = self.purge_horizon();
+        let may_hold = |table: &TableMeta, span: &KeySpan| {
+            table.id != id
+                && table.version_min <= horizon
+                && table.smallest <= span.last
+                && span.first <= table.largest
+        };
+        horizon != Version::ZERO
+            && tree
+                .tables()
+                .any(|(_, t)| spans.iter().any(|span| may_hold(t.meta(), span)))
     }
 
     fn install_move(&self, plan: &Plan) -> Result<()> {

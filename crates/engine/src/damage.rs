@@ -254,18 +254,22 @@ impl Damage {
         self.count(&notes);
     }
 
-    /// A table that can be written anew: its id, and the spans that may be left out.
-    pub(crate) fn mendable(&self) -> Option<(u64, Vec<KeySpan>)> {
+    /// A table that can be written anew, if `may` allows that: its id, and the spans that may be
+    /// left out.
+    pub(crate) fn mendable(
+        &self,
+        may: impl Fn(u64, &[KeySpan]) -> bool,
+    ) -> Option<(u64, Vec<KeySpan>)> {
         if self.mendable.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let notes = hold(&self.notes);
-        let (id, note) = notes.iter().find(|(_, note)| note.is_mendable())?;
-        let spans = note
-            .spots
-            .iter()
-            .filter_map(|known| known.spot.span.clone());
-        Some((*id, spans.collect()))
+        let mut mendable = notes.iter().filter(|(_, note)| note.is_mendable());
+        mendable.find_map(|(id, note)| {
+            let spots = note.spots.iter();
+            let spans: Vec<KeySpan> = spots.filter_map(|known| known.spot.span.clone()).collect();
+            may(*id, &spans).then_some((*id, spans))
+        })
     }
 
     /// Forgets tables that are gone; how many damaged spots they had.
@@ -393,12 +397,16 @@ mod tests {
         let spans = damage.spans();
         assert_eq!(spans.len(), 2, "the third spot lost no record");
         damage.repaired(&spans[0]);
-        assert_eq!(damage.mendable(), None, "the other one is not repaired");
+        assert_eq!(
+            damage.mendable(|_, _| true),
+            None,
+            "the other one is not repaired"
+        );
         damage.repaired(&spans[1]);
-        let (id, spans) = damage.mendable().expect("both are repaired");
+        let (id, spans) = damage.mendable(|_, _| true).expect("both are repaired");
         assert_eq!((id, spans.len()), (7, 2));
         assert_eq!(damage.forget(&[7]), 3);
-        assert_eq!(damage.mendable(), None);
+        assert_eq!(damage.mendable(|_, _| true), None);
     }
 
     #[test]

@@ -216,7 +216,7 @@ pub(crate) fn new_folder(vfs: &dyn Vfs, names: &[String], proposed: Identity) ->
     Ok(folder)
 }
 
-fn open_tables(vfs: &dyn Vfs, folder: &Folder, names: &[String]) -> Result<Tree> {
+pub(crate) fn open_tables(vfs: &dyn Vfs, folder: &Folder, names: &[String]) -> Result<Tree> {
     let present: BTreeSet<&str> = names.iter().map(String::as_str).collect();
     let mut opened = Vec::new();
     for (level, metas) in folder.levels.iter().enumerate() {
@@ -297,7 +297,7 @@ fn first_unused_id(names: &[String]) -> Result<u64> {
     }
 }
 
-fn newest_hlc(tree: &Tree) -> u64 {
+pub(crate) fn newest_hlc(tree: &Tree) -> u64 {
     tree.tables()
         .map(|(_, t)| t.meta().version_max.hlc)
         .max()

@@ -5,10 +5,13 @@
 
 mod support;
 
-use dendra_base::{CellRef, Version};
+use dendra_base::{Cell, CellRef, Direction, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::vfs::os::OsVfs;
-use dendra_engine::{Batch, Engine, Error, Guard, Lookup, Options};
+use dendra_engine::{
+    Batch, Cursor, Engine, Error, Flow, Guard, Lookup, Options, Progress, Show, Snapshot,
+};
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use support::{IDENTITY, World};
@@ -129,8 +132,41 @@ fn a_checkpoint_is_a_folder_of_its_own() {
     for n in 0..200 {
         write(&engine, n, 3000 + n, Some(b"written after the checkpoint"));
     }
+    let snapshot = Snapshot::open(&target).expect("its tables open without a start");
+    assert_eq!(snapshot.identity(), IDENTITY);
+    let shown = |snapshot: &dyn Fn(&mut Cursor, &mut Vec<(Vec<u8>, Cell)>) -> Progress| {
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        let mut cursor = Cursor::new(all.0, all.1, Direction::Forward, Show::All);
+        let mut seen = Vec::new();
+        while snapshot(&mut cursor, &mut seen) == Progress::More {}
+        seen
+    };
+    let of_snapshot = shown(&|cursor, seen| {
+        let visit = |key: &[u8], cell: CellRef<'_>| {
+            seen.push((key.to_vec(), cell.to_owned()));
+            Flow::Continue
+        };
+        snapshot.scan(cursor, 1 << 10, visit).expect("it reads")
+    });
     drop(engine);
-    check_fixture(&open(&copy).expect("the checkpoint opens"));
+    let copy = open(&copy).expect("the checkpoint opens");
+    check_fixture(&copy);
+    let of_copy = shown(&|cursor, seen| {
+        let visit = |key: &[u8], cell: CellRef<'_>| {
+            seen.push((key.to_vec(), cell.to_owned()));
+            Flow::Continue
+        };
+        copy.scan(cursor, 1 << 10, visit).expect("it reads")
+    });
+    assert!(!of_copy.is_empty() && of_snapshot == of_copy);
+    assert!(
+        snapshot.hlc()
+            >= of_copy
+                .iter()
+                .map(|(_, c)| c.version.hlc)
+                .max()
+                .unwrap_or(0)
+    );
 }
 
 #[test]

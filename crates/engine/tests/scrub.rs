@@ -218,6 +218,23 @@ fn a_damaged_block_stays_until_its_keys_are_repaired() {
 }
 
 #[test]
+fn a_block_that_may_hide_what_others_have_purged_stays() {
+    let (twin, vfs) = folder();
+    let engine = open(&vfs).expect("it is whole");
+    vfs.flip_bit(&tables(&vfs)[0], 8);
+    scrub(&engine, 1, 1 << 20);
+    for span in engine.damaged_spans() {
+        repair(&engine, &twin, &span);
+        engine.repaired(&span);
+    }
+    engine.close(1).expect("memory does not fail");
+    engine.raise_purge_horizon(dendra_base::Version::MAX);
+    settle(&engine, 2);
+    assert_eq!(engine.stats().scrub.spots_mended, 0);
+    assert_eq!(engine.damaged_tables().len(), 1);
+}
+
+#[test]
 fn a_pass_goes_on_where_a_restart_interrupted_it() {
     let (_, vfs) = folder();
     let whole = scrub(&open(&vfs).expect("it is whole"), 1, 1);

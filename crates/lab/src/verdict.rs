@@ -16,7 +16,7 @@ use crate::limits::{BUSY_SHARE_MAX, MISSED_SHARE_MAX};
 use crate::run::{Generator, Mode, Phase, PhaseKind, Run, Search, Second, Verdict};
 
 /// The verdict on one phase.
-pub fn judge(mode: Mode, sent: u64, generator: &Generator) -> Verdict {
+pub fn of(mode: Mode, sent: u64, generator: &Generator) -> Verdict {
     let fault = |why: String| Verdict::Invalid {
         reason: format!("the generator was the bottleneck: {why}"),
     };
@@ -131,23 +131,23 @@ mod tests {
             busiest_share: 0.5,
             ..Generator::default()
         };
-        assert_eq!(judge(Mode::Open, 1000, &calm), Verdict::Valid);
+        assert_eq!(of(Mode::Open, 1000, &calm), Verdict::Valid);
         let late = Generator {
             missed: 11,
             ..calm.clone()
         };
-        let verdict = judge(Mode::Open, 1000, &late);
+        let verdict = of(Mode::Open, 1000, &late);
         let sentence = verdict.to_string();
         assert!(
             sentence.starts_with("invalid: the generator was the bottleneck"),
             "{sentence}"
         );
         // A closed loop has no plan to be late for.
-        assert_eq!(judge(Mode::Closed, 1000, &late), Verdict::Valid);
+        assert_eq!(of(Mode::Closed, 1000, &late), Verdict::Valid);
         let saturated = Generator {
             busiest_share: 0.96,
             ..calm
         };
-        assert!(!judge(Mode::Closed, 1000, &saturated).is_valid());
+        assert!(!of(Mode::Closed, 1000, &saturated).is_valid());
     }
 }

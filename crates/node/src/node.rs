@@ -554,7 +554,7 @@ impl Node {
         if let Some(precedent) = &passed.precedent {
             waiting.retain(|waiting| {
                 self.with_op(turn, waiting.op, |op, _, turn| {
-                    op.judge(turn, precedent, waiting.came);
+                    op.share_verdict(turn, precedent, waiting.came);
                 });
                 self.ops.find(waiting.op).is_some()
             });

@@ -33,6 +33,7 @@ mod rights;
 pub mod settings;
 pub mod tls;
 
+pub use admin::backup_gauge::BackupGauge;
 pub use admin::profile::SampledAlloc;
 pub use disk::folder;
 pub use disk::large::LargeApart;

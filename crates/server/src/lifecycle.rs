@@ -20,9 +20,12 @@
 //! See: docs/api.md, section "Exit codes and signals".
 
 use crate::admin;
+use crate::admin::backup_gauge::BackupGauge;
 use crate::clients::connection;
 use crate::clients::listener::{self, Door};
 use crate::clients::room::Space;
+use crate::disk::checkpoints::Checkpoints;
+use crate::disk::import::Import;
 use crate::disk::last_clock;
 use crate::disk::maintenance;
 use crate::disk::notes::{self, FolderHome};
@@ -424,6 +427,7 @@ fn open_engine(
         // cluster nobody confirms them yet, so they stay.
         engine.raise_purge_horizon(dendra_base::Version::MAX);
     }
+    let import = Import::open(&engine).map_err(in_folder)?;
     let took_ms = (clock::monotonic_us() - began_us) / 1_000;
     tracing::info!(folder, took_ms, starts, "the data folder is open");
     // Each connection in transit and each permit can have one event under way, and there are a few
@@ -450,6 +454,9 @@ fn open_engine(
         ),
         pool: StorePool::new(settings.queue, settings.workers),
         bell: wal_thread::Bell::default(),
+        backups: Arc::default(),
+        checkpoints: Checkpoints::new(&settings.data),
+        import,
         poke: maintenance::Poke::default(),
         phase: Arc::clone(&starting.phase),
         room: tokio::sync::Notify::new(),
@@ -625,6 +632,11 @@ impl Running {
         self.shared.tls.is_some()
     }
 
+    /// Where a schedule of backups says how they go.
+    pub fn backup_gauge(&self) -> Arc<BackupGauge> {
+        Arc::clone(&self.shared.backups)
+    }
+
     /// Where in its life the node is.
     pub fn phase(&self) -> Phase {
         self.shared.phase.now()
@@ -667,6 +679,7 @@ impl Running {
         join(self.log.take());
         self.shared.poke.close();
         join(self.maintenance.drain(..));
+        self.shared.checkpoints.clear();
         peers::note_at_stop(&self.shared, clock::wall_ms());
         let closed = self.shared.engine.close(clock::wall_ms());
         if closed.is_ok() {

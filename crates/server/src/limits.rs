@@ -60,6 +60,16 @@ pub const MEMBER_VALUE_BYTES_MAX: usize = 8 << 20;
 /// of decoding, so that a scan over tombstones does not hold a worker.
 pub const SCAN_LOOK_BYTES: usize = 256 << 10;
 
+/// Reads of connections that give way, called at once: about a tenth of a millisecond of work. Behind them the loop looks
+/// at its sockets, which costs a hundredth of it.
+pub const CALLS_A_TURN: usize = 4;
+/// As many at once when the first of them has waited for this long: turns of the loop are long then.
+pub const CALLS_A_TURN_LATE: usize = 32;
+/// See `CALLS_A_TURN_LATE`.
+pub const WAY_WAIT_US: u64 = 5_000;
+/// New connections that a loop takes in front of other work.
+pub const WELCOMES_A_TURN: usize = 8;
+
 /// While a loop is near what it can serve in time, chunks of scans get this share of one processor (a quarter): behind
 /// each of them, scans rest for three times as long as it took.
 pub const SCAN_TIME_SHARE: u64 = 4;
@@ -170,6 +180,20 @@ pub const ADMIN_CONNECTION_TIME: Duration = Duration::from_secs(120);
 pub const ADMIN_LAST_ANSWER_TIME: Duration = Duration::from_secs(PROFILE_SECONDS_MAX + 10);
 /// The longest profile: a minute of samples says what the first ten seconds did not.
 pub const PROFILE_SECONDS_MAX: u64 = 60;
+
+/// Checkpoints that backups hold at once: each keeps replaced tables on the disk.
+pub const CHECKPOINTS_MAX: usize = 4;
+/// A checkpoint that is not read for so long is removed: the backup that made it was killed. Longer than a backup waits
+/// for a slow destination, or for its own throttle.
+pub const CHECKPOINT_LEASE: Duration = Duration::from_secs(60);
+/// One part of a checkpoint's file: what a request holds in memory.
+pub const CHECKPOINT_READ_BYTES_MAX: usize = 1 << 20;
+/// Pages of a restore in memory at once: one is written, one arrives.
+pub const RESTORE_PAGES_MAX: usize = 2;
+/// How long a page waits for flushes, compactions and room in the log's queue before it is refused.
+pub const RESTORE_PAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// While it waits it looks this often.
+pub const RESTORE_LOOK: Duration = Duration::from_millis(5);
 
 /// Shortest secret of a cluster. One listener on one handshake tries some millions a second: eight letters fall in
 /// hours, sixteen random bytes never.

@@ -196,7 +196,7 @@ fn holds_once(mut holds: impl FnMut() -> bool) {
 
 /// How many of a crowd's connections are served in front of one client that asks in their midst, in hundredths. Their
 /// answers are long, so that more of them stand in line than are called at once.
-fn rank_among_a_crowd(node: &Node, crowd: &mut [Client], client: &mut Client) -> usize {
+fn rank_among_a_crowd(crowd: &mut [Client], client: &mut Client) -> usize {
     let gets = b"GET /v0/entity?id=long HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(31);
     let put = b"PUT /v0/entity?id=c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nv";
     let batch = [&gets[..], put].concat();
@@ -215,20 +215,31 @@ fn rank_among_a_crowd(node: &Node, crowd: &mut [Client], client: &mut Client) ->
         let put = answers[31].header("ETag");
         put.is_some() && put < version.as_deref()
     };
-    assert_eq!(node.metric("dendra_overloaded_loops "), 1.0);
     let first = crowd.iter_mut().map(crowd_is_first);
     first.filter(|is_first| *is_first).count() * 100 / CLIENTS
 }
 
-#[test]
-fn one_connection_of_another_address_is_served_in_front_of_a_crowd() {
+/// The middle one of seven.
+fn middle(mut ranks: Vec<usize>) -> usize {
+    ranks.sort_unstable();
+    ranks[3]
+}
+
+/// A node with one loop and a long value.
+fn one_loop(target: Duration) -> Node {
     let node = Node::with(|settings| {
         settings.loops = Some(1);
-        settings.queue_delay_target = TARGET;
+        settings.queue_delay_target = target;
         settings.durability = Durability::Os;
     });
     assert_eq!(node.client().put("k", b"v").status, 201);
     assert_eq!(node.client().put("long", &[b'v'; 2_000]).status, 201);
+    node
+}
+
+#[test]
+fn one_connection_of_another_address_is_served_in_front_of_a_crowd() {
+    let node = one_loop(TARGET);
     let addr = node.running().addr();
     let mut crowd: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
     let mut alike = node.client();
@@ -239,16 +250,101 @@ fn one_connection_of_another_address_is_served_in_front_of_a_crowd() {
         for _ in 0..7 {
             for (client, ranks) in [&mut other, &mut alike].into_iter().zip(&mut ranks) {
                 overload(&node, &mut crowd);
-                ranks.push(rank_among_a_crowd(&node, &mut crowd, client));
+                ranks.push(rank_among_a_crowd(&mut crowd, client));
+                assert_eq!(node.metric("dendra_overloaded_loops "), 1.0);
             }
         }
-        let [other, alike] = ranks.map(|mut ranks| {
-            ranks.sort_unstable();
-            ranks[3]
-        });
+        let [other, alike] = ranks.map(middle);
         println!("of another address {other} %, of the same {alike} %");
         2 * other < alike
     });
+}
+
+#[test]
+fn first_requests_of_new_connections_come_behind_those_of_connections_that_work() {
+    let node = one_loop(Duration::ZERO);
+    let mut works = node.client();
+    assert_eq!(works.value("k").status, 200);
+    holds_once(|| {
+        let mut ranks = [Vec::new(), Vec::new()];
+        for _ in 0..7 {
+            for (is_new, ranks) in [false, true].into_iter().zip(&mut ranks) {
+                let mut crowd: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
+                let mut new = node.client();
+                node.wait_for_metric("dendra_connections ", (CLIENTS + 2) as f64);
+                let client = if is_new { &mut new } else { &mut works };
+                ranks.push(rank_among_a_crowd(&mut crowd, client));
+            }
+        }
+        let [works, new] = ranks.map(middle);
+        println!("of one that works {works} %, of a new one {new} %");
+        2 * works < new
+    });
+}
+
+#[test]
+fn bytes_of_a_head_that_drips_come_behind_connections_that_work() {
+    let node = one_loop(Duration::ZERO);
+    let mut works = node.client();
+    assert_eq!(works.value("k").status, 200);
+    let put = "PUT /v0/entity?id=c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n";
+    // Their last reads were small parts of a head.
+    let dripping = || {
+        let mut crowd: Vec<_> = (0..=CLIENTS).map(|_| node.client()).collect();
+        for part in [&put[..10], &put[10..20], &put[20..]] {
+            let before = node.metric("dendra_socket_read_bytes_total");
+            for one in &mut crowd {
+                one.send(part.as_bytes());
+            }
+            let more = (part.len() * crowd.len()) as f64;
+            node.wait_for_metric("dendra_socket_read_bytes_total", before + more);
+        }
+        crowd
+    };
+    let gets = b"GET /v0/entity?id=long HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(31);
+    let end = [b"\r\nv", &gets[..]].concat();
+    let version = |client: &mut Client| client.read("PUT").header("ETag").map(str::to_owned);
+    holds_once(|| {
+        let mut ranks = [Vec::new(), Vec::new()];
+        for _ in 0..7 {
+            let mut crowd = dripping();
+            let mut drips = crowd.pop().expect("there is one more");
+            for one in &mut crowd[..CLIENTS / 3] {
+                one.send(&end);
+            }
+            works.send([put.as_bytes(), b"\r\nv"].concat().as_slice());
+            drips.send(&end);
+            for one in &mut crowd[CLIENTS / 3..] {
+                one.send(&end);
+            }
+            let versions = [version(&mut works), version(&mut drips)];
+            let of_crowd: Vec<_> = crowd.iter_mut().map(version).collect();
+            for (ranks, version) in ranks.iter_mut().zip(versions) {
+                let in_front = of_crowd.iter().filter(|other| **other < version);
+                ranks.push(in_front.count() * 100 / CLIENTS);
+            }
+        }
+        let [works, drips] = ranks.map(middle);
+        println!("of one that works {works} %, of one that drips {drips} %");
+        2 * works < drips
+    });
+}
+
+#[test]
+fn first_requests_that_wait_count_as_delay_of_the_loop() {
+    let node = one_loop(Duration::from_millis(10));
+    let until = Instant::now() + PATIENCE;
+    while node.metric("dendra_overloaded_loops ") == 0.0 {
+        assert!(Instant::now() < until, "no loop is overloaded");
+        let mut crowd: Vec<_> = (0..2 * CLIENTS).map(|_| node.client()).collect();
+        ask(&mut crowd);
+        let answers = answers(&mut crowd);
+        assert!(
+            answers
+                .iter()
+                .all(|answer| [200, 503].contains(&answer.status))
+        );
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! hosts.rs   is the request meant for this node, and not a foreign page's?
 //! client/    the other side of the same bytes, for our command line and our lab
 //! peer/      what members say to each other: handshake, frames
+//! restore.rs one page of records with the versions that they had
 //! ```
 //!
 //! Invariants
@@ -31,6 +32,7 @@ pub mod limits;
 pub mod peer;
 pub mod percent;
 mod refusal;
+pub mod restore;
 pub mod rights;
 pub mod route;
 

@@ -5,17 +5,20 @@
 //!   knee (--find-max) of 64, 1024, 10000 clients ─► for each patience: knee, 0.9, 2x, 0.9, 5x, 0.9 of it
 //! mixed, get     a node                          nginx, redis    the same of others, one patience
 //! frozen         three members, one is stopped   compaction      a node that has a GiB to compact
+//! storm          connections at once, and slow ones, beside one that works (storm.rs)
 //! ```
 //!
 //! Invariants
 //! 1. A row's peak is the most that this server did with as many clients: at its knee, or in the row's own run.
 //! 2. A row that cannot be measured is in the report with the reason, and the others are measured.
 //! 3. Nothing is judged but Dendra.
+//! 4. The storm is the last part: its node is held to no share.
 //!
 //! Not here: driving (`crates/lab`), rows and goals (`overload/figures.rs`), the group (`share.rs`).
 //! See: docs/lab/README.md, docs/overload.md.
 
 mod figures;
+mod storm;
 
 use super::cluster::Members;
 use super::node::Server;
@@ -60,6 +63,9 @@ const FILES_BESIDE: u64 = 1_100;
 /// Values of the compaction: 65,536 of 16 KiB are 1 GiB.
 const FILL: &str = "--keys 65536 --value-bytes 16KiB";
 
+/// How long a calm, a storm and what follows are looked at, seconds.
+const STORM_S: f64 = 5.0;
+
 /// A part of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
@@ -69,16 +75,18 @@ enum Part {
     Redis,
     Frozen,
     Compaction,
+    Storm,
 }
 
 impl Part {
-    const ALL: [(&'static str, Part); 6] = [
+    const ALL: [(&'static str, Part); 7] = [
         ("mixed", Part::Mixed),
         ("get", Part::Get),
         ("nginx", Part::Nginx),
         ("redis", Part::Redis),
         ("frozen", Part::Frozen),
         ("compaction", Part::Compaction),
+        ("storm", Part::Storm),
     ];
 }
 
@@ -132,10 +140,12 @@ impl Matrix {
         let timeouts_ms = list(said("--timeouts").unwrap_or("100ms,1s,5s"), |text| {
             milliseconds(text).ok_or_else(|| format!("--timeouts {text}: like 100ms or 5s"))
         })?;
-        let parts = match said("--parts") {
+        let mut parts = match said("--parts") {
             Some(text) => list(text, str::parse)?,
             None => Part::ALL.map(|(_, part)| part).to_vec(),
         };
+        // No share comes back behind it.
+        parts.sort_by_key(|part| *part == Part::Storm);
         Ok(Matrix {
             share,
             connections,
@@ -197,9 +207,14 @@ pub(super) fn run(place: &Place) -> Held {
         None => None,
     };
     let held = share.as_ref().map_or("none".to_owned(), Share::words);
+    let generator = match place.go_first() {
+        true => "goes first on its core (SCHED_FIFO)",
+        false => "waits for other programs on its core",
+    };
     place.hold(share);
     let facts = [
         ("servers' share", held),
+        ("generator", generator.to_owned()),
         ("records", format!("{KEYS} of 100 bytes, found in memory")),
         ("step", format!("{} s", seconds(place))),
         ("dendra", version(&place.binary, "--version")),
@@ -223,6 +238,11 @@ pub(super) fn run(place: &Place) -> Held {
             Part::Redis => redis(place, &mut report, &matrix, &mut notes),
             Part::Frozen => frozen(place, &mut report, &mut goals),
             Part::Compaction => compaction(place, &mut report, &mut goals),
+            Part::Storm => {
+                // The last one: from now on nothing is held to a share.
+                place.hold(None);
+                storm::storms(place, &mut report, &mut goals, STORM_S)
+            }
         };
         if let Err(sentence) = done {
             notes.push(format!("{part:?}: {sentence}"));

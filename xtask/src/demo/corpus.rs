@@ -25,8 +25,10 @@ const BYTES_MIN: u64 = 200_000_000;
 /// What a node stores unless told otherwise.
 const VALUE_BYTES_MAX: u64 = 1 << 20;
 const KEY_BYTES_MAX: usize = 1024;
-/// The second load puts this much in front of a key.
-const PREFIX_ROOM: usize = super::AGAIN.len();
+/// Under this prefix the second load stores everything once more.
+pub(crate) const AGAIN: &str = "again/";
+/// Room in front of a key for it.
+const PREFIX_ROOM: usize = AGAIN.len();
 /// More from one candidate folder makes the demonstration long and no better.
 const ROOT_BYTES_MAX: u64 = 400_000_000;
 const SEED: u64 = 20_251_121;

@@ -19,7 +19,7 @@
 mod corpus;
 mod node;
 
-use corpus::{Corpus, Record};
+use corpus::{AGAIN, Corpus, Record};
 use node::{Connection, Node};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -31,8 +31,6 @@ use std::time::Instant;
 
 /// Comparing threads: the node has two cores to itself on the smallest machine that counts.
 const READERS: usize = 4;
-/// Under this prefix the second load stores everything once more.
-const AGAIN: &str = "again/";
 
 /// What a step did.
 struct Done {

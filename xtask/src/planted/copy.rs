@@ -1,10 +1,10 @@
-//! The copy of the crates in which bugs are planted: `target/planted`, a workspace of its own.
+//! A copy of the crates in which functions are switches: a workspace of its own below `target`.
 //!
 //! ```text
-//! target/planted/Cargo.toml      that of the root, its members those of CRATES, without lints
-//!                Cargo.lock      the root's
-//!                docs            ─► the root's, which sources include
-//!                crates/…        copies; changed ones as they were merged
+//! target/NAME/Cargo.toml         that of the root, its members those of CRATES, without lints
+//!             Cargo.lock         the root's
+//!             docs               ─► the root's, which sources include
+//!             crates/…           copies; changed ones as they were merged
 //! ```
 //!
 //! Invariants
@@ -38,9 +38,9 @@ pub mod planted {
 }
 "#;
 
-/// Writes the copy of the workspace at `root`; its folder.
-pub(crate) fn write(root: &Path, merged: &Merged) -> Result<PathBuf, String> {
-    let to = root.join("target/planted");
+/// Writes the copy `name` of the workspace at `root`; its folder.
+pub(crate) fn write(root: &Path, name: &str, merged: &Merged) -> Result<PathBuf, String> {
+    let to = root.join("target").join(name);
     let is_copied = |path: &&String| CRATES.iter().any(|name| path.starts_with(&prefix(name)));
     if let Some(other) = merged.keys().find(|path| !is_copied(path)) {
         return Err(format!(
@@ -84,9 +84,9 @@ fn copy_folder(
             copy_folder(root, to, &format!("{path}/"), merged, kept)?;
             continue;
         }
-        let text = match (merged.get(&path), path.as_str()) {
-            (Some(text), _) => text.clone().into_bytes(),
-            (None, _) => fs::read(entry.path())?,
+        let text = match merged.get(&path) {
+            Some(file) => file.text.clone().into_bytes(),
+            None => fs::read(entry.path())?,
         };
         let text = match path.as_str() {
             "crates/base/src/lib.rs" => [text, SWITCH.as_bytes().to_vec()].concat(),

@@ -164,34 +164,20 @@ pub(crate) struct Tests {
 impl Tests {
     /// Builds the tests that `finders` name.
     pub(crate) fn build(copy: &Path, finders: &[&Finder]) -> Result<Tests, String> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
-        command.args([
-            "test",
-            "--no-run",
-            "--message-format",
-            "json-render-diagnostics",
-        ]);
         let mut wanted: Vec<(&str, &str)> = finders.iter().map(|finder| finder.target()).collect();
         wanted.sort_unstable();
         wanted.dedup();
         let mut packages: Vec<&str> = wanted.iter().map(|(package, _)| *package).collect();
         packages.dedup();
-        for package in packages {
-            command.args(["--package", package]);
-        }
-        for (_, target) in &wanted {
-            command.args(["--test", target]);
-        }
-        let target = copy.parent().ok_or("the copy is in no folder")?;
-        command.current_dir(copy).env("CARGO_TARGET_DIR", target);
-        let built = command.stderr(Stdio::inherit()).output();
-        let built = built.map_err(|error| format!("cargo does not start: {error}"))?;
-        if !built.status.success() {
-            return Err(format!("the copy in {} does not build", copy.display()));
-        }
-        let text = String::from_utf8_lossy(&built.stdout);
-        let executables = text.lines().filter_map(executable).collect();
+        let packages = packages
+            .into_iter()
+            .flat_map(|package| ["--package", package]);
+        let targets = wanted.iter().flat_map(|(_, target)| ["--test", target]);
+        let built = build(copy, &packages.chain(targets).collect::<Vec<_>>())?;
+        let executables = built
+            .into_iter()
+            .map(|test| ((test.package, test.target), test.path));
+        let executables = executables.collect();
         Ok(Tests {
             copy: copy.to_owned(),
             executables,
@@ -290,15 +276,53 @@ impl Tests {
     }
 }
 
-/// The package, target and path of a built test, of one line that cargo writes.
-fn executable(line: &str) -> Option<((String, String), PathBuf)> {
+/// An executable with tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BuiltTest {
+    pub(crate) package: String,
+    pub(crate) target: String,
+    pub(crate) path: PathBuf,
+}
+
+/// Builds the tests that the options of `cargo test` name, in the copy.
+pub(crate) fn build(copy: &Path, options: &[&str]) -> Result<Vec<BuiltTest>, String> {
+    let format = ["--message-format", "json-render-diagnostics"];
+    let mut command = cargo_in(copy)?;
+    command
+        .args(["test", "--no-run"])
+        .args(format)
+        .args(options);
+    let built = command.stderr(Stdio::inherit()).output();
+    let built = built.map_err(|error| format!("cargo does not start: {error}"))?;
+    if !built.status.success() {
+        return Err(format!("the copy in {} does not build", copy.display()));
+    }
+    let text = String::from_utf8_lossy(&built.stdout);
+    Ok(text.lines().filter_map(executable).collect())
+}
+
+/// Cargo in the copy, building into the target folder that the copy is in.
+pub(crate) fn cargo_in(copy: &Path) -> Result<Command, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let target = copy.parent().ok_or("the copy is in no folder")?;
+    let mut command = Command::new(cargo);
+    command.current_dir(copy).env("CARGO_TARGET_DIR", target);
+    Ok(command)
+}
+
+/// A built test, of one line that cargo writes.
+fn executable(line: &str) -> Option<BuiltTest> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     let path = message["executable"].as_str()?;
     let target = message["target"]["name"].as_str()?;
     // `path+file:///…/crates/node#dendra-node@0.1.0`, or without the name where the folder has it.
     let package = message["package_id"].as_str()?.rsplit('#').next()?;
     let package = package.split('@').next()?;
-    Some(((package.to_owned(), target.to_owned()), path.into()))
+    Some(BuiltTest {
+        package: package.to_owned(),
+        target: target.to_owned(),
+        path: path.into(),
+    })
 }
 
 /// The seed and the broken rule in the output of a search that failed.
@@ -351,9 +375,12 @@ mod tests {
     #[test]
     fn built_tests_are_found_in_what_cargo_writes() {
         let line = r#"{"reason":"compiler-artifact","package_id":"path+file:///a/crates/node#dendra-node@0.1.0","target":{"name":"twin"},"executable":"/t/twin-1"}"#;
-        let (name, path) = executable(line).expect("it is one");
-        assert_eq!(name, ("dendra-node".to_owned(), "twin".to_owned()));
-        assert_eq!(path, PathBuf::from("/t/twin-1"));
+        let test = BuiltTest {
+            package: "dendra-node".to_owned(),
+            target: "twin".to_owned(),
+            path: "/t/twin-1".into(),
+        };
+        assert_eq!(executable(line), Some(test));
         assert!(executable(r#"{"reason":"build-finished","success":true}"#).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! All patches in one copy of the sources: each function that patches change becomes a switch.
+//! All changes in one copy of the sources: each function that they change becomes a switch.
 //!
 //! ```text
 //! fn f(a: u8) -> u8 {                 fn f(a: u8) -> u8 {
@@ -15,61 +15,75 @@
 //!
 //! Invariants
 //! 1. Without a bug switched on the copy does what the source does.
-//! 2. A patch changes bodies of functions, and adds items beside them; anything else is refused.
+//! 2. A change is one of bodies of functions, or adds items beside them; anything else is refused.
 //!
 //! Not here: building and running the copy (`copy.rs`, `finders.rs`).
 
-use super::patch::{Edit, Plant};
+use super::patch::Edit;
 use crate::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// The changed files: path and text.
-pub(crate) type Merged = BTreeMap<String, String>;
+/// A change of one file, and the number that switches it on.
+pub(crate) struct Change {
+    pub(crate) number: u32,
+    /// From the root of the workspace.
+    pub(crate) path: String,
+    pub(crate) edits: Vec<Edit>,
+}
 
-/// What all patches do to one file.
+/// The changed files by their paths.
+pub(crate) type Merged = BTreeMap<String, MergedFile>;
+
+/// A changed file.
+#[derive(Default)]
+pub(crate) struct MergedFile {
+    pub(crate) text: String,
+    /// For each line the number of the change that it belongs to; 0 = as it was.
+    pub(crate) owners: Vec<u32>,
+}
+
+/// What all changes do to one file.
 #[derive(Default)]
 struct Changes {
-    /// By the function's body (its lines), and by the number of the patch.
+    /// By the function's body (its lines), and by the number of the change.
     bodies: BTreeMap<(usize, usize), BTreeMap<u32, Vec<Edit>>>,
-    /// Items that patches add, in front of a line.
+    /// Items that are added in front of a line.
     items: BTreeMap<usize, BTreeSet<Vec<String>>>,
 }
 
-/// The sources that `plants` change, with all of them in it; or every reason why one does not fit.
+/// A change that has no place in a switch: its number and the reason.
+pub(crate) type Unfit = (u32, String);
+
+/// The sources with all `changes` in them, and those that do not fit.
 pub(crate) fn merge(
-    plants: &[Plant],
+    changes: Vec<Change>,
     source_of: impl Fn(&str) -> Option<String>,
-) -> Result<Merged, Vec<String>> {
-    let mut changes: BTreeMap<&str, Changes> = BTreeMap::new();
-    let mut reasons = Vec::new();
-    for plant in plants {
-        for file in &plant.files {
-            let of_file = changes.entry(&file.path).or_default();
-            let added = source_of(&file.path)
-                .ok_or_else(|| "there is no such file".to_owned())
-                .and_then(|text| {
-                    let lines: Vec<&str> = text.lines().collect();
-                    let edits = file.edits(&lines)?;
-                    let edits = edits.into_iter().map(|edit| slid(edit, &lines)).collect();
-                    of_file.add(plant.number, edits, &bodies(&text))
-                });
-            if let Err(why) = added {
-                reasons.push(format!(
-                    "{} no longer applies to {}: {why}",
-                    plant.name, file.path
-                ));
-            }
+) -> (Merged, Vec<Unfit>) {
+    let mut files: BTreeMap<String, (String, Vec<Range<usize>>, Changes)> = BTreeMap::new();
+    let mut unfit = Vec::new();
+    for change in changes {
+        if !files.contains_key(&change.path) {
+            let Some(text) = source_of(&change.path) else {
+                unfit.push((change.number, format!("there is no {}", change.path)));
+                continue;
+            };
+            let bodies = bodies(&text);
+            files.insert(change.path.clone(), (text, bodies, Changes::default()));
+        }
+        let (text, bodies, changes) = files.get_mut(&change.path).expect("it was inserted");
+        let lines: Vec<&str> = text.lines().collect();
+        let edits = change.edits.into_iter().map(|edit| slid(edit, &lines));
+        if let Err(why) = changes.add(change.number, edits.collect(), bodies) {
+            unfit.push((change.number, format!("{}: {why}", change.path)));
         }
     }
-    if !reasons.is_empty() {
-        return Err(reasons);
-    }
-    let merged = changes.into_iter().filter_map(|(path, changes)| {
-        let text = source_of(path)?;
-        Some((path.to_owned(), changes.apply(path, &text)))
+    let merged = files.into_iter();
+    let merged = merged.map(|(path, (text, _, changes))| {
+        let file = changes.apply(&path, &text);
+        (path, file)
     });
-    Ok(merged.collect())
+    (merged.collect(), unfit)
 }
 
 impl Changes {
@@ -93,7 +107,7 @@ impl Changes {
                     .insert(edit.new);
             } else {
                 return Err(format!(
-                    "line {} is in no body of a function: a patch changes bodies and adds items",
+                    "line {} is in no body of a function: only bodies change, and items are added",
                     edit.old.start + 1
                 ));
             }
@@ -101,39 +115,40 @@ impl Changes {
         Ok(())
     }
 
-    fn apply(&self, path: &str, text: &str) -> String {
+    fn apply(&self, path: &str, text: &str) -> MergedFile {
         let bug = if path.starts_with("crates/base/") {
             "crate::planted::bug()"
         } else {
             "dendra_base::planted::bug()"
         };
         let lines: Vec<&str> = text.lines().collect();
-        let mut out = String::new();
+        let mut out = MergedFile::default();
         let mut at = 0;
         while at <= lines.len() {
             for item in self.items.get(&at).into_iter().flatten().flatten() {
-                push(&mut out, item);
+                out.push(0, item);
             }
             let mut starting = self.bodies.range((at, 0)..(at + 1, 0));
-            if let Some(((from, to), patched)) = starting.next() {
+            if let Some(((from, to), changed)) = starting.next() {
                 let body = &lines[*from..*to];
-                push(&mut out, &format!("match {bug} {{"));
-                for (number, edits) in patched {
-                    push(&mut out, &format!("{number} => {{"));
+                out.push(0, &format!("match {bug} {{"));
+                for (number, edits) in changed {
+                    out.push(*number, &format!("{number} => {{"));
                     for line in edited(body, *from, edits) {
-                        push(&mut out, line);
+                        out.push(*number, line);
                     }
-                    push(&mut out, "}");
+                    out.push(*number, "}");
                 }
-                push(&mut out, "_ => {");
+                out.push(0, "_ => {");
                 for line in body {
-                    push(&mut out, line);
+                    out.push(0, line);
                 }
-                push(&mut out, "}\n}");
+                out.push(0, "}");
+                out.push(0, "}");
                 at = *to;
             } else {
                 if let Some(line) = lines.get(at) {
-                    push(&mut out, line);
+                    out.push(0, line);
                 }
                 at += 1;
             }
@@ -163,9 +178,18 @@ fn slid(mut edit: Edit, lines: &[&str]) -> Edit {
     edit
 }
 
-fn push(out: &mut String, line: &str) {
-    out.push_str(line);
-    out.push('\n');
+impl MergedFile {
+    fn push(&mut self, owner: u32, text: &str) {
+        for line in text.lines() {
+            self.text.push_str(line);
+            self.text.push('\n');
+            self.owners.push(owner);
+        }
+        if text.is_empty() {
+            self.text.push('\n');
+            self.owners.push(owner);
+        }
+    }
 }
 
 /// `body`, whose first line is the file's line `from`, with `edits`.
@@ -245,6 +269,7 @@ fn braces(code: &str, from: usize) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::planted::patch::Plant;
 
     const SOURCE: &str = "\
 const fn c() -> u8 {
@@ -260,14 +285,24 @@ fn f(a: u8) -> u8 {
 fn last() {}
 ";
 
-    fn plant(name: &str, hunk: &str) -> Plant {
-        let text = format!("--- a/crates/node/src/a.rs\n+++ b/crates/node/src/a.rs\n@@ @@\n{hunk}");
-        Plant::parse(name, &text).expect("it is a patch")
+    fn change(number: u32, hunk: &str) -> Change {
+        let head = "--- a/crates/node/src/a.rs\n+++ b/crates/node/src/a.rs\n@@ @@\n";
+        let plant = Plant::parse("1-a", &format!("{head}{hunk}")).expect("it is a patch");
+        let lines: Vec<&str> = SOURCE.lines().collect();
+        Change {
+            number,
+            path: plant.files[0].path.clone(),
+            edits: plant.files[0].edits(&lines).expect("it has a place"),
+        }
     }
 
-    fn merged(plants: &[Plant]) -> Result<String, Vec<String>> {
-        let merged = merge(plants, |_| Some(SOURCE.to_owned()))?;
-        Ok(merged["crates/node/src/a.rs"].clone())
+    fn merged(changes: Vec<Change>) -> Result<String, Vec<Unfit>> {
+        let (merged, unfit) = merge(changes, |_| Some(SOURCE.to_owned()));
+        if unfit.is_empty() {
+            Ok(merged["crates/node/src/a.rs"].text.clone())
+        } else {
+            Err(unfit)
+        }
     }
 
     #[test]
@@ -277,12 +312,12 @@ fn last() {}
 
     #[test]
     fn each_patch_has_its_own_body_and_the_rest_stays() {
-        let first = plant("1-a", "     let b = a;\n-    b + 1\n+    b\n }\n");
-        let other = plant(
-            "2-b",
+        let first = change(1, "     let b = a;\n-    b + 1\n+    b\n }\n");
+        let other = change(
+            2,
             " fn f(a: u8) -> u8 {\n-    let b = a;\n+    let b = 9;\n",
         );
-        let text = merged(&[first, other]).expect("both apply");
+        let text = merged(vec![first, other]).expect("both apply");
         let switch = "\
 fn f(a: u8) -> u8 {
 match dendra_base::planted::bug() {
@@ -307,16 +342,29 @@ _ => {
     }
 
     #[test]
+    fn each_line_knows_its_change() {
+        let hunk = "     let b = a;\n-    b + 1\n+    b\n }\n";
+        let (merged, _) = merge(vec![change(1, hunk)], |_| Some(SOURCE.to_owned()));
+        let file = &merged["crates/node/src/a.rs"];
+        let owned = file.text.lines().zip(&file.owners);
+        let own: Vec<&str> = owned
+            .filter(|(_, of)| **of == 1)
+            .map(|(line, _)| line)
+            .collect();
+        assert_eq!(own, ["1 => {", "    let b = a;", "    b", "}"]);
+    }
+
+    #[test]
     fn items_are_added_once() {
         let hunk = " }\n+fn g() {}\n fn last() {}\n";
-        let text = merged(&[plant("1-a", hunk), plant("2-b", hunk)]).expect("both apply");
+        let text = merged(vec![change(1, hunk), change(2, hunk)]).expect("both apply");
         assert_eq!(text.matches("fn g() {}").count(), 1);
     }
 
     #[test]
     fn an_item_behind_a_function_is_none_of_its_lines() {
         let hunk = "     b + 1\n+}\n+fn g() {\n+    2;\n }\n fn last() {}\n";
-        let text = merged(&[plant("1-a", hunk)]).expect("it applies");
+        let text = merged(vec![change(1, hunk)]).expect("it applies");
         assert!(
             text.contains("    b + 1\n}\nfn g() {\n    2;\n}\nfn last"),
             "{text}"
@@ -326,9 +374,13 @@ _ => {
 
     #[test]
     fn changes_outside_of_bodies_are_refused() {
-        let head = plant("1-a", "-fn f(a: u8) -> u8 {\n+fn f(a: u16) -> u8 {\n");
-        assert!(merged(&[head]).expect_err("no body")[0].contains("line 7 is in no body"));
-        let constant = plant("1-a", " const fn c() -> u8 {\n-    1\n+    2\n");
-        assert!(merged(&[constant]).is_err());
+        let head = change(1, "-fn f(a: u8) -> u8 {\n+fn f(a: u16) -> u8 {\n");
+        assert!(
+            merged(vec![head]).expect_err("no body")[0]
+                .1
+                .contains("line 7 is in no body")
+        );
+        let constant = change(1, " const fn c() -> u8 {\n-    1\n+    2\n");
+        assert!(merged(vec![constant]).is_err());
     }
 }

@@ -15,10 +15,10 @@
 //! Not here: bugs of the simulated world (`crates/sim/src/planted.rs`).
 //! See: docs/verification.md, "Planted bugs".
 
-mod copy;
-mod finders;
-mod merge;
-mod patch;
+pub(crate) mod copy;
+pub(crate) mod finders;
+pub(crate) mod merge;
+pub(crate) mod patch;
 mod patches;
 mod record;
 
@@ -26,7 +26,7 @@ pub(crate) use patches::{FOLDER, stale};
 
 use finders::{Finder, Tests};
 use patch::Plant;
-use patches::{plants, read};
+use patches::{merge, plants, read};
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
@@ -71,8 +71,8 @@ fn all(root: &Path, words: &[&String], goal: Goal) -> Result<(), String> {
     let started = Instant::now();
     let plants = plants(read(root)?.into_iter())?;
     let source_of = |path: &str| fs::read_to_string(root.join(path)).ok();
-    let merged = merge::merge(&plants, source_of).map_err(|reasons| reasons.join("\n"))?;
-    let copy = copy::write(root, &merged)?;
+    let merged = merge(&plants, source_of).map_err(|reasons| reasons.join("\n"))?;
+    let copy = copy::write(root, "planted", &merged)?;
     let wanted = |plant: &&Plant| {
         words.is_empty() || words.iter().any(|word| plant.name.contains(word.as_str()))
     };

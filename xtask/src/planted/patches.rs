@@ -5,7 +5,7 @@
 //!
 //! Not here: one patch (`patch.rs`), what all of them make of the sources (`merge.rs`).
 
-use super::merge;
+use super::merge::{self, Change, Merged};
 use super::patch::Plant;
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,9 +53,40 @@ pub(crate) fn stale(
 ) -> Vec<String> {
     match plants(texts) {
         Err(why) => vec![why],
-        Ok(plants) => match merge::merge(&plants, source_of) {
-            Ok(_) => Vec::new(),
-            Err(reasons) => reasons,
-        },
+        Ok(plants) => merge(&plants, source_of).err().unwrap_or_default(),
     }
+}
+
+/// The sources with all `plants` in them; or every reason why one does not fit.
+pub(super) fn merge(
+    plants: &[Plant],
+    source_of: impl Fn(&str) -> Option<String>,
+) -> Result<Merged, Vec<String>> {
+    let mut changes = Vec::new();
+    let mut reasons = Vec::new();
+    for plant in plants {
+        for file in &plant.files {
+            let text = source_of(&file.path).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            match file.edits(&lines) {
+                Ok(edits) => changes.push(Change {
+                    number: plant.number,
+                    path: file.path.clone(),
+                    edits,
+                }),
+                Err(why) => reasons.push((plant.number, format!("{}: {why}", file.path))),
+            }
+        }
+    }
+    let (merged, unfit) = merge::merge(changes, source_of);
+    reasons.extend(unfit);
+    if reasons.is_empty() {
+        return Ok(merged);
+    }
+    let sentence = |(number, why): (u32, String)| {
+        let plant = plants.iter().find(|plant| plant.number == number);
+        let name = plant.map_or("", |plant| plant.name.as_str());
+        format!("{name} no longer applies to {why}")
+    };
+    Err(reasons.into_iter().map(sentence).collect())
 }

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Lines around a change: as few as make its place the only one.
-const AROUND: [&str; 5] = ["-U3", "-U5", "-U8", "-U12", "-U20"];
+const AROUND: [&str; 7] = ["-U1", "-U2", "-U3", "-U5", "-U8", "-U12", "-U20"];
 
 pub(crate) fn record(root: &Path, name: &str) -> Result<(), String> {
     let path = root.join(FOLDER).join(format!("{name}.patch"));

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 /// Names that several types still share: how many. Rename one, and lower the number; a name that is
 /// down to one leaves the list. A new type takes a name of its own.
-const SHARED: [(&str, usize); 104] = [
+const SHARED: [(&str, usize); 102] = [
     ("Accepted", 2),
     ("Age", 2),
     ("Ask", 3),
@@ -79,7 +79,6 @@ const SHARED: [(&str, usize); 104] = [
     ("Piece", 3),
     ("Place", 6),
     ("Plan", 3),
-    ("Pressure", 2),
     ("Probe", 2),
     ("Profile", 3),
     ("Progress", 2),
@@ -108,7 +107,6 @@ const SHARED: [(&str, usize); 104] = [
     ("Show", 3),
     ("Source", 4),
     ("Space", 2),
-    ("Stage", 2),
     ("Standing", 3),
     ("State", 7),
     ("Step", 4),

@@ -20,6 +20,7 @@
 //! Not here: what the options do (crate `server`); options of client commands (`cli.rs`).
 //! See: docs/cli.md.
 
+mod backups;
 pub(crate) mod cluster;
 mod file;
 mod print;
@@ -33,7 +34,8 @@ use std::path::{Path, PathBuf};
 use table::{Fallback, OPTIONS, Value};
 
 /// Variables that begin with `DENDRA_` and are no option of a node.
-const OTHER_VARIABLES: [&str; 7] = [
+const OTHER_VARIABLES: [&str; 8] = [
+    "DENDRA_ADMIN_URLS",
     "DENDRA_CONFIG",
     "DENDRA_URL",
     "DENDRA_CA",

@@ -15,7 +15,7 @@ use super::Effective;
 use super::table::Value;
 use dendra_engine::Durability;
 use dendra_server::Settings;
-use dendra_server::settings::TlsSettings;
+use dendra_server::settings::{Timeouts, TlsSettings};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,10 +47,22 @@ impl Effective {
         settings.memory_bytes = self.size("memory");
         settings.memtable_bytes = Some(self.size("memtable"));
         settings.value_bytes_max = self.size("value-bytes-max");
+        settings.loops = Some(self.size("loops")).filter(|loops| *loops > 0);
+        settings.connections_max = self.size("connections-max");
+        settings.requests_inflight_max = self.size("requests-inflight-max");
+        settings.body_bytes_inflight_max = self.size("body-bytes-inflight-max");
+        let timeout = |key| Duration::from_millis(self.number(key));
+        settings.timeouts = Timeouts {
+            head: timeout("head-timeout-ms"),
+            idle: timeout("idle-timeout-ms"),
+            body: timeout("body-timeout-ms"),
+            write: timeout("write-timeout-ms"),
+        };
         settings.drain_ms = self.number("drain-ms");
         settings.tls = self.tls()?;
         settings.cluster = self.cluster()?;
         self.check_border(&settings)?;
+        self.backup_schedule(&settings)?;
         Ok(settings)
     }
 
@@ -156,6 +168,14 @@ mod tests {
             ("memory", "64MiB"),
             ("memtable", "2MiB"),
             ("value-bytes-max", "2MiB"),
+            ("loops", "3"),
+            ("connections-max", "11"),
+            ("requests-inflight-max", "12"),
+            ("body-bytes-inflight-max", "16MiB"),
+            ("head-timeout-ms", "21"),
+            ("idle-timeout-ms", "22"),
+            ("body-timeout-ms", "23"),
+            ("write-timeout-ms", "24"),
             ("drain-ms", "9"),
             ("cluster", "h2:1;weight=2,http://h1:1;zone=a"),
             ("self", "http://h2:1"),
@@ -191,6 +211,15 @@ mod tests {
         expected.memory_bytes = 64 << 20;
         expected.memtable_bytes = Some(2 << 20);
         expected.value_bytes_max = 2 << 20;
+        expected.loops = Some(3);
+        (expected.connections_max, expected.requests_inflight_max) = (11, 12);
+        expected.body_bytes_inflight_max = 16 << 20;
+        expected.timeouts = Timeouts {
+            head: Duration::from_millis(21),
+            idle: Duration::from_millis(22),
+            body: Duration::from_millis(23),
+            write: Duration::from_millis(24),
+        };
         expected.drain_ms = 9;
         let members = ["http://h1:1;zone=a", "http://h2:1;weight=2"].map(|text| text.parse());
         let members: Result<Vec<Member>, _> = members.into_iter().collect();

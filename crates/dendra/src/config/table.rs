@@ -17,11 +17,13 @@
 //! See: docs/cli.md.
 
 use super::units;
+use crate::client::Base;
 use dendra_base::limits;
 use dendra_server::settings::{HostRule, Member, Topology};
 use std::ffi::OsStr;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What an option's text means and what it may be.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +60,10 @@ pub(crate) enum Kind {
     FileOrOff,
     /// Names of hosts, with commas, or `off`.
     Hosts,
+    /// A length of time, at least a second.
+    Time,
+    /// URLs of nodes, with commas, or `off`.
+    Urls,
     /// Log levels per target: `info,dendra_engine=debug`.
     Levels,
 }
@@ -124,7 +130,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 32] = [
+pub(crate) static OPTIONS: [Spec; 45] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -293,6 +299,83 @@ pub(crate) static OPTIONS: [Spec; 32] = [
         help: "Largest value a client may store; more is answered with 413",
     },
     Spec {
+        key: "loops",
+        shape: "N",
+        kind: Kind::Count { min: 0, max: 255 },
+        fallback: Fallback::Fixed("0"),
+        help: "Event loops; 0 = one for each processor that the process may use",
+    },
+    Spec {
+        key: "connections-max",
+        shape: "N",
+        kind: Kind::Count {
+            min: 1,
+            max: 1_048_576,
+        },
+        fallback: Fallback::Fixed("16384"),
+        help: "Connections of clients at once; above it nothing is accepted until one closes",
+    },
+    Spec {
+        key: "requests-inflight-max",
+        shape: "N",
+        kind: Kind::Count {
+            min: 1,
+            max: 1_048_576,
+        },
+        fallback: Fallback::Fixed("4096"),
+        help: "Requests that may wait for the log or the store pool at once; more are refused with 503",
+    },
+    Spec {
+        key: "body-bytes-inflight-max",
+        shape: "SIZE",
+        kind: Kind::Bytes {
+            min: 64 << 10,
+            max: 1 << 40,
+        },
+        fallback: Fallback::Fixed("64MiB"),
+        help: "Bytes of bodies that arrive and of answers that leave, at once; at least two of the largest values",
+    },
+    Spec {
+        key: "head-timeout-ms",
+        shape: "MS",
+        kind: Kind::Count {
+            min: 1,
+            max: 3_600_000,
+        },
+        fallback: Fallback::Fixed("5000"),
+        help: "Milliseconds that the head of a request may take, from its first byte",
+    },
+    Spec {
+        key: "idle-timeout-ms",
+        shape: "MS",
+        kind: Kind::Count {
+            min: 1,
+            max: 3_600_000,
+        },
+        fallback: Fallback::Fixed("60000"),
+        help: "Milliseconds that a connection may rest between two requests",
+    },
+    Spec {
+        key: "body-timeout-ms",
+        shape: "MS",
+        kind: Kind::Count {
+            min: 1,
+            max: 3_600_000,
+        },
+        fallback: Fallback::Fixed("5000"),
+        help: "Milliseconds that a body may take, and another second for every 64 KiB of it that arrived",
+    },
+    Spec {
+        key: "write-timeout-ms",
+        shape: "MS",
+        kind: Kind::Count {
+            min: 1,
+            max: 3_600_000,
+        },
+        fallback: Fallback::Fixed("10000"),
+        help: "Milliseconds that an answer may wait for a client that reads nothing of it",
+    },
+    Spec {
         key: "drain-ms",
         shape: "MS",
         kind: Kind::Count {
@@ -371,6 +454,47 @@ pub(crate) static OPTIONS: [Spec; 32] = [
         kind: Kind::Choice(&["frames", "http"]),
         fallback: Fallback::Fixed("frames"),
         help: "How this member asks the others: frames = one upgraded connection, batched; http = a plain request for each question",
+    },
+    Spec {
+        key: "backup-to",
+        shape: "FOLDER",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "Folder of backups that this node makes by itself, or off",
+    },
+    Spec {
+        key: "backup-every",
+        shape: "TIME",
+        kind: Kind::Time,
+        fallback: Fallback::Fixed("24h"),
+        help: "How long from the begin of one backup to that of the next: 1h, 24h",
+    },
+    Spec {
+        key: "backup-keep",
+        shape: "N",
+        kind: Kind::Count {
+            min: 0,
+            max: 100_000,
+        },
+        fallback: Fallback::Fixed("0"),
+        help: "How many of the newest backups stay; older ones are removed after each backup; 0 = all stay",
+    },
+    Spec {
+        key: "backup-admin",
+        shape: "URL,URL,…",
+        kind: Kind::Urls,
+        fallback: Fallback::Fixed("off"),
+        help: "Admin ports of all members, with commas, for a backup of the cluster; off = this node by itself",
+    },
+    Spec {
+        key: "backup-bytes-per-second",
+        shape: "SIZE",
+        kind: Kind::Bytes {
+            min: 0,
+            max: 1 << 44,
+        },
+        fallback: Fallback::Fixed("0"),
+        help: "What such a backup reads a second at most, of all nodes together; 0 = no limit",
     },
     Spec {
         key: "log",
@@ -465,6 +589,17 @@ pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
             .find(|word| **word == text)
             .map(|word| Value::Choice(word))
             .ok_or_else(|| format!("{text:?} is not one of: {}", words.join(", "))),
+        Kind::Time => match units::parse_duration(text)? {
+            time if time >= Duration::from_secs(1) => Ok(Value::Text(text.to_owned())),
+            _ => Err(format!(
+                "{text:?} is too short; write at least a second, like 24h"
+            )),
+        },
+        Kind::Urls if text == "off" => Ok(Value::Text(text.to_owned())),
+        Kind::Urls => match text.split(',').find_map(|url| Base::parse(url).err()) {
+            None => Ok(Value::Text(text.to_owned())),
+            Some(bad) => Err(bad.replace("--url ", "")),
+        },
         Kind::Levels => crate::logs::parse_levels(text).map(|_| Value::Text(text.to_owned())),
     }
 }

@@ -44,6 +44,19 @@ fn free_port() -> (TcpListener, SocketAddr) {
 
 impl Cluster {
     pub(crate) fn start(flags: &[&str]) -> Cluster {
+        Cluster::start_with(flags, "off")
+    }
+
+    /// With an admin plane on each node, once all of them say that they serve.
+    pub(crate) fn start_with_admin(flags: &[&str]) -> Cluster {
+        let mut cluster = Cluster::start_with(flags, "127.0.0.1:0");
+        for index in 0..NODES {
+            cluster.wait_until_served(index, 1);
+        }
+        cluster
+    }
+
+    fn start_with(flags: &[&str], admin: &'static str) -> Cluster {
         let doors: Vec<_> = (0..NODES).map(|_| free_port()).collect();
         let listen: Vec<SocketAddr> = {
             let held: Vec<_> = (0..NODES).map(|_| free_port()).collect();
@@ -67,7 +80,7 @@ impl Cluster {
             faults,
             _proxies: proxies,
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
-            admin: "off",
+            admin,
         };
         cluster.write_secret();
         cluster.start_all();
@@ -235,6 +248,16 @@ impl Cluster {
         let line = page.lines().find(|line| line.starts_with(name));
         let value = line.and_then(|line| line.rsplit(' ').next()).expect(name);
         value.parse().expect("a number")
+    }
+
+    /// Addresses of the admin planes of nodes that serve, as `--admin` takes them.
+    pub(crate) fn admin_urls(&self) -> Vec<String> {
+        let of = |index| {
+            let log = self.log_of(index);
+            let said = log.rsplit_once("admin on ").expect("it serves").1;
+            said.lines().next().expect("an address").to_owned()
+        };
+        (0..NODES).map(of).collect()
     }
 
     /// SIGKILL.

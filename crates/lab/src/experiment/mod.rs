@@ -538,7 +538,7 @@ impl Experiment<'_> {
                 Pace::Recorded(_) => phase.counts.planned as f64 / phase.length_s.max(1e-9),
                 Pace::Closed(_) => 0.0,
             };
-            phase.verdict = verdict::judge(mode, phase.counts.sent, &phase.generator);
+            phase.verdict = verdict::of(mode, phase.counts.sent, &phase.generator);
             self.run.phases.push(phase);
         }
         if drive.is_cut {

@@ -131,7 +131,7 @@ impl Op {
     }
 
     /// Refuses it if its condition does not hold of what the operation ahead left or found.
-    pub(crate) fn judge(&mut self, turn: &mut Turn<'_>, precedent: &Precedent, came: u64) {
+    pub(crate) fn share_verdict(&mut self, turn: &mut Turn<'_>, precedent: &Precedent, came: u64) {
         let is_late = came >= precedent.before;
         if is_late || self.quorum != precedent.quorum {
             return;

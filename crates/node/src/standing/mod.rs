@@ -51,7 +51,7 @@ const ALERT_US: u64 = 1_000_000;
 
 /// How near the delay of a loop is to its target: newcomers had better wait outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pressure {
+pub enum Crowding {
     /// Below half of it.
     None,
     /// Above half of it, or requests stand in line.
@@ -214,12 +214,12 @@ impl<T> Line<T> {
     }
 
     /// How near is the delay to its target?
-    pub fn pressure(&self, now_us: u64) -> Pressure {
+    pub fn crowding(&self, now_us: u64) -> Crowding {
         match self.delay_us(now_us) {
-            delay_us if delay_us > self.target_us => Pressure::Beyond,
-            delay_us if delay_us > self.target_us / 2 => Pressure::Near,
-            _ if self.is_standing => Pressure::Near,
-            _ => Pressure::None,
+            delay_us if delay_us > self.target_us => Crowding::Beyond,
+            delay_us if delay_us > self.target_us / 2 => Crowding::Near,
+            _ if self.is_standing => Crowding::Near,
+            _ => Crowding::None,
         }
     }
 

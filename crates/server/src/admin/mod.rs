@@ -6,6 +6,7 @@
 //! /metrics       OpenMetrics text
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
+//! /v0/checkpoints, /v0/restore  what `dendra backup` and `dendra restore` ask
 //! /debug/profile/{cpu,wall,alloc,lock}  what the threads do, as folded stacks or a flame graph
 //! /v0/cluster…   members, epochs, plans: cluster/
 //! /              a page that draws /v0/status, and links to the above; /page.js and /page.css are parts of it
@@ -13,8 +14,8 @@
 //!
 //! Invariants
 //! 1. It answers from the first moment of a start, before the folder is open.
-//! 2. Nothing here changes the node.
-//! 5. Where there are tokens, all but health and readiness takes one.
+//! 2. Nothing here changes the node, apart from orders about members and a restore.
+//! 5. Where there are tokens, all but health and readiness takes one, and all but looking an admin's.
 //! 3. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish its head is dropped
 //!    sooner. When `ADMIN_CONNECTIONS_MAX` are there, the oldest one for which nothing is being computed makes room:
 //!    who asks for health is answered, whatever others do.
@@ -24,6 +25,8 @@
 //! Not here: the data plane (`connection/`), which shares no thread with this.
 //! See: docs/api.md, section "Admin plane".
 
+mod backup;
+pub(crate) mod backup_gauge;
 mod cluster;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
@@ -105,6 +108,7 @@ pub(crate) fn start(
         hosts,
         rights,
     });
+    let node = Arc::clone(&shared);
     let (stop, stopped) = watch::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -114,7 +118,7 @@ pub(crate) fn start(
         .name("admin".to_owned())
         .spawn(move || {
             let _seat = profile::register(profile::Kind::Admin);
-            runtime.block_on(accept(socket, router(plane), tls, stopped));
+            runtime.block_on(accept(socket, router(plane), node, tls, stopped));
         })
         .map_err(failed)?;
     tracing::info!(%addr, "admin plane");
@@ -151,6 +155,7 @@ impl Admin {
 async fn accept(
     socket: TcpListener,
     router: Router,
+    node: Arc<OnceLock<Arc<Shared>>>,
     tls: Option<Arc<Tls>>,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -162,6 +167,7 @@ async fn accept(
         }
     };
     let mut guests = Guests::default();
+    let expiring = backup::expire(node);
     let serving = async {
         loop {
             match socket.accept().await {
@@ -175,6 +181,7 @@ async fn accept(
     };
     tokio::select! {
         () = serving => {}
+        () = expiring => {}
         _ = stopped.wait_for(|stopped| *stopped) => {}
     }
 }
@@ -303,8 +310,12 @@ fn check_token(plane: &Plane, request: &Request) -> Result<(), Refusal> {
     let value = request.headers().get(header::AUTHORIZATION);
     let token = value.and_then(|value| token_of(value.as_bytes()));
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    let is_change = !is_read || path.starts_with("/debug/");
-    let judged = rights.judge_admin(token.as_deref(), is_change);
+    let looks = matches!(
+        path,
+        "/" | "/page.js" | "/page.css" | "/metrics" | "/v0/status" | "/openapi.yaml"
+    );
+    // Checkpoints hold every record: what is not named here takes an admin.
+    let judged = rights.judge_admin(token.as_deref(), !(is_read && looks));
     judged.map_err(|denied| {
         let source = request.extensions().get::<IpAddr>().copied();
         let source = source.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
@@ -371,6 +382,7 @@ impl FromRef<Arc<Plane>> for StewardWay {
 }
 
 fn router(plane: Arc<Plane>) -> Router {
+    let backup = backup::routes(&plane.shared);
     Router::new()
         .route("/", get(index))
         .route("/page.js", get(script))
@@ -382,11 +394,9 @@ fn router(plane: Arc<Plane>) -> Router {
         .merge(cluster::routes())
         .route("/openapi.yaml", get(openapi))
         .route("/debug/profile/{kind}", get(profile::routes::profile))
-        .layer(middleware::from_fn_with_state(
-            Arc::clone(&plane),
-            check_sender,
-        ))
-        .with_state(plane)
+        .with_state(Arc::clone(&plane))
+        .merge(backup)
+        .layer(middleware::from_fn_with_state(plane, check_sender))
 }
 
 async fn ready(State(plane): State<Arc<Plane>>) -> Response {

@@ -30,7 +30,7 @@ pub(crate) const REQUESTS_PER_SAMPLE: u32 = 16;
 /// A part of a request's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Stage {
+pub(crate) enum RequestStage {
     /// From the first look at the head to its meaning.
     Parse,
     /// Waiting for a worker of the store pool.
@@ -40,7 +40,7 @@ pub(crate) enum Stage {
     /// From the record in the loop's batch until the connection goes on with the outcome.
     WalWait,
     /// Waiting for other members: from the first message until the quorum is met. The loop that
-    /// drives the quorum notes it with `watch.lap(stages, op, Stage::ReplicaWait)`, or calls
+    /// drives the quorum notes it with `watch.lap(stages, op, RequestStage::ReplicaWait)`, or calls
     /// `watch.restart()` before and `lap` after when other work lies in front.
     ReplicaWait,
     /// Forming the answer's bytes.
@@ -49,32 +49,32 @@ pub(crate) enum Stage {
     Write,
 }
 
-impl Stage {
-    pub(crate) const ALL: [Stage; 7] = [
-        Stage::Parse,
-        Stage::Queue,
-        Stage::Engine,
-        Stage::WalWait,
-        Stage::ReplicaWait,
-        Stage::Form,
-        Stage::Write,
+impl RequestStage {
+    pub(crate) const ALL: [RequestStage; 7] = [
+        RequestStage::Parse,
+        RequestStage::Queue,
+        RequestStage::Engine,
+        RequestStage::WalWait,
+        RequestStage::ReplicaWait,
+        RequestStage::Form,
+        RequestStage::Write,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Stage::Parse => "parse",
-            Stage::Queue => "queue",
-            Stage::Engine => "engine",
-            Stage::WalWait => "wal_wait",
-            Stage::ReplicaWait => "replica_wait",
-            Stage::Form => "form",
-            Stage::Write => "write",
+            RequestStage::Parse => "parse",
+            RequestStage::Queue => "queue",
+            RequestStage::Engine => "engine",
+            RequestStage::WalWait => "wal_wait",
+            RequestStage::ReplicaWait => "replica_wait",
+            RequestStage::Form => "form",
+            RequestStage::Write => "write",
         }
     }
 
     /// The stages that requests of `op` can meet, in their order.
-    pub(crate) fn of(op: Op) -> &'static [Stage] {
-        use Stage::{Engine, Form, Parse, Queue, ReplicaWait, WalWait, Write};
+    pub(crate) fn of(op: Op) -> &'static [RequestStage] {
+        use RequestStage::{Engine, Form, Parse, Queue, ReplicaWait, WalWait, Write};
         match op {
             Op::Get => &[Parse, Queue, Engine, ReplicaWait, Form, Write],
             Op::Put | Op::Delete => &[Parse, Engine, WalWait, ReplicaWait, Form, Write],
@@ -86,11 +86,11 @@ impl Stage {
 
 /// The stage histograms of one thread.
 #[derive(Debug, Default)]
-pub(crate) struct Stages([[Histogram; Stage::ALL.len()]; Op::ALL.len()]);
+pub(crate) struct Stages([[Histogram; RequestStage::ALL.len()]; Op::ALL.len()]);
 
 impl Stages {
     /// Durations of `stage` in requests of `op`.
-    pub(crate) fn of(&self, op: Op, stage: Stage) -> &Histogram {
+    pub(crate) fn of(&self, op: Op, stage: RequestStage) -> &Histogram {
         &self.0[op as usize][stage as usize]
     }
 }
@@ -120,7 +120,7 @@ impl Watch {
 
     /// Notes the time since the last lap as `stage`.
     #[inline]
-    pub(crate) fn lap(&mut self, stages: &Stages, op: Op, stage: Stage) {
+    pub(crate) fn lap(&mut self, stages: &Stages, op: Op, stage: RequestStage) {
         if self.is_on() {
             let now_ns = clock::monotonic_ns();
             let took_ns = now_ns.saturating_sub(self.lap_ns);
@@ -202,7 +202,9 @@ impl Unsent {
         if watch.is_on() {
             let took_ns = clock::monotonic_ns().saturating_sub(watch.lap_ns);
             for (op, count) in Op::ALL.into_iter().zip(self.0) {
-                stages.of(op, Stage::Write).note(took_ns, count.into());
+                stages
+                    .of(op, RequestStage::Write)
+                    .note(took_ns, count.into());
             }
         }
     }
@@ -229,24 +231,29 @@ mod tests {
     fn laps_of_a_drawn_request_add_up_to_its_time_and_others_note_nothing() {
         let stages = Stages::default();
         let mut off = Watch::OFF;
-        off.lap(&stages, Op::Get, Stage::Parse);
+        off.lap(&stages, Op::Get, RequestStage::Parse);
         off.restart();
-        assert_eq!(stages.of(Op::Get, Stage::Parse).count(), 0);
+        assert_eq!(stages.of(Op::Get, RequestStage::Parse).count(), 0);
         assert!(!off.is_on());
 
         let began_ns = clock::monotonic_ns();
         let mut watch = Watch::started();
-        for stage in [Stage::Parse, Stage::Engine, Stage::ReplicaWait, Stage::Form] {
+        for stage in [
+            RequestStage::Parse,
+            RequestStage::Engine,
+            RequestStage::ReplicaWait,
+            RequestStage::Form,
+        ] {
             watch.lap(&stages, Op::Get, stage);
         }
         let whole_ns = clock::monotonic_ns() - began_ns;
-        let sum: u64 = Stage::ALL
+        let sum: u64 = RequestStage::ALL
             .into_iter()
             .map(|stage| stages.of(Op::Get, stage).sum_ns.read())
             .sum();
         assert!(sum <= whole_ns, "{sum} of {whole_ns}");
-        assert_eq!(stages.of(Op::Get, Stage::ReplicaWait).count(), 1);
-        assert_eq!(stages.of(Op::Put, Stage::ReplicaWait).count(), 0);
+        assert_eq!(stages.of(Op::Get, RequestStage::ReplicaWait).count(), 1);
+        assert_eq!(stages.of(Op::Put, RequestStage::ReplicaWait).count(), 0);
     }
 
     #[test]
@@ -260,16 +267,18 @@ mod tests {
         unsent.add(Op::Get, Watch::started());
         unsent.add(Op::Put, Watch::started());
         unsent.sent(unsent.watch(), &stages);
-        assert_eq!(stages.of(Op::Get, Stage::Write).count(), 2);
-        assert_eq!(stages.of(Op::Put, Stage::Write).count(), 1);
-        assert_eq!(stages.of(Op::Scan, Stage::Write).count(), 0);
+        assert_eq!(stages.of(Op::Get, RequestStage::Write).count(), 2);
+        assert_eq!(stages.of(Op::Put, RequestStage::Write).count(), 1);
+        assert_eq!(stages.of(Op::Scan, RequestStage::Write).count(), 0);
     }
 
     #[test]
     fn every_stage_is_met_by_some_request() {
-        for stage in Stage::ALL {
+        for stage in RequestStage::ALL {
             assert!(
-                Op::ALL.into_iter().any(|op| Stage::of(op).contains(&stage)),
+                Op::ALL
+                    .into_iter()
+                    .any(|op| RequestStage::of(op).contains(&stage)),
                 "{stage:?}"
             );
         }

@@ -20,7 +20,7 @@ use crate::event_loop::mailbox::LaneEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
 use crate::tls::Tls;
-use dendra_node::standing::Pressure;
+use dendra_node::standing::Crowding;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -134,18 +134,18 @@ async fn accept_for_ever(shared: Arc<Shared>, socket: TcpListener) {
     let mut busy_since = Instant::now();
     loop {
         wait_for_room(&shared).await;
-        let pressure = shared.overload.pressure();
+        let crowding = shared.overload.crowding();
         let is_stale = gone_at.is_some_and(|at| at.elapsed() < STALE_FOR);
-        if (pressure > Pressure::None || is_stale) != is_short {
+        if (crowding > Crowding::None || is_stale) != is_short {
             is_short = !is_short;
             shorten(&socket, is_short);
         }
         if in_a_row >= limits::ACCEPTS_IN_A_ROW * LIVE_COSTS {
             in_a_row = 0;
-            tokio::time::sleep(match pressure {
-                Pressure::None => limits::ACCEPT_PAUSE,
-                Pressure::Near => limits::ACCEPT_PAUSE_NEAR,
-                Pressure::Beyond => limits::ACCEPT_PAUSE_BEYOND,
+            tokio::time::sleep(match crowding {
+                Crowding::None => limits::ACCEPT_PAUSE,
+                Crowding::Near => limits::ACCEPT_PAUSE_NEAR,
+                Crowding::Beyond => limits::ACCEPT_PAUSE_BEYOND,
             })
             .await;
         }

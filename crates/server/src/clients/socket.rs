@@ -104,6 +104,9 @@ pub(crate) struct Socket {
     is_of_peer: bool,
     /// The member that the certificate of this connection is of.
     member: Option<MemberIndex>,
+    /// Its next read comes behind those of others: it is new, its last read was a small part of a
+    /// request, or its client has gone.
+    gives_way: bool,
 }
 
 impl Socket {
@@ -127,6 +130,7 @@ impl Socket {
             is_called_to_refuse: false,
             is_of_peer: false,
             member: None,
+            gives_way: true,
         }
     }
 
@@ -278,12 +282,21 @@ impl Socket {
             }
             Expecting::Body => {}
         }
+        if stage == Expecting::Idle && !self.gives_way {
+            self.wait_for_bytes(stage).await?;
+            // Nothing more comes of a client that has gone: its end has time.
+            self.gives_way = self.is_client_gone();
+        }
+        if self.gives_way && !self.is_of_peer {
+            Box::pin(self.give_way(stage)).await?;
+        }
         if stage == Expecting::Idle {
             self.is_called_to_refuse = false;
             if self.lane.delay.is_standing() && !self.is_of_peer {
                 self.stand_in_line().await?;
             }
         }
+        let held = self.input.len();
         let mut is_asked = false;
         let done = poll_fn(|cx| {
             // Between two requests there is nothing to read: that is seen without a buffer.
@@ -295,19 +308,40 @@ impl Socket {
             self.poll_fill(cx, stage)
         })
         .await;
+        let came = self.input.len().saturating_sub(held);
+        self.gives_way = stage != Expecting::Idle && came < limits::UNCOUNTED_BYTES_MAX;
         self.lane.refresh();
         self.lane.delay.look(&self.lane, self.lane.now_us());
         done
     }
 
+    /// Waits for bytes, and then until connections that send whole requests had their turn.
+    async fn give_way(&mut self, stage: Expecting) -> Result<(), End> {
+        self.wait_for_bytes(stage).await?;
+        if stage == Expecting::Idle && self.lane.delay.is_standing() {
+            return Ok(());
+        }
+        let place = self.lane.giving_way.join(&self.seat, clock::monotonic_us());
+        poll_fn(|cx| match place.is_called() {
+            true => Poll::Ready(Ok(())),
+            false => self.idle(cx, stage),
+        })
+        .await
+    }
+
+    /// Waits until there is something to read, or the end of it.
+    async fn wait_for_bytes(&self, stage: Expecting) -> Result<(), End> {
+        poll_fn(|cx| match self.stream.poll_read_ready(cx) {
+            Poll::Ready(_) => Poll::Ready(Ok(())),
+            Poll::Pending => self.idle(cx, stage),
+        })
+        .await
+    }
+
     /// Waits for a request, and until it is called: the loop has more of them than it serves in
     /// time.
     async fn stand_in_line(&mut self) -> Result<(), End> {
-        poll_fn(|cx| match self.stream.poll_read_ready(cx) {
-            Poll::Ready(_) => Poll::Ready(Ok(())),
-            Poll::Pending => self.idle(cx, Expecting::Idle),
-        })
-        .await?;
+        self.wait_for_bytes(Expecting::Idle).await?;
         self.stand(Expecting::Idle).await
     }
 

@@ -18,7 +18,7 @@
 //! See: docs/api.md, docs/overload.md.
 
 use crate::admin::metrics::{Op, Refused};
-use crate::admin::stages::{Stage, Watch};
+use crate::admin::stages::{RequestStage, Watch};
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Due, Seat, Until};
 use crate::clients::socket::{End, Socket};
@@ -115,7 +115,7 @@ impl Alone {
             Op::Get => pending.watch.restart(),
             op => pending
                 .watch
-                .lap(&lane.metrics().stages, op, Stage::WalWait),
+                .lap(&lane.metrics().stages, op, RequestStage::WalWait),
         }
     }
 }
@@ -128,13 +128,13 @@ fn read<R>(
 ) -> Begun<R> {
     let stages = &lane.metrics().stages;
     let looked = lane.shared.engine.get(stored_key, Wait::Never, |cell| {
-        watch.lap(stages, Op::Get, Stage::Engine);
+        watch.lap(stages, Op::Get, RequestStage::Engine);
         show(Some(cell))
     });
     match looked {
         Ok(Lookup::Cell(shown)) => Begun::Shown(shown),
         Ok(Lookup::Nothing) => {
-            watch.lap(stages, Op::Get, Stage::Engine);
+            watch.lap(stages, Op::Get, RequestStage::Engine);
             Begun::Shown(show(None))
         }
         Ok(Lookup::WouldBlock) => Begun::Blocks(held(stored_key)),
@@ -175,7 +175,7 @@ fn write<R>(
         .ttl_s
         .map(|seconds| lane.wall_ms() + u64::from(seconds) * 1_000);
     lane.push_write(request.seat, stored_key, &cell, Guard::If(entity.condition))?;
-    watch.lap(&lane.metrics().stages, op, Stage::Engine);
+    watch.lap(&lane.metrics().stages, op, RequestStage::Engine);
     Ok(Begun::Waits(Held::default()))
 }
 

@@ -13,7 +13,9 @@
 //! See: ARCHITECTURE.md, docs/overload.md.
 
 pub(crate) mod alone;
+pub(crate) mod checkpoints;
 pub mod folder;
+pub(crate) mod import;
 pub mod large;
 pub(crate) mod last_clock;
 pub(crate) mod lost;

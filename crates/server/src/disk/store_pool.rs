@@ -20,7 +20,7 @@
 
 use crate::admin::metrics::{Op, Refused};
 use crate::admin::profile::{self, Lock};
-use crate::admin::stages::{Stage, Stages, Watch};
+use crate::admin::stages::{RequestStage, Stages, Watch};
 use crate::clients::finished::Finished;
 use crate::disk::scan_job::Scan;
 use crate::event_loop::clock;
@@ -33,7 +33,7 @@ use dendra_base::{Cell, Key};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Engine, Error, Lookup};
 use dendra_node::Outcome;
-use dendra_node::standing::Pressure;
+use dendra_node::standing::Crowding;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar};
@@ -134,8 +134,8 @@ impl Queue {
     }
 
     /// Must a scan that waits go on waiting, because the processor is what runs out? Then until when, at most.
-    fn scans_held_until_us(&self, pressure: Pressure, now_us: u64) -> Option<u64> {
-        if pressure == Pressure::None || self.is_closed {
+    fn scans_held_until_us(&self, crowding: Crowding, now_us: u64) -> Option<u64> {
+        if crowding == Crowding::None || self.is_closed {
             return None;
         }
         match self.scans_running {
@@ -145,9 +145,9 @@ impl Queue {
     }
 
     /// A chunk that took `took_us` is made.
-    fn end_scan(&mut self, pressure: Pressure, now_us: u64, took_us: u64) {
+    fn end_scan(&mut self, crowding: Crowding, now_us: u64, took_us: u64) {
         self.scans_running -= 1;
-        if pressure > Pressure::None {
+        if crowding > Crowding::None {
             let rest_us = took_us.saturating_mul(limits::SCAN_TIME_SHARE - 1);
             let rest_us = rest_us.min(limits::SCAN_REST_MAX.as_micros() as u64);
             self.scans_rest_until_us = now_us + rest_us;
@@ -253,7 +253,7 @@ impl StorePool {
         loop {
             let held_until_us = match queue.scans.is_empty() {
                 true => None,
-                false => queue.scans_held_until_us(overload.pressure(), clock::monotonic_us()),
+                false => queue.scans_held_until_us(overload.crowding(), clock::monotonic_us()),
             };
             if let Some(job) = queue.pick(held_until_us.is_none()) {
                 return Some(job);
@@ -277,7 +277,7 @@ impl StorePool {
         let now_us = clock::monotonic_us();
         let took_us = now_us.saturating_sub(began_us);
         let mut queue = self.queue.hold();
-        queue.end_scan(overload.pressure(), now_us, took_us);
+        queue.end_scan(overload.crowding(), now_us, took_us);
         let is_waited_for = !queue.scans.is_empty();
         drop(queue);
         if is_waited_for {
@@ -315,7 +315,7 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
         Work::Get(_) => Op::Get,
         Work::Chunk(_) | Work::Page(_) => Op::Scan,
     };
-    watch.lap(stages, op, Stage::Queue);
+    watch.lap(stages, op, RequestStage::Queue);
     let began_us = clock::monotonic_us();
     let answer = if began_us >= deadline_us {
         PoolAnswer::Late
@@ -332,7 +332,7 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
             PoolAnswer::Failed
         })
     };
-    watch.lap(stages, op, Stage::Engine);
+    watch.lap(stages, op, RequestStage::Engine);
     if op == Op::Scan {
         shared.pool.end_scan(&shared.overload, began_us);
     }
@@ -462,17 +462,17 @@ mod tests {
         let (mut now_us, mut worked_us) = (0, 0);
         let share = limits::SCAN_TIME_SHARE;
         while now_us < 100_000 {
-            let held = queue.scans_held_until_us(Pressure::Near, now_us);
+            let held = queue.scans_held_until_us(Crowding::Near, now_us);
             match (queue.pick(held.is_none()), held) {
                 (Some(job), _) if job.slot == 1_000 => {}
                 (Some(_), _) => {
-                    let beside = queue.scans_held_until_us(Pressure::Near, now_us);
+                    let beside = queue.scans_held_until_us(Crowding::Near, now_us);
                     assert!(beside.is_some(), "one chunk at a time");
                     now_us += 2_000;
                     worked_us += 2_000;
-                    queue.end_scan(Pressure::Near, now_us, 2_000);
+                    queue.end_scan(Crowding::Near, now_us, 2_000);
                     queue.points.push_back(point(1_000));
-                    let held = queue.scans_held_until_us(Pressure::Near, now_us);
+                    let held = queue.scans_held_until_us(Crowding::Near, now_us);
                     let picked = queue.pick(held.is_none());
                     assert_eq!(picked.map(|job| job.slot), Some(1_000), "points rest never");
                 }
@@ -480,7 +480,7 @@ mod tests {
             }
         }
         assert_eq!(worked_us * share, now_us);
-        assert_eq!(queue.scans_held_until_us(Pressure::None, now_us - 1), None);
+        assert_eq!(queue.scans_held_until_us(Crowding::None, now_us - 1), None);
     }
 
     #[test]
@@ -489,9 +489,9 @@ mod tests {
             scans_running: 1,
             ..Queue::default()
         };
-        queue.end_scan(Pressure::Beyond, 10_000_000, 5_000_000);
+        queue.end_scan(Crowding::Beyond, 10_000_000, 5_000_000);
         let longest_us = limits::SCAN_REST_MAX.as_micros() as u64;
-        let held = queue.scans_held_until_us(Pressure::Beyond, 10_000_000);
+        let held = queue.scans_held_until_us(Crowding::Beyond, 10_000_000);
         assert_eq!(held, Some(10_000_000 + longest_us));
     }
 

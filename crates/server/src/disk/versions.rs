@@ -15,7 +15,7 @@
 
 use dendra_base::Version;
 use dendra_engine::Engine;
-use dendra_node::Hlc;
+use dendra_node::{Hlc, Implausible};
 
 /// The clock of this node's versions.
 #[derive(Debug)]
@@ -37,6 +37,11 @@ impl Versions {
     /// The largest value so far.
     pub(crate) fn last(&self) -> u64 {
         self.hlc.last()
+    }
+
+    /// Takes note of a clock value: later versions are above it.
+    pub(crate) fn observe(&self, hlc: u64) -> Result<(), Implausible> {
+        self.hlc.observe(hlc)
     }
 
     /// The next version at wall time `wall_ms`. The write that gets it must be submitted after this

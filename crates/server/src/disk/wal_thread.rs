@@ -19,6 +19,7 @@
 //! See: docs/overload.md, crate `engine`.
 
 use crate::admin::profile::{self, Lock};
+use crate::disk::import::IMPORT_LANE;
 use crate::event_loop::mailbox::LaneEvent;
 use crate::event_loop::shared::{Phase, Shared};
 use crate::limits;
@@ -114,6 +115,10 @@ pub(crate) fn deliver(
     own: Option<usize>,
 ) {
     for (token, outcome) in done.drain(..) {
+        if token_lane(token) == IMPORT_LANE {
+            shared.import.wrote(outcome);
+            continue;
+        }
         groups[token_lane(token)].push(LaneEvent::Written { token, outcome });
     }
     for (lane, group) in groups.iter_mut().enumerate() {

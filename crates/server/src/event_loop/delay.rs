@@ -20,7 +20,7 @@ use crate::clients::seat::{LocalBell, Seat};
 use crate::event_loop::clock;
 use crate::event_loop::lane::Lane;
 use dendra_node::Line;
-use dendra_node::standing::{AddressGroup, Called, Change, Place, Pressure, STANDING_US};
+use dendra_node::standing::{AddressGroup, Called, Change, Crowding, Place, STANDING_US};
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -38,7 +38,7 @@ const SAID_US: u64 = 60_000_000;
 pub(crate) struct Delay {
     line: RefCell<Line<Rc<Standee>>>,
     is_standing: Cell<bool>,
-    pressure: Cell<Pressure>,
+    crowding: Cell<Crowding>,
     /// Wakes the porter: a request stands in line.
     porter: LocalBell,
     bell: LocalBell,
@@ -92,7 +92,7 @@ impl Delay {
         Delay {
             line: RefCell::new(Line::new(target.as_micros() as u64)),
             is_standing: Cell::new(false),
-            pressure: Cell::new(Pressure::None),
+            crowding: Cell::new(Crowding::None),
             porter: LocalBell::default(),
             bell: LocalBell::default(),
             rung_us: Cell::new(None),
@@ -130,6 +130,7 @@ impl Delay {
                 self.is_standing.set(true);
                 lane.metrics().is_standing.set(1);
                 self.porter.ring();
+                lane.giving_way.call_all();
             }
             Some(Change::Ends) => {
                 self.is_standing.set(false);
@@ -137,8 +138,8 @@ impl Delay {
             }
             None => {}
         }
-        let pressure = self.line.borrow().pressure(now_us);
-        overload.count(self.pressure.replace(pressure), pressure);
+        let crowding = self.line.borrow().crowding(now_us);
+        overload.count(self.crowding.replace(crowding), crowding);
         if self.is_standing.get() {
             overload.say(now_us, self.line.borrow().delay_us(now_us));
         }
@@ -207,21 +208,21 @@ impl Delay {
 
 impl Overload {
     /// Of the loop that is pressed most.
-    pub(crate) fn pressure(&self) -> Pressure {
+    pub(crate) fn crowding(&self) -> Crowding {
         if self.beyond.load(Ordering::Relaxed) > 0 {
-            Pressure::Beyond
+            Crowding::Beyond
         } else if self.near.load(Ordering::Relaxed) > 0 {
-            Pressure::Near
+            Crowding::Near
         } else {
-            Pressure::None
+            Crowding::None
         }
     }
 
     /// One loop's changed.
-    fn count(&self, before: Pressure, now: Pressure) {
+    fn count(&self, before: Crowding, now: Crowding) {
         for (least, loops) in [
-            (Pressure::Near, &self.near),
-            (Pressure::Beyond, &self.beyond),
+            (Crowding::Near, &self.near),
+            (Crowding::Beyond, &self.beyond),
         ] {
             match (before >= least, now >= least) {
                 (false, true) => _ = loops.fetch_add(1, Ordering::Relaxed),
@@ -259,7 +260,8 @@ pub(crate) async fn probe(lane: Rc<Lane>) {
         let delay = &lane.delay;
         if let Some(rung_us) = delay.rung_us.take() {
             delay.due_us.set(now_us + PROBE_US);
-            delay.sample(&lane, now_us, now_us.saturating_sub(rung_us));
+            let lag_us = now_us.saturating_sub(rung_us);
+            delay.sample(&lane, now_us, lag_us.max(lane.giving_way.waited_us(now_us)));
         }
     }
 }

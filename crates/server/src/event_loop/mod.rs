@@ -1,9 +1,10 @@
 //! One event loop: its turns, its clock and how other threads hand it results.
 //!
 //! ```text
-//! lane.rs        one event loop                  handover.rs   results that go back to a connection
+//! lane.rs      one event loop                  handover.rs   results that go back to a connection
 //! mailbox.rs     results of other threads        delay.rs      how late the loop begins its work
-//! shared.rs      what all threads share          clock.rs      time
+//! shared.rs      what all threads share          giving_way.rs reads that come behind others
+//! clock.rs       time
 //! ```
 //!
 //! Not here: what a connection does in its turn (`clients/`), the node's turn (`peers/agent.rs`).
@@ -11,6 +12,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod delay;
+pub(crate) mod giving_way;
 pub(crate) mod handover;
 pub(crate) mod lane;
 pub(crate) mod mailbox;

@@ -11,9 +11,12 @@
 //!
 //! Not here: state of one event loop (`lane.rs`), of one connection (`connection/`).
 
+use crate::admin::backup_gauge::BackupGauge;
 use crate::admin::metrics::LaneMetrics;
 use crate::clients::room::Space;
 use crate::clients::unproven::UnprovenGauges;
+use crate::disk::checkpoints::Checkpoints;
+use crate::disk::import::Import;
 use crate::disk::maintenance::Poke;
 use crate::disk::store_pool::StorePool;
 use crate::disk::versions::Versions;
@@ -172,6 +175,12 @@ pub(crate) struct Shared {
     pub(crate) value_bytes: Arc<Space>,
     pub(crate) pool: StorePool,
     pub(crate) bell: Bell,
+    /// What backups read.
+    pub(crate) checkpoints: Checkpoints,
+    /// How scheduled backups go.
+    pub(crate) backups: Arc<BackupGauge>,
+    /// What restores write.
+    pub(crate) import: Import,
     pub(crate) poke: Poke,
     pub(crate) phase: Arc<PhaseCell>,
     /// Told by a loop when a connection closed while the listener waits for room.
@@ -185,6 +194,9 @@ pub(crate) struct Shared {
 impl Shared {
     /// Why this node is of no use although other members are there.
     pub(crate) fn of_no_use(&self) -> Option<String> {
+        if self.import.is_under_way() {
+            return Some("restoring: a part of the records is not here yet".to_owned());
+        }
         let cluster = self.cluster.as_ref()?;
         cluster.shut_out().or_else(|| cluster.wrong_clock())
     }

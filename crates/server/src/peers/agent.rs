@@ -29,10 +29,11 @@ use crate::clients::unproven::Unproven;
 use crate::disk::lost;
 use crate::event_loop::lane::{Lane, RoomPermit};
 use crate::limits;
+use crate::settings::Settings;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
 use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, MEMBERS_MAX};
 use dendra_node::ring::table::MemberId;
-use dendra_node::step::{Asker, ClientTicket, Effect, Event, Now};
+use dendra_node::step::{Asker, ClientTicket, Effect, Event, LostSpan, Now};
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::{Layout, MemberIndex, Node, NodeConfig};
 use dendra_wire::limits::PEER_WITHDRAW_IDS_MAX;
@@ -167,10 +168,10 @@ impl Agent {
     pub(crate) fn new(
         cluster: &Arc<Cluster>,
         lane: usize,
-        value_bytes_max: usize,
-        repair_wait_us: u64,
+        settings: &Settings,
         now_us: u64,
     ) -> Agent {
+        let value_bytes_max = settings.value_bytes_max;
         let layout = cluster.layout();
         let node = Node::new(NodeConfig {
             layout: Arc::clone(&layout),
@@ -184,7 +185,7 @@ impl Agent {
             is_watch: lane == 0,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: LOAD_PATIENCE_US_DEFAULT,
-            repair_wait_us,
+            repair_wait_us: settings.repair_wait.as_micros() as u64,
             seed: now_us ^ (u64::from(cluster.origin(lane)) << 32),
             operations_max: limits::NODE_OPERATIONS_MAX,
             value_bytes_max,
@@ -325,6 +326,13 @@ impl Agent {
     /// The largest clock value of a version that a peer confirmed to this loop since the last time this was asked.
     pub(super) fn take_confirmed(&self, member: MemberIndex) -> u64 {
         self.confirmed[member.at()].take()
+    }
+
+    /// Tells the node of a member, if this is one, between which keys its folder has lost records.
+    pub(crate) fn lose(agent: Option<&Agent>, spans: Vec<LostSpan>) {
+        if let Some(agent) = agent {
+            agent.post(Event::Lost { spans });
+        }
     }
 
     /// Tells the node something when the turn ends.

@@ -456,7 +456,7 @@ impl Cluster {
         own: &Hello,
         theirs: &Hello,
     ) -> Result<(HelloMaker, Peer), Refusal> {
-        hello::judge(own, theirs, |other| {
+        hello::agree(own, theirs, |other| {
             Topology::difference_of(&self.founding, other)
         })?;
         let claim = Peer {

@@ -118,7 +118,7 @@ async fn ask(
         .ok_or("its answer has no hello".to_owned())?;
     let theirs = Hello::parse(line.as_bytes())
         .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
-    hello::judge(&own, &theirs, |_| None)
+    hello::agree(&own, &theirs, |_| None)
         .map_err(|refusal| NotEnrolled::Refused(refusal.to_string()))?;
     let proof = Proof::new(secret.unwrap_or_default(), Role::Asker, &own_line, line);
     let keys = SessionKeys::new(secret, &own_line, line);

@@ -16,7 +16,7 @@
 use super::scan::ClusterWalk;
 use super::{Agent, waiting};
 use crate::admin::metrics::Refused;
-use crate::admin::stages::Stage;
+use crate::admin::stages::RequestStage;
 use crate::clients::seat::Due;
 use crate::clients::socket::{End, Socket};
 use crate::clients::status::Terms;
@@ -146,7 +146,9 @@ impl ClusterBackend {
     /// Notes how long an operation has waited.
     pub(crate) fn note_wait(&self, lane: &Lane, pending: &mut PendingOperation) {
         let stages = &lane.metrics().stages;
-        pending.watch.lap(stages, pending.op, Stage::ReplicaWait);
+        pending
+            .watch
+            .lap(stages, pending.op, RequestStage::ReplicaWait);
     }
 
     /// The sentence about an outcome that names the member that was in the way.

@@ -118,12 +118,12 @@ impl Rights {
         checked.map_err(Denied::Forbidden)
     }
 
-    /// May the holder of this token see the admin port, or with `is_change` take profiles and give orders there?
-    pub(crate) fn judge_admin(&self, token: Option<&[u8]>, is_change: bool) -> Result<(), Denied> {
+    /// May the holder of this token look at the admin port, or with `is_more` do anything there?
+    pub(crate) fn judge_admin(&self, token: Option<&[u8]>, is_more: bool) -> Result<(), Denied> {
         use dendra_wire::rights::TokenRole;
         let token = token.ok_or(Denied::Missing)?;
         let hash = hash_of(token).ok_or(Denied::Unknown)?;
-        let is_allowed = self.with_grant(&hash, |grant| match is_change {
+        let is_allowed = self.with_grant(&hash, |grant| match is_more {
             true => grant.role == TokenRole::Admin,
             false => grant.prefix.is_empty(),
         })?;
@@ -132,7 +132,7 @@ impl Rights {
             false => Err(Denied::Forbidden(Refusal::new(
                 403,
                 "forbidden",
-                "orders and profiles take an admin's token, and the rest of this port one that is for all keys",
+                "this takes an admin's token; metrics and status take one that is for all keys",
             ))),
         }
     }

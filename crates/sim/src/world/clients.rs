@@ -11,62 +11,16 @@
 //!
 //! Not here: what the outcomes must add up to (`check/`).
 
-use super::scans::scan_of;
-use super::{Happening, World};
+use super::names::{key_name, scan_of, value_bytes, value_number};
+use super::state::{Happening, World};
 use crate::check::Rule;
 use crate::history::{Base, ClientEnd, Op, Promise, Seen, Wish};
 use crate::member::Open;
 use crate::plan::{KeyClass, Planned, PlannedBase, PlannedKind, StoreKind};
-use bytes::Bytes;
 use dendra_base::peer::{Condition, Operation};
 use dendra_base::{Cell, Consistency, Kind, Quorum};
 use dendra_node::step::{ClientTicket, Event};
 use dendra_node::{Known, Outcome};
-use std::collections::{BTreeMap, VecDeque};
-
-/// One client.
-#[derive(Debug, Default)]
-pub(crate) struct Client {
-    pub(crate) todo: VecDeque<Planned>,
-    /// The operation that it waits for.
-    pub(crate) waits_for: Option<u32>,
-    /// By key: what it saw last.
-    seen: BTreeMap<usize, Seen>,
-}
-
-impl Client {
-    pub(crate) fn new(todo: &[Planned]) -> Client {
-        Client {
-            todo: todo.iter().cloned().collect(),
-            ..Client::default()
-        }
-    }
-}
-
-/// Bytes of the value with this number.
-pub(crate) fn value_bytes(number: u32, len: usize) -> Bytes {
-    let head = number.to_be_bytes();
-    let filler = (4..len).map(|at| (number as usize).wrapping_mul(31).wrapping_add(at) as u8);
-    head.into_iter().chain(filler).collect()
-}
-
-/// The number in a value; `None` when the bytes were never a client's.
-pub(crate) fn value_number(bytes: &[u8]) -> Option<u32> {
-    let number = u32::from_be_bytes(*bytes.first_chunk()?);
-    (value_bytes(number, bytes.len()) == bytes).then_some(number)
-}
-
-/// The name of a key.
-pub(crate) fn key_name(key: usize) -> Bytes {
-    Bytes::from(format!("key-{key:02}"))
-}
-
-/// The number of a key with this name.
-pub(crate) fn key_number(name: &Bytes) -> Option<usize> {
-    let number = std::str::from_utf8(name.strip_prefix(b"key-")?).ok()?;
-    let number = number.parse().ok()?;
-    (key_name(number) == *name).then_some(number)
-}
 
 impl World<'_> {
     /// A client begins its next operation, if it has one.

@@ -19,9 +19,9 @@
 //! Not here: the checkers (`check/`).
 //! See: docs/promises.md, promises 4, 6 and 7.
 
-use super::clients::{Client, key_name, value_number};
-use super::meeting::{IMAGES_US, Image};
-use super::{Happening, World};
+use super::meeting::IMAGES_US;
+use super::names::{key_name, value_number};
+use super::state::{Client, Happening, Image, Phase, Setup, World};
 use crate::check::linear::{Pending, Searches};
 use crate::check::store::Copy;
 use crate::check::{self, Disks, Rule};
@@ -33,7 +33,6 @@ use crate::plan::{
 use crate::schedule::Schedule;
 use crate::store::{Crash, Disk, PageRange, Store};
 use crate::trace::Trace;
-use crate::world::Setup;
 use dendra_base::{Cell, Key, Kind, Prng, Space, Version};
 use dendra_node::ring::Ring;
 use dendra_node::step::StoreFailure;
@@ -66,22 +65,6 @@ const PROBED_KEYS: usize = 6;
 /// Rounds of last reads: a read finds a difference, repairs it behind its answer, and the next one
 /// finds none.
 const READ_ROUNDS: u8 = 3;
-
-/// Where a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Chaos,
-    Calm,
-    Wrong,
-    Others,
-    Right,
-    Probes,
-    Images,
-    Settle,
-    Reads(u8),
-    Rest,
-    Over,
-}
 
 impl<'a> World<'a> {
     pub(super) fn new(plan: &'a Plan, setup: Setup) -> World<'a> {
@@ -403,7 +386,7 @@ impl<'a> World<'a> {
     }
 
     /// What the stores and the histories say in the end.
-    pub(super) fn judge(&mut self) {
+    pub(super) fn check_promises(&mut self) {
         if self.violations.is_empty() {
             self.violations
                 .extend(check::versions::check(&self.history, self.disks()));

@@ -11,7 +11,7 @@
 //!
 //! Not here: when faults come (`plan.rs`).
 
-use super::{Happening, World};
+use super::state::{Happening, World};
 use crate::check::Rule;
 use crate::decider::Birth;
 use crate::member::MemberLoop;

@@ -21,12 +21,12 @@
 //! one member (`members/`).
 //! See: docs/operating.md, section "When a member's folder is lost".
 
-use super::{Happening, World};
+use super::state::{Happening, World};
 use crate::check::Rule;
 use crate::member::Meets;
 use crate::plan::Restarts;
 use crate::planted::ShellBug;
-use crate::store::{Crash, Disk, Fate, Store, Write};
+use crate::store::{Crash, Fate, Store, Write};
 use dendra_base::peer::Answer;
 use dendra_base::{CellRef, Guard, Key, Space, Version};
 use dendra_node::membership::identity::{Content, OWN_KEY, Own, Peer, peer_key_of_url};
@@ -45,28 +45,6 @@ const ROLL_US: u64 = 700_000;
 const IMAGE_US: u64 = 6_000_000;
 /// Longer than it takes until an image was refused and the true folder is linked again.
 pub(super) const IMAGES_US: u64 = IMAGE_US + 3_000_000;
-
-/// The image of one member's disk.
-pub(crate) struct Image {
-    taken: Option<Disk>,
-    /// While the member is about to start on the image.
-    aside: Option<Disk>,
-    /// What is known and not noted when the restarts begin: by whom, in which life, of whom.
-    due: Vec<(usize, u64, usize, Peer)>,
-    /// `[by][of]`: the start and the clock value of a member that another one has noted.
-    noted: Vec<Vec<(u64, u64)>>,
-}
-
-impl Image {
-    pub(super) fn new(members: usize) -> Image {
-        Image {
-            taken: None,
-            aside: None,
-            due: Vec::new(),
-            noted: vec![vec![(0, 0); members]; members],
-        }
-    }
-}
 
 /// Why a member does not start now.
 pub(super) enum NotNow {

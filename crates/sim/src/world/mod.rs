@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! mod.rs       happenings, effects, the log of each member
+//! state.rs     what a run consists of
+//! names.rs     numbers of keys, values and tickets, as bytes
 //! network.rs   messages, links
 //! clients.rs   what clients ask and what they are told
 //! scans.rs     walks over many keys
@@ -22,48 +24,30 @@ mod clients;
 mod ending;
 mod faults;
 mod meeting;
+mod names;
 mod network;
 mod overload;
 mod scans;
+mod state;
 
 use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
-use crate::decider::Midwife;
-use crate::history::{Op, Scan};
+use crate::history::Op;
 use crate::limits::{BEHIND_LEN, HAPPENINGS_MAX};
-use crate::member::{Member, MemberLoop, Pending};
+use crate::member::{MemberLoop, Pending};
 use crate::plan::Plan;
 use crate::planted::ShellBug;
-use crate::schedule::Schedule;
 use crate::store::{Crash, Fate, PageRange, Store, Write};
-use crate::trace::{Trace, Tracing};
-use clients::Client;
 use dendra_base::peer::{Answer, Readiness};
-use dendra_base::{CellRef, Key, Prng, Space, Version};
-use dendra_node::ring::Ring;
+use dendra_base::{CellRef, Key, Space, Version};
 use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
-use dendra_node::topology::Topology;
-use ending::Phase;
-use meeting::Image;
-use network::Envelope;
-use scans::Walk;
-use std::sync::Arc;
+pub use state::Setup;
+use state::{Happening, Phase, World};
 
 /// What a slice of a scrub reads, about.
 const SCRUB_BYTES: u64 = 4 << 10;
 /// Between two of them.
 const SCRUB_PAUSE_US: u64 = 100_000;
-
-/// How a run is made, besides its plan.
-#[derive(Clone, Copy)]
-pub struct Setup {
-    /// Who decides.
-    pub midwife: Midwife,
-    /// A mistake of the shell.
-    pub bug: Option<ShellBug>,
-    /// What is done with the trace.
-    pub tracing: Tracing,
-}
 
 /// What came of a run.
 #[derive(Debug)]
@@ -78,96 +62,6 @@ pub struct Report {
     pub happenings: u64,
     /// Hash of the trace; 0 when it was off.
     pub hash: u64,
-}
-
-/// Something that happens.
-#[derive(Debug)]
-pub(crate) enum Happening {
-    /// A client begins its next operation.
-    Begin { client: usize },
-    /// A client begins a scan.
-    Scan { scan: usize },
-    /// A client hangs up.
-    HangUp { number: u32 },
-    /// A message arrives.
-    Arrive(Envelope),
-    /// A loop's turn ends, or what it waits for is due.
-    Turn {
-        member: usize,
-        lane: usize,
-        incarnation: u64,
-    },
-    /// A loop is told something by its own member.
-    Give {
-        member: usize,
-        lane: usize,
-        incarnation: u64,
-        event: Box<Event>,
-    },
-    /// Something that waited in a loop's mailbox may have its turn.
-    Waited {
-        member: usize,
-        lane: usize,
-        incarnation: u64,
-        happening: Box<Happening>,
-    },
-    /// The sync of a member's log is over.
-    Commit { member: usize, incarnation: u64 },
-    /// A slice of background work.
-    Slice { member: usize, incarnation: u64 },
-    /// A slice of a scrub, at a member on whose disk bits were flipped.
-    Scrub { member: usize, incarnation: u64 },
-    /// A member notices that a link came up or went down.
-    Notice {
-        member: usize,
-        peer: usize,
-        is_up: bool,
-        incarnation: u64,
-    },
-    /// A fault begins.
-    Fault { number: usize },
-    /// It is over.
-    Over { number: usize },
-    /// A member starts again.
-    Start { member: usize, incarnation: u64 },
-    /// An image is made of a disk.
-    Image,
-    /// A member is restarted.
-    Restart { member: usize },
-    /// The image takes the place of the disk.
-    Restore,
-    /// A member looks whether it has something to note.
-    Sweep { member: usize, incarnation: u64 },
-    /// The next phase begins.
-    Phase(Phase),
-}
-
-/// A run.
-pub(crate) struct World<'a> {
-    plan: &'a Plan,
-    setup: Setup,
-    prng: Prng,
-    schedule: Schedule<Happening>,
-    topology: Arc<Topology>,
-    ring: Arc<Ring>,
-    members: Vec<Member>,
-    clients: Vec<Client>,
-    history: Vec<Op>,
-    walks: Vec<Walk>,
-    scans: Vec<Scan>,
-    /// What cuts which links, by fault.
-    cuts: Vec<(usize, u64)>,
-    phase: Phase,
-    /// When the last reads began.
-    reads_us: u64,
-    /// From when to when clocks were wrong while everything else was well.
-    wrong_us: (u64, u64),
-    /// In runs with one.
-    image: Option<Image>,
-    violations: Vec<Violation>,
-    searches: Searches,
-    trace: Trace,
-    effects: Vec<Effect>,
 }
 
 /// Runs `plan` to its end.
@@ -187,7 +81,7 @@ pub fn run(plan: &Plan, setup: Setup) -> Report {
             world.violate(Rule::NotAvailable, what);
         }
     }
-    world.judge();
+    world.check_promises();
     Report {
         history: world.history,
         violations: world.violations,

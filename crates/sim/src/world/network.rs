@@ -12,48 +12,16 @@
 //!
 //! Not here: what links carry in the real world (crates `wire`, `server`).
 
-use super::clients::{key_name, value_bytes};
-use super::{Happening, World};
+use super::names::{key_name, value_bytes};
+use super::state::{Envelope, Happening, World};
 use crate::check::Rule;
 use crate::plan::link_bit;
-use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Stamp};
 use dendra_base::{CellRef, Key, Version};
 use dendra_node::MemberIndex;
 use dendra_node::step::{AskId, Asker, Event};
 use dendra_wire::limits::PEER_WITHDRAW_IDS_MAX;
 use dendra_wire::peer::{self, Message, Question, Seal};
-use std::fmt;
-
-/// A message under way.
-#[derive(Clone)]
-pub(crate) struct Envelope {
-    pub(crate) from: usize,
-    pub(crate) to: usize,
-    /// The loop that asks, or asked.
-    pub(crate) lane: usize,
-    /// The life of the member that asks, or asked.
-    pub(crate) incarnation: u64,
-    /// One frame of the wire.
-    pub(crate) frame: Bytes,
-}
-
-impl fmt::Debug for Envelope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Envelope {
-            from,
-            to,
-            lane,
-            frame,
-            ..
-        } = self;
-        write!(
-            f,
-            "m{from} -> m{to}.{lane}: {:?}",
-            peer::decode(frame, &mut Seal::plain())
-        )
-    }
-}
 
 const LANE_BITS: u32 = 8;
 

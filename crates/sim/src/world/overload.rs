@@ -14,7 +14,7 @@
 //!
 //! Not here: when processors are slow (`plan.rs`).
 
-use super::{Happening, World};
+use super::state::{Happening, World};
 use crate::check::Rule;
 use crate::limits::MAILBOX_LEN_MAX;
 use dendra_node::step::Event;

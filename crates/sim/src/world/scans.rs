@@ -6,8 +6,8 @@
 //!
 //! Not here: what pages must show (`check/scans.rs`).
 
-use super::clients::{key_name, key_number, value_number};
-use super::{Happening, World};
+use super::names::{SCAN_TICKET, key_name, key_number, scan_of, value_number};
+use super::state::{Happening, Walk, World};
 use crate::check::Rule;
 use crate::history::{Scan, ScanPage, Seen};
 use crate::member::Open;
@@ -16,23 +16,6 @@ use bytes::Bytes;
 use dendra_base::peer::Range;
 use dendra_base::{Cell, Kind};
 use dendra_node::step::{ClientTicket, Event};
-
-/// Tickets of scans; those of operations are below.
-const SCAN_TICKET: ClientTicket = 1 << 32;
-
-/// The scan of a ticket, if it is one's.
-pub(super) fn scan_of(ticket: ClientTicket) -> Option<usize> {
-    ticket.checked_sub(SCAN_TICKET).map(|scan| scan as usize)
-}
-
-/// One walk under way.
-#[derive(Debug)]
-pub(crate) struct Walk {
-    planned: PlannedScan,
-    lane: usize,
-    /// What was asked for, and when.
-    asked: Option<(Range, u64)>,
-}
 
 impl World<'_> {
     /// Puts a walk into the schedule.

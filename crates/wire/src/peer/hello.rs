@@ -4,7 +4,7 @@
 //! Dendra-Peer: versions=4-4; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
 //!              node=<32 hex>; origin=<n>; boot=<n>; life=<16 hex>; clock=<n>; url=<pct>; lane=<n>; loops=<n>; secret=yes;
 //!              nonce=<32 hex>[; joins=yes]
-//! judge(own, theirs) ─► the version to speak, or a refusal that names both sides
+//! agree(own, theirs) ─► the version to speak, or a refusal that names both sides
 //! ```
 //!
 //! Invariants
@@ -174,7 +174,7 @@ fn versions(text: &[u8]) -> Option<(u16, u16)> {
 ///
 /// # Errors
 /// A refusal for the one who asked, naming both sides.
-pub fn judge(
+pub fn agree(
     own: &Hello,
     theirs: &Hello,
     difference: impl FnOnce(&str) -> Option<String>,
@@ -377,13 +377,13 @@ mod tests {
         };
         let line = joiner.to_string();
         assert_eq!(Hello::parse(line.as_bytes()).as_ref(), Ok(&joiner));
-        assert_eq!(judge(&hello(), &joiner, none), Ok(1));
-        assert_eq!(judge(&joiner, &hello(), none), Ok(1));
+        assert_eq!(agree(&hello(), &joiner, none), Ok(1));
+        assert_eq!(agree(&joiner, &hello(), none), Ok(1));
         let open = Hello {
             has_secret: false,
             ..joiner
         };
-        let refusal = judge(&hello(), &open, none).expect_err("it has no secret");
+        let refusal = agree(&hello(), &open, none).expect_err("it has no secret");
         assert_eq!(refusal.code, "cluster-secret");
     }
 
@@ -397,14 +397,14 @@ mod tests {
             topology: 1,
             ..other()
         };
-        let refusal = judge(&hello(), &theirs, |line| Some(format!("not {line}")));
+        let refusal = agree(&hello(), &theirs, |line| Some(format!("not {line}")));
         let refusal = refusal.expect_err("another topology");
         assert!(refusal.message.contains("not cluster=main"), "{refusal}");
     }
 
     #[test]
     fn members_of_one_cluster_may_talk() {
-        assert_eq!(judge(&hello(), &other(), none), Ok(1));
+        assert_eq!(agree(&hello(), &other(), none), Ok(1));
     }
 
     #[test]
@@ -462,7 +462,7 @@ mod tests {
             ),
         ];
         for (code, theirs) in table {
-            let refusal = judge(&hello(), &theirs, none).expect_err(code);
+            let refusal = agree(&hello(), &theirs, none).expect_err(code);
             assert_eq!((refusal.code, refusal.status), (code, 409));
             assert!(
                 refusal.message.contains("http://127.0.0.1:8080"),
@@ -472,14 +472,14 @@ mod tests {
                 refusal.message.contains("http://127.0.0.1:8081"),
                 "{refusal}"
             );
-            let mirrored = judge(&theirs, &hello(), none).expect_err(code);
+            let mirrored = agree(&theirs, &hello(), none).expect_err(code);
             assert_eq!(mirrored.code, code);
         }
     }
 
     #[test]
     fn a_node_that_reached_itself_is_told_so_and_not_of_a_copied_folder() {
-        let refusal = judge(&hello(), &hello(), none).expect_err("itself");
+        let refusal = agree(&hello(), &hello(), none).expect_err("itself");
         assert_eq!((refusal.code, refusal.status), ("same-node", 409));
         let wanted =
             "http://127.0.0.1:8080 is who asks: this node answers there itself: check --listen";
@@ -488,7 +488,7 @@ mod tests {
             life: 0x2fe,
             ..hello()
         };
-        let refusal = judge(&hello(), &twin, none).expect_err("a copy");
+        let refusal = agree(&hello(), &twin, none).expect_err("a copy");
         assert!(
             refusal.message.contains("is a copy of the other"),
             "{refusal}"

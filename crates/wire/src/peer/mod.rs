@@ -41,7 +41,7 @@ pub use frame::{
     encode_enrol, encode_enrolment, encode_farewell, encode_hail, encode_probe, encode_proof,
     encode_steward, encode_welcome, encode_withdraw, frame_len,
 };
-pub use hello::{Hello, judge};
+pub use hello::{Hello, agree};
 pub use proof::{Nonce, Proof, Role};
 pub use seal::{Seal, SessionKeys};
 pub use shape::Malformed;

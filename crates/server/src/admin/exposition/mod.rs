@@ -17,7 +17,7 @@ mod cluster;
 use crate::admin::metrics::{
     BUCKETS_NS, CLASSES, Histogram, LaneMetrics, Op, Refused, Share, Tally,
 };
-use crate::admin::stages::{REQUESTS_PER_SAMPLE, Stage};
+use crate::admin::stages::{REQUESTS_PER_SAMPLE, RequestStage};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use dendra_engine::ScrubStats;
@@ -146,11 +146,27 @@ impl Collector for Numbers {
                 sockets(&mut page, shared)?;
                 queues(&mut page, shared)?;
                 cluster::page(&mut page, shared)?;
+                backups(&mut page, shared)?;
                 engine(&mut page, shared)
             }
             None => Ok(()),
         }
     }
+}
+
+/// Backups: checkpoints that are held, and how those of the own schedule go.
+fn backups(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
+    let held = shared.checkpoints.len() as u64;
+    page.gauge("checkpoints", "Checkpoints that backups hold.", held)?;
+    let Some((age_s, made, failed)) = shared.backups.read(clock::wall_ms()) else {
+        return Ok(());
+    };
+    let help =
+        "Age of the last good backup of this node's schedule; of the schedule before the first.";
+    page.gauge("backup_age_seconds", help, age_s)?;
+    let rows = [("made", made), ("failed", failed)];
+    let rows = rows.map(|(outcome, count)| ([("outcome", outcome)], count));
+    page.counters("backups", "Backups of this node's schedule.", rows)
 }
 
 fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
@@ -235,7 +251,7 @@ fn stages(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         MetricType::Histogram,
     )?;
     for op in Op::ALL {
-        for stage in Stage::of(op) {
+        for stage in RequestStage::of(op) {
             let lanes = shared.lanes.iter().map(|lane| &lane.metrics.stages);
             let all = lanes.chain(shared.pool.stages.iter());
             let (buckets, count, sum_s) = add(all.map(|one| one.of(op, *stage)));

@@ -26,7 +26,7 @@ mod requests;
 mod scan;
 
 use crate::admin::metrics::Op;
-use crate::admin::stages::{Stage, Watch};
+use crate::admin::stages::{RequestStage, Watch};
 use crate::backend::Backend;
 use crate::clients::answers::Answers;
 use crate::clients::body::{self, BodyReader, PendingBody};
@@ -120,7 +120,10 @@ pub(crate) fn spawn(guest: Guest, seat: Rc<Seat>, source: IpAddr, stream: TcpStr
             },
         };
         match serve(Rc::clone(&lane), seat, source, stream).await {
-            Ok((link, stream, rest)) => peers::serve(lane, link, stream, rest, guest).await,
+            // Boxed: it is as large as all of a client's, and a client's should not reserve room for it.
+            Ok((link, stream, rest)) => {
+                Box::pin(peers::serve(lane, link, stream, rest, guest)).await;
+            }
             Err(stream) => lane.close(stream, guest),
         }
     });
@@ -322,7 +325,9 @@ impl Connection {
                 out: socket.out(),
             };
             let status = answers.answer(&pending, seat.take(place));
-            pending.watch.lap(&metrics.stages, pending.op, Stage::Form);
+            pending
+                .watch
+                .lap(&metrics.stages, pending.op, RequestStage::Form);
             socket.add_unsent(pending.op, pending.watch);
             let took_ns = now_ns.saturating_sub(pending.began_ns);
             metrics.note(pending.op, status, took_ns);
@@ -355,7 +360,8 @@ impl Connection {
                     out: socket.out(),
                 };
                 let status = answers.answer(&read, Some(Finished::Refused(refused)));
-                read.watch.lap(&lane.metrics().stages, read.op, Stage::Form);
+                read.watch
+                    .lap(&lane.metrics().stages, read.op, RequestStage::Form);
                 lane.finish_since(read.op, status, read.began_ns);
                 socket.add_unsent(read.op, read.watch);
                 Ok(())

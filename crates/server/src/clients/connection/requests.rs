@@ -18,7 +18,7 @@
 
 use super::{Connection, Next, PendingScan};
 use crate::admin::metrics::{Op, Refused, Share};
-use crate::admin::stages::{Stage, Watch};
+use crate::admin::stages::{RequestStage, Watch};
 use crate::clients::answers::{self, Answers};
 use crate::clients::body::{BodyReader, Collected, Inflow, NoBody, PendingBody};
 use crate::clients::room::Room;
@@ -135,7 +135,7 @@ impl Connection {
             Ok(Route::Entity(entity)) => {
                 let durability = lane.shared.settings.durability;
                 let terms = Terms::new(style, entity.quorum, durability, &lane.routes());
-                watch.lap(stages, op_of_entity(entity.op), Stage::Parse);
+                watch.lap(stages, op_of_entity(entity.op), RequestStage::Parse);
                 if is_write && let Err(refusal) = self.backend.check(&entity, &terms) {
                     return match self.has_waiting() {
                         true => self.those_in_front(),
@@ -160,7 +160,7 @@ impl Connection {
             Ok(Route::Entities(mut scan)) => {
                 scan.spare_reserved();
                 self.end_if(style);
-                watch.lap(stages, Op::Scan, Stage::Parse);
+                watch.lap(stages, Op::Scan, RequestStage::Parse);
                 let scan = PendingScan {
                     style,
                     began_ns: lane.now_ns(),
@@ -475,7 +475,7 @@ impl Connection {
                 return Ok(Some(Next::Resume(Box::new(pending(held, watch)))));
             }
         };
-        watch.lap(&lane.metrics().stages, op, Stage::Form);
+        watch.lap(&lane.metrics().stages, op, RequestStage::Form);
         lane.finish(op, status);
         socket.add_unsent(op, watch);
         Ok(None)

@@ -20,6 +20,8 @@
 //! (`wal_thread.rs`).
 //! See: docs/overload.md.
 
+mod log;
+
 use crate::admin::metrics::{LaneMetrics, Op, Refused};
 use crate::admin::profile;
 use crate::admin::stages::{Draw, Watch};
@@ -30,26 +32,25 @@ use crate::disk::store_pool::{Job, PoolAnswer, Work};
 use crate::disk::wal_thread;
 use crate::event_loop::clock::{self, Tick};
 use crate::event_loop::delay::{self, Delay};
+use crate::event_loop::giving_way::{self, GivingWay};
 use crate::event_loop::mailbox::LaneEvent;
 use crate::event_loop::shared::{LaneHandle, Phase, Shared};
 use crate::limits;
-use crate::peers::{self, Agent, Cancelled};
+use crate::peers::{self, Agent};
 use crate::tls::ByteStream;
+use dendra_base::Key;
 use dendra_base::peer::Readiness;
-use dendra_base::{CellRef, Key};
-use dendra_engine::{Batch, Durability, Error, Guard, Pressure, Stop, Submitted, WriteOutcome};
+use dendra_engine::{Batch, Guard, Pressure, WriteOutcome};
 use dendra_node::step::{Event, Now, StoreTicket};
 use dendra_node::{Class, Entry, Gate, Layout, LocalGate, LocalPermit, Topology};
 use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::future::poll_fn;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::thread::JoinHandle;
 use tokio::net::TcpStream;
 
@@ -123,12 +124,22 @@ pub(crate) struct Lane {
     pub(crate) handshakes: Unproven,
     /// How long requests wait for this loop.
     pub(crate) delay: Delay,
+    /// Reads that come behind those of other connections.
+    pub(crate) giving_way: Rc<GivingWay>,
     /// Sockets that are to be closed; each is a connection of the gate until then.
     ended_sockets: RefCell<Vec<(ByteStream, Guest)>>,
     close_due: LocalBell,
     /// Rung when the loop should end.
     ended: LocalBell,
 }
+
+/// What a record has besides its value, at most: its key, and what a cell carries.
+const RECORD_HEAD_BYTES_MAX: usize = dendra_base::limits::STORED_KEY_BYTES_MAX + 128;
+/// Room that is given back at once is free.
+const NO_SOURCE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+
+/// Spare buffers kept for reuse; more than this many are never in use at once without waiting.
+const SPARES_MAX: usize = 16;
 
 /// A write of the node that waits for room in the batch; its ticket is taken.
 struct WaitingOrder {
@@ -143,27 +154,6 @@ impl WaitingOrder {
         RECORD_HEAD_BYTES_MAX + self.cell.value.len()
     }
 }
-
-/// A place in the line for the log, left when dropped.
-struct LogPlace<'a> {
-    lane: &'a Lane,
-    number: u64,
-}
-
-impl Drop for LogPlace<'_> {
-    fn drop(&mut self) {
-        self.lane.log_line.borrow_mut().remove(&self.number);
-        self.lane.call_first_in_log_line();
-    }
-}
-
-/// What a record has besides its value, at most: its key, and what a cell carries.
-const RECORD_HEAD_BYTES_MAX: usize = dendra_base::limits::STORED_KEY_BYTES_MAX + 128;
-/// Room that is given back at once is free.
-const NO_SOURCE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-
-/// Spare buffers kept for reuse; more than this many are never in use at once without waiting.
-const SPARES_MAX: usize = 16;
 
 /// Starts the task of one connection.
 pub(crate) type Serve = fn(Guest, Rc<Seat>, IpAddr, TcpStream);
@@ -199,6 +189,7 @@ async fn run(lane: Rc<Lane>) {
     tokio::task::spawn_local(sweep(Rc::clone(&lane)));
     tokio::task::spawn_local(delay::probe(Rc::clone(&lane)));
     tokio::task::spawn_local(delay::porter(Rc::clone(&lane)));
+    tokio::task::spawn_local(giving_way::porter(Rc::clone(&lane.giving_way)));
     if let Some(agent) = lane.agent() {
         for member in agent.others() {
             tokio::task::spawn_local(peers::keep(Rc::clone(&lane), Rc::clone(&agent), member));
@@ -212,12 +203,23 @@ async fn run(lane: Rc<Lane>) {
 
 async fn pump(lane: Rc<Lane>) {
     let mut events = Vec::with_capacity(64);
+    let mut newcomers = Vec::new();
     loop {
         lane.handle().mailbox.wait().await;
         lane.handle().mailbox.take(&mut events);
         lane.refresh();
         for event in events.drain(..) {
-            lane.handle_event(event);
+            match event {
+                LaneEvent::Connection(stream) => newcomers.push(stream),
+                event => lane.handle_event(event),
+            }
+        }
+        // A few at a time: others have a turn in between.
+        for (n, stream) in newcomers.drain(..).enumerate() {
+            if n > 0 && n % limits::WELCOMES_A_TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+            lane.welcome(stream);
         }
     }
 }
@@ -311,10 +313,7 @@ impl Lane {
             next_in_log_line: Cell::new(0),
             is_called: Cell::new(false),
             agent: shared.cluster.as_ref().map(|cluster| {
-                let longest = shared.settings.value_bytes_max;
-                let repair_wait_us = settings.repair_wait.as_micros() as u64;
-                let now_us = clock::monotonic_us();
-                Rc::new(Agent::new(cluster, index, longest, repair_wait_us, now_us))
+                Rc::new(Agent::new(cluster, index, settings, clock::monotonic_us()))
             }),
             uncovered: Cell::new(None),
             routes: Cell::new(dendra_wire::Settings {
@@ -330,6 +329,7 @@ impl Lane {
             is_poisoned: Cell::new(false),
             handshakes: Unproven::new(limits::HANDSHAKES_MAX, loops, &shared.handshakes),
             delay: Delay::new(settings.queue_delay_target),
+            giving_way: Rc::default(),
             ended_sockets: RefCell::default(),
             close_due: LocalBell::default(),
             ended: LocalBell::default(),
@@ -413,11 +413,7 @@ impl Lane {
                 self.commit_due.ring();
                 self.call_those_in_line();
             }
-            LaneEvent::Lost(spans) => {
-                if let Some(agent) = &self.agent {
-                    agent.post(Event::Lost { spans });
-                }
-            }
+            LaneEvent::Lost(spans) => Agent::lose(self.agent.as_deref(), spans),
             LaneEvent::Drain => {
                 self.is_draining.set(true);
                 self.tell_all(Due::Drain);
@@ -554,309 +550,6 @@ impl Lane {
         };
         let slot = self.tickets.borrow_mut().insert(ticket);
         u32::try_from(slot).expect("tickets are bounded by the request gate")
-    }
-
-    // Writes.
-
-    /// Puts a write into this turn's batch; its outcome comes to `seat`, in the order of the pushes.
-    pub(crate) fn push_write(
-        &self,
-        seat: &Rc<Seat>,
-        stored_key: &[u8],
-        cell: &CellRef<'_>,
-        guard: Guard,
-    ) -> Result<(), Refused> {
-        self.make_batch_room(stored_key, cell)?;
-        let permit = self.hold_request().ok_or(Refused::Requests)?;
-        let target = Target::Seat {
-            seat: Rc::clone(seat),
-            round: seat.round(),
-            place: seat.expect(),
-        };
-        self.push(self.ticket(target, permit), stored_key, cell, guard);
-        Ok(())
-    }
-
-    /// Puts an order of the node into this turn's batch; `target` hears what became of it.
-    pub(crate) fn push_order(
-        &self,
-        target: Target,
-        stored_key: &[u8],
-        cell: &CellRef<'_>,
-        guard: Guard,
-    ) -> Result<(), Refused> {
-        self.make_batch_room(stored_key, cell)?;
-        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(Refused::Requests)?;
-        self.push(self.ticket(target, permit), stored_key, cell, guard);
-        Ok(())
-    }
-
-    /// As `push_order`, but an order that finds the log's queue full, or the engine behind, waits: a write that reached
-    /// its owners is not refused by them because others came at the same time.
-    pub(crate) fn push_order_in_line(
-        &self,
-        target: Target,
-        key: &Key,
-        cell: &dendra_base::Cell,
-        guard: Guard,
-    ) -> Result<(), Refused> {
-        let record_bytes = RECORD_HEAD_BYTES_MAX + cell.value.len();
-        let waiting = self.order_line_bytes.get();
-        if waiting == 0 && !self.is_engine_behind() && self.find_batch_room(record_bytes) {
-            return self.push_order(target, key.as_stored(), &cell.as_ref(), guard);
-        }
-        let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
-        if waiting > 0 && waiting + record_bytes > most {
-            return Err(Refused::LogQueue);
-        }
-        if let Err(unfit) = Batch::check(key.as_stored(), &cell.as_ref()) {
-            tracing::warn!(%unfit, "refused a record");
-            return Err(Refused::Unfit);
-        }
-        let permit = LocalGate::offer(Rc::clone(&self.orders), 1).ok_or(Refused::Requests)?;
-        let order = WaitingOrder {
-            slot: self.ticket(target, permit),
-            key: key.clone(),
-            cell: cell.clone(),
-            guard,
-        };
-        self.order_line_bytes.set(waiting + order.bytes());
-        self.order_line.borrow_mut().push_back(order);
-        Ok(())
-    }
-
-    /// Orders in line go into the batch, as far as it has room.
-    fn push_orders_in_line(&self) {
-        let mut line = self.order_line.borrow_mut();
-        while let Some(order) = line.pop_front() {
-            if self.is_engine_behind() || !self.has_batch_room(order.bytes()) {
-                line.push_front(order);
-                return;
-            }
-            let waiting = self.order_line_bytes.get() - order.bytes();
-            self.order_line_bytes.set(waiting);
-            self.push(
-                order.slot,
-                order.key.as_stored(),
-                &order.cell.as_ref(),
-                order.guard,
-            );
-        }
-    }
-
-    /// Takes orders of the node back that are not begun: reads in the store queue, writes in line.
-    /// What came of them.
-    pub(crate) fn cancel_orders(&self, mut tickets: Vec<StoreTicket>) -> Vec<Event> {
-        tickets.sort_unstable();
-        let is_told = |ticket: &StoreTicket| tickets.binary_search(ticket).is_ok();
-        let is_wanted = |target: &Target| matches!(target, Target::Node(it) if is_told(it));
-        let open = self.tickets.borrow();
-        let wanted = open.iter().filter(|(_, ticket)| is_wanted(&ticket.target));
-        let slots: Vec<u32> = wanted.map(|(slot, _)| slot as u32).collect();
-        drop(open);
-        let mut taken: Vec<(u32, Cancelled)> = Vec::new();
-        self.order_line.borrow_mut().retain(|order| {
-            let is_left = slots.binary_search(&order.slot).is_err();
-            if !is_left {
-                let bytes = &self.order_line_bytes;
-                bytes.set(bytes.get() - order.bytes());
-                taken.push((order.slot, Cancelled::Write));
-            }
-            is_left
-        });
-        let jobs = self.shared.pool.take_back(self.index, &slots);
-        taken.extend(
-            jobs.iter()
-                .map(|job| (job.slot, Cancelled::from(&job.work))),
-        );
-        self.metrics().cancelled.add(taken.len() as u64);
-        let event = |(slot, kind)| match self.take_ticket(slot).target {
-            Target::Node(ticket) => Some(peers::cancelled(ticket, kind)),
-            Target::Seat { .. } | Target::Cover(_) => None,
-        };
-        taken.into_iter().filter_map(event).collect()
-    }
-
-    fn push(&self, slot: u32, stored_key: &[u8], cell: &CellRef<'_>, guard: Guard) {
-        let token = wal_thread::token(self.index, slot);
-        let mut batch = self.batch.borrow_mut();
-        batch
-            .push(token, stored_key, cell, guard, self.wall_ms())
-            .expect("checked before there was a ticket");
-        self.commit_due.ring();
-    }
-
-    /// Waits until `until_us` for room in the batch, and for an engine that is not behind: `true` when both are there
-    /// for the write that is pushed next.
-    pub(crate) async fn wait_for_log(
-        &self,
-        seat: &Rc<Seat>,
-        value_len: usize,
-        until_us: u64,
-    ) -> bool {
-        let bytes = value_len + RECORD_HEAD_BYTES_MAX;
-        let number = self.next_in_log_line.get();
-        self.next_in_log_line.set(number + 1);
-        self.log_line.borrow_mut().insert(number, Rc::clone(seat));
-        let place = LogPlace { lane: self, number };
-        seat.arm(until_us);
-        let is_there = poll_fn(|cx| {
-            let first = self.log_line.borrow().keys().next().copied();
-            if first == Some(number) && !self.is_engine_behind() && self.find_batch_room(bytes) {
-                return Poll::Ready(true);
-            }
-            if seat.is_late() || self.is_poisoned() {
-                return Poll::Ready(false);
-            }
-            seat.register(cx);
-            Poll::Pending
-        })
-        .await;
-        drop(place);
-        self.is_called.set(is_there);
-        is_there
-    }
-
-    /// The write that was called does not come.
-    pub(crate) fn forgo_log(&self) {
-        self.is_called.set(false);
-        self.call_first_in_log_line();
-    }
-
-    fn call_first_in_log_line(&self) {
-        if let Some(seat) = self.log_line.borrow().values().next() {
-            seat.wake();
-        }
-    }
-
-    /// There may be room, or an engine that is not behind.
-    fn call_those_in_line(&self) {
-        self.push_orders_in_line();
-        self.call_first_in_log_line();
-    }
-
-    /// Are flushes or compactions so far behind that no write is taken? Then this loop hears when they are not.
-    fn is_engine_behind(&self) -> bool {
-        let is_behind = || self.pressure.get().stop.is_some_and(Stop::is_behind);
-        if !is_behind() {
-            return false;
-        }
-        // The flag first: if they catch up behind this look, they find it.
-        self.handle()
-            .waits_for_engine
-            .store(true, Ordering::Release);
-        self.pressure.set(self.shared.engine.pressure());
-        is_behind()
-    }
-
-    fn find_batch_room(&self, record_bytes: usize) -> bool {
-        self.has_batch_room(record_bytes) || {
-            // What is there goes now.
-            self.commit();
-            self.has_batch_room(record_bytes)
-        }
-    }
-
-    fn make_batch_room(&self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), Refused> {
-        if let Err(unfit) = Batch::check(stored_key, cell) {
-            tracing::warn!(%unfit, "refused a record");
-            return Err(Refused::Unfit);
-        }
-        let record_bytes = stored_key.len() + cell.encoded_len() + 64;
-        let is_called = self.is_called.take();
-        let is_next = |lane: &Lane| {
-            is_called || lane.log_line.borrow().is_empty() || !lane.batch.borrow().is_empty()
-        };
-        // Nobody begins a batch in front of those who wait for one; when the log's queue is full, too, the client
-        // waits or hears it.
-        match is_next(self) && self.find_batch_room(record_bytes) && is_next(self) {
-            true => Ok(()),
-            false => Err(Refused::LogQueue),
-        }
-    }
-
-    fn has_batch_room(&self, record_bytes: usize) -> bool {
-        let batch = self.batch.borrow();
-        batch.is_empty()
-            || (batch.len() < limits::LANE_BATCH_LEN_MAX
-                && batch.bytes().len() + record_bytes <= self.batch_bytes_max)
-    }
-
-    /// Commits this turn's batch here and now, if this loop does that itself: what became of the writes is told
-    /// before it returns, unless others are in front of them. `false` when there was nothing to commit, or no
-    /// room in the log's queue.
-    pub(crate) fn commit_at_once(&self) -> bool {
-        if self.shared.settings.durability != Durability::Os || self.batch.borrow().is_empty() {
-            return false;
-        }
-        self.commit();
-        self.batch.borrow().is_empty()
-    }
-
-    /// Submits this turn's batch, and commits it here and now with durability `os`.
-    fn commit(&self) {
-        let mut batch = self.batch.borrow_mut();
-        if batch.is_empty() {
-            return;
-        }
-        let (count, bytes) = (batch.len(), batch.bytes().len() as u64);
-        let submitted = self.shared.engine.submit(&mut batch);
-        drop(batch);
-        match submitted {
-            Ok(submitted) => {
-                self.push_orders_in_line();
-                self.call_first_in_log_line();
-                self.shared.poke.note_bytes(bytes);
-                match (self.shared.settings.durability, submitted) {
-                    (Durability::Os, Submitted::First) => self.commit_inline(count),
-                    (Durability::Sync, Submitted::First) => self.shared.bell.ring(),
-                    (_, Submitted::Behind) => {}
-                }
-            }
-            Err(_full) => {
-                // The flag first: the commit that the ring asks for then finds it.
-                self.handle().waits_for_queue.store(true, Ordering::Release);
-                self.shared.bell.ring();
-            }
-        }
-        self.pressure.set(self.shared.engine.pressure());
-    }
-
-    fn commit_inline(&self, count: usize) {
-        let mut done = self.done.borrow_mut();
-        match self.shared.engine.try_commit(&mut done) {
-            Ok(true) if done.len() >= count => self.shared.bell.note_commit(),
-            // Something older went first, or the log is busy: its own thread does the rest.
-            Ok(true | false) => self.shared.bell.ring(),
-            Err(error @ Error::Poisoned { .. }) => {
-                wal_thread::poison(&self.shared, &error.to_string());
-            }
-            Err(error) => {
-                tracing::debug!(%error, "the log has no room; the log's own thread tries again");
-                self.shared.bell.ring();
-            }
-        }
-        let mut groups = self.groups.borrow_mut();
-        wal_thread::deliver(&self.shared, &mut done, &mut groups, Some(self.index));
-        for event in groups[self.index].drain(..) {
-            if let LaneEvent::Written { token, outcome } = event {
-                self.take_outcome(wal_thread::token_slot(token), outcome);
-            }
-        }
-    }
-
-    fn take_outcome(&self, slot: u32, outcome: WriteOutcome) {
-        match self.take_ticket(slot).target {
-            Target::Seat { seat, round, place } if round == seat.round() => {
-                seat.put(place, outcome.into());
-            }
-            Target::Seat { .. } => {}
-            Target::Node(ticket) => self.tell_node(peers::wrote(ticket, outcome)),
-            Target::Cover(hlc) => match outcome {
-                WriteOutcome::Applied { .. } => self.tell_node(Event::Covered { hlc }),
-                _ => self.cover_later(hlc),
-            },
-        }
     }
 
     // Reads that would block.

@@ -1,0 +1,309 @@
+//! Reads a backup: the checkpoints of its nodes, merged into the newest state of each key.
+//!
+//! ```text
+//! objects ─► ArchiveVfs ─► Snapshot (crate `engine`), one for each node ─► MergedWalk ─► key, newest cell
+//! ```
+//!
+//! Invariants
+//! 1. Nothing is copied and nothing is written: frames are decoded where they are read.
+//! 2. Keys come once each, in order, with the newest of all nodes' cells.
+//! 3. Cells of one version that differ are counted: a backup proves that its nodes agree.
+//!
+//! Not here: what is done with the records (`verify.rs`, `restore.rs`).
+//! See: docs/format/backup.md.
+
+use super::manifest::{BackupManifest, BackupNode};
+use super::object::ObjectReader;
+use super::repository::Repository;
+use dendra_base::{Cell, Direction, Space};
+use dendra_engine::vfs::{File, Room, Vfs, Wait};
+use dendra_engine::{Cursor, Error, Flow, Progress, Show, Snapshot};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// Records of one node that are read at once.
+const READ_BYTES: usize = 4 << 20;
+
+/// A checkpoint in a repository, as a folder.
+struct ArchiveVfs {
+    files: BTreeMap<String, PathBuf>,
+    of: String,
+}
+
+fn read_only() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ReadOnlyFilesystem,
+        "a backup is not written to",
+    )
+}
+
+impl Vfs for ArchiveVfs {
+    fn create(&self, _: &str) -> io::Result<Arc<dyn File>> {
+        Err(read_only())
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let path = self.files.get(name).ok_or(io::ErrorKind::NotFound)?;
+        let object = ObjectReader::open(path).map_err(|e| in_object(path, &e))?;
+        Ok(Arc::new(ArchiveFile {
+            path: path.clone(),
+            object,
+            frames: Mutex::default(),
+        }))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.files.keys().cloned().collect())
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+        Err(read_only())
+    }
+
+    fn room(&self) -> io::Result<Room> {
+        Err(read_only())
+    }
+
+    fn link_into(&self, _: &str, _: &Path) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn describe(&self) -> String {
+        self.of.clone()
+    }
+}
+
+fn in_object(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// A frame, and where in the file it begins.
+type DecodedFrame = (u64, Vec<u8>);
+
+/// One file of it. A scan of a table goes forward, and looks at an index now and then: two frames.
+struct ArchiveFile {
+    path: PathBuf,
+    object: ObjectReader,
+    frames: Mutex<VecDeque<DecodedFrame>>,
+}
+
+impl File for ArchiveFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64, _: Wait) -> io::Result<usize> {
+        if offset >= self.object.sum().bytes || buf.is_empty() {
+            return Ok(0);
+        }
+        let mut frames = self.frames.lock().expect("no holder panics");
+        let holds =
+            |frame: &DecodedFrame| offset >= frame.0 && offset < frame.0 + frame.1.len() as u64;
+        let at = match frames.iter().position(holds) {
+            Some(at) => at,
+            None => {
+                let frame = self.object.frame_at(offset);
+                let frame = frame.map_err(|e| in_object(&self.path, &e))?;
+                frames.truncate(1);
+                frames.push_front(frame);
+                0
+            }
+        };
+        let (begins, frame) = &frames[at];
+        let rest = &frame[(offset - begins) as usize..];
+        let count = rest.len().min(buf.len());
+        buf[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn start_writeback(&self, _: u64, _: u64) {}
+
+    fn forget_cached(&self) {}
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.object.sum().bytes)
+    }
+}
+
+/// One node's records in order.
+struct NodeWalk {
+    url: String,
+    snapshot: Snapshot,
+    cursor: Cursor,
+    page: VecDeque<(Vec<u8>, Cell)>,
+    is_done: bool,
+}
+
+impl NodeWalk {
+    fn fill(&mut self) -> Result<(), String> {
+        while self.page.is_empty() && !self.is_done {
+            let page = &mut self.page;
+            let mut damaged = None;
+            let mut bytes = 0;
+            let progress = self
+                .snapshot
+                .scan(&mut self.cursor, READ_BYTES, |key, cell| {
+                    if !cell.is_intact(key) {
+                        damaged = Some(key.to_vec());
+                        return Flow::Pause;
+                    }
+                    bytes += key.len() + cell.value.len();
+                    page.push_back((key.to_vec(), cell.to_owned()));
+                    match bytes >= READ_BYTES {
+                        true => Flow::Pause,
+                        false => Flow::Continue,
+                    }
+                });
+            if let Some(key) = damaged {
+                return Err(format!(
+                    "{}: the value of {} is not the one that was stored: it was damaged on the node",
+                    self.url,
+                    crate::console::show_key(&key[1..])
+                ));
+            }
+            let progress = progress.map_err(|e| in_words(&self.url, &e))?;
+            self.is_done = progress == Progress::Done;
+        }
+        Ok(())
+    }
+}
+
+fn in_words(url: &str, error: &Error) -> String {
+    match error {
+        Error::Damaged { .. } => format!("{url}: {error}: it was damaged on the node already"),
+        _ => format!("{url}: {error}"),
+    }
+}
+
+/// Two cells of one version that differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Disagreement {
+    pub(crate) raw_key: Vec<u8>,
+    pub(crate) urls: [String; 2],
+}
+
+/// The newest state of each key of a range.
+pub(crate) struct MergedWalk {
+    nodes: Vec<NodeWalk>,
+    /// Those that were met since they were last taken.
+    pub(crate) disagreements: Vec<Disagreement>,
+}
+
+impl MergedWalk {
+    /// The records of `manifest` with `prefix`, behind the key `behind` if it is not empty.
+    pub(crate) fn open(
+        repository: &Repository,
+        manifest: &BackupManifest,
+        prefix: &[u8],
+        behind: &[u8],
+    ) -> Result<MergedWalk, String> {
+        let nodes = manifest.nodes.iter();
+        let nodes = nodes.map(|node| open_node(repository, node, prefix, behind));
+        Ok(MergedWalk {
+            nodes: nodes.collect::<Result<_, String>>()?,
+            disagreements: Vec::new(),
+        })
+    }
+
+    /// The largest clock value that any of its nodes may have used.
+    pub(crate) fn hlc(&self) -> u64 {
+        let nodes = self.nodes.iter();
+        nodes.map(|node| node.snapshot.hlc()).max().unwrap_or(0)
+    }
+
+    /// Records of all nodes' tables, older copies included: what a walk reads at most.
+    pub(crate) fn records(&self) -> u64 {
+        self.nodes.iter().map(|node| node.snapshot.records()).sum()
+    }
+
+    /// The next raw key and its newest cell.
+    pub(crate) fn next(&mut self) -> Result<Option<(Vec<u8>, Cell)>, String> {
+        for node in &mut self.nodes {
+            node.fill()?;
+        }
+        let firsts = self.nodes.iter().filter_map(|node| node.page.front());
+        let Some(key) = firsts.map(|(key, _)| key).min().cloned() else {
+            return Ok(None);
+        };
+        let mut newest: Option<(Cell, usize)> = None;
+        for at in 0..self.nodes.len() {
+            let node = &mut self.nodes[at];
+            if node.page.front().is_none_or(|(other, _)| *other != key) {
+                continue;
+            }
+            let (_, cell) = node.page.pop_front().expect("it was looked at");
+            match &newest {
+                Some((best, of)) if !cell.version.is_newer_than(best.version) => {
+                    if cell.version == best.version && cell.as_ref().id() != best.as_ref().id() {
+                        self.disagreements.push(Disagreement {
+                            raw_key: key[1..].to_vec(),
+                            urls: [self.nodes[*of].url.clone(), self.nodes[at].url.clone()],
+                        });
+                    }
+                }
+                _ => newest = Some((cell, at)),
+            }
+        }
+        let (cell, _) = newest.expect("the key is some node's first");
+        Ok(Some((key[1..].to_vec(), cell)))
+    }
+}
+
+fn open_node(
+    repository: &Repository,
+    node: &BackupNode,
+    prefix: &[u8],
+    behind: &[u8],
+) -> Result<NodeWalk, String> {
+    let files = node.files.iter();
+    let vfs = ArchiveVfs {
+        files: files
+            .map(|file| (file.name.clone(), repository.object(file.object)))
+            .collect(),
+        of: format!("the checkpoint of {}", node.url),
+    };
+    let snapshot = Snapshot::open(&vfs).map_err(|e| in_words(&node.url, &e))?;
+    let stored = |raw: &[u8]| [&[Space::User.byte()], raw].concat();
+    let start = match behind.is_empty() {
+        true => Bound::Included(stored(prefix)),
+        false => Bound::Excluded(stored(behind)),
+    };
+    let end = Bound::Excluded(behind_prefix(stored(prefix)));
+    Ok(NodeWalk {
+        url: node.url.clone(),
+        snapshot,
+        cursor: Cursor::new(start, end, Direction::Forward, Show::All),
+        page: VecDeque::new(),
+        is_done: false,
+    })
+}
+
+/// The first key behind all that begin with `prefix`. Its first byte is a space's, which is not the
+/// last byte there is.
+fn behind_prefix(mut prefix: Vec<u8>) -> Vec<u8> {
+    while prefix.last() == Some(&u8::MAX) {
+        prefix.pop();
+    }
+    let last = prefix.last_mut().expect("the space's byte is left");
+    *last += 1;
+    prefix
+}

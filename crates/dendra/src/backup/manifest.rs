@@ -1,0 +1,287 @@
+//! The manifest of a backup: everything that it consists of, each file with its checksum.
+//!
+//! ```text
+//! { "format": 1, "id": …, "began_ms": …, "cut_ms": …, "hlc": …, "cluster": …, "nodes": [ … ] }
+//! checksum <xxh3-128 of all bytes in front of this line, 32 hexadecimal digits>
+//! ```
+//!
+//! Invariants
+//! 1. A manifest without its last line, or with another checksum, is refused as a whole.
+//! 2. Unknown fields are passed over; a later format is refused.
+//!
+//! Not here: where it is kept (`repository.rs`).
+//! See: docs/format/backup.md.
+
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_128;
+
+const FORMAT: u64 = 1;
+
+/// One file of a node's checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BackupFile {
+    /// Its name in the checkpoint.
+    pub(crate) name: String,
+    /// Its length.
+    pub(crate) bytes: u64,
+    /// The object that holds it.
+    pub(crate) object: u128,
+    /// XXH3-128 of its bytes.
+    pub(crate) checksum: u128,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BackupNode {
+    /// Its URL in the cluster; of a node by itself that of its admin port.
+    pub(crate) url: String,
+    /// Its id.
+    pub(crate) node: u128,
+    /// No version of it had a larger clock value when its checkpoint was made.
+    pub(crate) hlc: u64,
+    /// Its checkpoint.
+    pub(crate) files: Vec<BackupFile>,
+}
+
+/// The cluster that a backup is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BackupCluster {
+    pub(crate) name: String,
+    pub(crate) epoch: u64,
+    pub(crate) replication_factor: u64,
+    pub(crate) members: Vec<String>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BackupManifest {
+    /// Begins with the time, so that names are in order.
+    pub(crate) id: String,
+    /// What was acknowledged before this is in it; wall milliseconds of the machine of the backup.
+    pub(crate) began_ms: u64,
+    /// What began after this is not in it.
+    pub(crate) cut_ms: u64,
+    /// No version in it has a larger clock value.
+    pub(crate) hlc: u64,
+    /// `None` for a node by itself.
+    pub(crate) cluster: Option<BackupCluster>,
+    pub(crate) nodes: Vec<BackupNode>,
+    /// Bytes that were read from nodes for it, and not taken from earlier backups.
+    pub(crate) moved_bytes: u64,
+    /// What they take in the repository.
+    pub(crate) moved_stored_bytes: u64,
+}
+
+impl BackupManifest {
+    /// Bytes of all its files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files().map(|(_, file)| file.bytes).sum()
+    }
+
+    /// All files, with their nodes.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&BackupNode, &BackupFile)> {
+        let of = |node| std::iter::repeat(node);
+        self.nodes
+            .iter()
+            .flat_map(move |node| of(node).zip(&node.files))
+    }
+
+    /// The members of which it has nothing.
+    pub(crate) fn missing(&self) -> Vec<&str> {
+        let members = self.cluster.iter().flat_map(|cluster| &cluster.members);
+        let is_here = |url: &String| self.nodes.iter().any(|node| node.url == *url);
+        members
+            .filter(|url| !is_here(url))
+            .map(String::as_str)
+            .collect()
+    }
+
+    /// The file.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let nodes: Vec<Value> = self.nodes.iter().map(node_to_json).collect();
+        let cluster = self.cluster.as_ref().map(|cluster| {
+            json!({
+                "name": cluster.name,
+                "epoch": cluster.epoch,
+                "replication_factor": cluster.replication_factor,
+                "members": cluster.members,
+            })
+        });
+        let page = json!({
+            "format": FORMAT,
+            "dendra": env!("CARGO_PKG_VERSION"),
+            "id": self.id,
+            "began_ms": self.began_ms,
+            "cut_ms": self.cut_ms,
+            "hlc": format!("{:x}", self.hlc),
+            "cluster": cluster,
+            "nodes": nodes,
+            "moved_bytes": self.moved_bytes,
+            "moved_stored_bytes": self.moved_stored_bytes,
+        });
+        let mut text = format!("{page:#}\n");
+        let checksum = xxh3_128(text.as_bytes());
+        text.push_str(&format!("checksum {checksum:032x}\n"));
+        text.into_bytes()
+    }
+
+    /// Reads the file; the error is the end of a sentence that begins with its name.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<BackupManifest, String> {
+        let cut = "it is cut, or no manifest of a backup: its last line is no checksum";
+        let text = std::str::from_utf8(bytes).map_err(|_| "it is damaged: no text".to_owned())?;
+        let (page, last) = text
+            .strip_suffix('\n')
+            .and_then(|text| text.rsplit_once('\n'))
+            .ok_or(cut)?;
+        let checksum = last
+            .strip_prefix("checksum ")
+            .and_then(|digits| u128::from_str_radix(digits, 16).ok())
+            .ok_or(cut)?;
+        if xxh3_128(&bytes[..page.len() + 1]) != checksum {
+            return Err("it is damaged: its checksum does not hold".to_owned());
+        }
+        let page: Value = serde_json::from_str(page).map_err(|e| e.to_string())?;
+        match page["format"].as_u64() {
+            Some(FORMAT) => {}
+            other => {
+                return Err(format!(
+                    "it has format {}, and this program reads {FORMAT}: use a newer one",
+                    other.map_or("none".to_owned(), |format| format.to_string())
+                ));
+            }
+        }
+        read(&page).ok_or_else(|| "a field is missing, or is not what it should be".to_owned())
+    }
+}
+
+fn node_to_json(node: &BackupNode) -> Value {
+    let files: Vec<Value> = node
+        .files
+        .iter()
+        .map(|file| {
+            json!({
+                "name": file.name,
+                "bytes": file.bytes,
+                "object": format!("{:032x}", file.object),
+                "checksum": format!("{:032x}", file.checksum),
+            })
+        })
+        .collect();
+    json!({
+        "url": node.url,
+        "node": format!("{:032x}", node.node),
+        "hlc": format!("{:x}", node.hlc),
+        "files": files,
+    })
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+/// A number in hexadecimal digits.
+pub(super) fn digits(value: &Value) -> Option<u128> {
+    u128::from_str_radix(value.as_str()?, 16).ok()
+}
+
+fn clock(value: &Value) -> Option<u64> {
+    u64::try_from(digits(value)?).ok()
+}
+
+/// The cluster in an answer of a node, or in a manifest; `None` when it is unreadable.
+pub(super) fn cluster(value: &Value) -> Option<Option<BackupCluster>> {
+    if value.is_null() {
+        return Some(None);
+    }
+    let members = value["members"].as_array()?;
+    Some(Some(BackupCluster {
+        name: text(&value["name"])?,
+        epoch: value["epoch"].as_u64()?,
+        replication_factor: value["replication_factor"].as_u64()?,
+        members: members.iter().map(text).collect::<Option<_>>()?,
+    }))
+}
+
+fn read(page: &Value) -> Option<BackupManifest> {
+    let file = |file: &Value| {
+        Some(BackupFile {
+            name: text(&file["name"])?,
+            bytes: file["bytes"].as_u64()?,
+            object: digits(&file["object"])?,
+            checksum: digits(&file["checksum"])?,
+        })
+    };
+    let node = |node: &Value| {
+        let files = node["files"].as_array()?;
+        Some(BackupNode {
+            url: text(&node["url"])?,
+            node: digits(&node["node"])?,
+            hlc: clock(&node["hlc"])?,
+            files: files.iter().map(file).collect::<Option<_>>()?,
+        })
+    };
+    let nodes = page["nodes"].as_array()?;
+    Some(BackupManifest {
+        id: text(&page["id"])?,
+        began_ms: page["began_ms"].as_u64()?,
+        cut_ms: page["cut_ms"].as_u64()?,
+        hlc: clock(&page["hlc"])?,
+        cluster: cluster(&page["cluster"])?,
+        nodes: nodes.iter().map(node).collect::<Option<_>>()?,
+        moved_bytes: page["moved_bytes"].as_u64()?,
+        moved_stored_bytes: page["moved_stored_bytes"].as_u64()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> BackupManifest {
+        BackupManifest {
+            id: "20260102T030405Z-00c0ffee".to_owned(),
+            began_ms: 1,
+            cut_ms: 2,
+            hlc: u64::MAX,
+            cluster: Some(BackupCluster {
+                name: "dendra".to_owned(),
+                epoch: 1,
+                replication_factor: 3,
+                members: vec!["http://h1:1".to_owned(), "http://h2:1".to_owned()],
+            }),
+            nodes: vec![BackupNode {
+                url: "http://h1:1".to_owned(),
+                node: u128::MAX,
+                hlc: 7,
+                files: vec![BackupFile {
+                    name: "CURRENT".to_owned(),
+                    bytes: 34,
+                    object: 5,
+                    checksum: 6,
+                }],
+            }],
+            moved_bytes: 34,
+            moved_stored_bytes: 99,
+        }
+    }
+
+    #[test]
+    fn a_manifest_is_read_as_it_was_written_and_knows_what_it_lacks() {
+        let manifest = manifest();
+        let read = BackupManifest::decode(&manifest.encode());
+        assert_eq!(read.as_ref(), Ok(&manifest));
+        assert_eq!(manifest.missing(), ["http://h2:1"]);
+        assert_eq!(manifest.bytes(), 34);
+    }
+
+    #[test]
+    fn each_flipped_byte_and_each_cut_is_noticed() {
+        let whole = manifest().encode();
+        for at in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1;
+            assert!(BackupManifest::decode(&flipped).is_err(), "byte {at}");
+            assert!(BackupManifest::decode(&whole[..at]).is_err(), "cut to {at}");
+        }
+    }
+}

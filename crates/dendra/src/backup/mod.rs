@@ -1,0 +1,289 @@
+//! `dendra backup` and `dendra restore`: copies of a running node or cluster, elsewhere.
+//!
+//! ```text
+//! admin ports ─► take.rs ─► repository.rs, object.rs, manifest.rs ─► archive.rs ─┬─► restore.rs ─► admin ports
+//!    nodes.rs    pace.rs       a folder of backups                               └─► verify.rs
+//! serve.rs ─► schedule.rs ─► take.rs, prune.rs
+//! ```
+//!
+//! Invariants
+//! 1. Exit 0 of `backup` means that the manifest is durable; of `verify`, that all could be restored.
+//! 2. Data (lists, findings) goes to stdout, all else to stderr.
+//!
+//! Not here: the node's side (crate `server`).
+//! See: docs/format/backup.md, docs/cli.md, docs/operating.md.
+
+mod archive;
+mod manifest;
+mod nodes;
+mod object;
+mod pace;
+mod progress;
+mod prune;
+mod repository;
+mod restore;
+pub(crate) mod schedule;
+mod take;
+mod verify;
+
+use crate::cli::{Backup, BackupVerb, Prune, Restore, Verify};
+use crate::console::Console;
+use crate::encoding::Encoding;
+use crate::exit::{Exit, ExitResult, Failure};
+use crate::ops;
+use indicatif::HumanBytes;
+use manifest::BackupManifest;
+use repository::{Repository, RepositoryUse};
+use restore::RestoreOrder;
+use serde_json::json;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Instant;
+use take::TakeOrder;
+
+pub(crate) use pace::RATE_MIN;
+
+/// `dendra backup`
+pub(crate) async fn backup(args: &Backup, console: Console) -> ExitResult {
+    match &args.verb {
+        Some(BackupVerb::List { destination, json }) => list(destination, *json),
+        Some(BackupVerb::Verify(args)) => verify_command(args, console),
+        Some(BackupVerb::Prune(args)) => prune_command(args, console),
+        None => {
+            let destination = args.destination.as_deref().ok_or_else(|| {
+                Failure::usage("name the folder for the backup: dendra backup DESTINATION")
+            })?;
+            take_command(destination, args, console).await
+        }
+    }
+}
+
+async fn take_command(destination: &Path, args: &Backup, console: Console) -> ExitResult {
+    let started = Instant::now();
+    let order = TakeOrder {
+        destination,
+        admin: &args.admin,
+        access: &args.access,
+        bytes_per_second: args.bytes_per_second,
+        allow_missing: args.allow_missing,
+    };
+    let manifest = take::take(&order, console).await?;
+    console.note(&summary(&manifest, started.elapsed().as_secs_f64()));
+    if args.verify {
+        let repository = Repository::open(destination, RepositoryUse::Shared)?;
+        let exit = report(
+            &repository,
+            std::slice::from_ref(&manifest.id),
+            false,
+            console,
+        )?;
+        if exit != Exit::OK {
+            return Ok(exit);
+        }
+    }
+    let line = match args.json {
+        true => format!("{}\n", manifest_line(&manifest)),
+        false => format!("{}\n", manifest.id),
+    };
+    ops::print(line.as_bytes())?;
+    Ok(Exit::OK)
+}
+
+fn summary(manifest: &BackupManifest, seconds: f64) -> String {
+    let rate = (manifest.moved_bytes as f64 / seconds.max(0.001)) as u64;
+    format!(
+        "backup {} of {}: {}, of which {} are new and take {}; {seconds:.1} s, {}/s",
+        manifest.id,
+        nodes_in_words(manifest),
+        HumanBytes(manifest.bytes()),
+        HumanBytes(manifest.moved_bytes),
+        HumanBytes(manifest.moved_stored_bytes),
+        HumanBytes(rate),
+    )
+}
+
+fn nodes_in_words(manifest: &BackupManifest) -> String {
+    match (&manifest.cluster, manifest.nodes.len()) {
+        (None, _) => "one node".to_owned(),
+        (Some(cluster), count) => {
+            let all = cluster.members.len();
+            format!("{count} of {all} members of cluster {}", cluster.name)
+        }
+    }
+}
+
+fn manifest_line(manifest: &BackupManifest) -> serde_json::Value {
+    json!({
+        "id": manifest.id,
+        "began_ms": manifest.began_ms,
+        "cut_ms": manifest.cut_ms,
+        "cluster": manifest.cluster.as_ref().map(|cluster| &cluster.name),
+        "nodes": manifest.nodes.iter().map(|node| &node.url).collect::<Vec<_>>(),
+        "missing": manifest.missing(),
+        "bytes": manifest.bytes(),
+        "moved_bytes": manifest.moved_bytes,
+        "moved_stored_bytes": manifest.moved_stored_bytes,
+    })
+}
+
+fn of_folder(repository: &Repository, error: &std::io::Error) -> Failure {
+    Failure::new(Exit::FAILURE, format!("{}: {error}", repository.name()))
+}
+
+/// `dendra backup list`
+fn list(destination: &Path, is_json: bool) -> ExitResult {
+    let repository = Repository::open(destination, RepositoryUse::Shared)?;
+    let ids = repository.ids().map_err(|e| of_folder(&repository, &e))?;
+    let mut exit = Exit::OK;
+    let mut text = String::new();
+    for id in ids {
+        match repository.manifest(&id) {
+            Ok(manifest) if is_json => text.push_str(&format!("{}\n", manifest_line(&manifest))),
+            Ok(manifest) => text.push_str(&format!(
+                "{id}\t{}\t{}\tmoved {}\n",
+                nodes_in_words(&manifest),
+                HumanBytes(manifest.bytes()),
+                HumanBytes(manifest.moved_bytes),
+            )),
+            Err(failure) => {
+                crate::console::error(&failure.sentence);
+                exit = Exit::FAILURE;
+            }
+        }
+    }
+    ops::print(text.as_bytes())?;
+    Ok(exit)
+}
+
+/// The backup that is meant: the one named, or the newest.
+fn chosen(repository: &Repository, id: Option<&str>) -> Result<BackupManifest, Failure> {
+    let ids = repository.ids().map_err(|e| of_folder(repository, &e))?;
+    let id = match (id, ids.last()) {
+        (Some(id), _) => id,
+        (None, Some(newest)) => newest,
+        (None, None) => {
+            let sentence = format!("{} has no backup yet", repository.name());
+            return Err(Failure::new(Exit::NOT_FOUND, sentence));
+        }
+    };
+    repository.manifest(id)
+}
+
+/// `dendra backup verify`
+fn verify_command(args: &Verify, console: Console) -> ExitResult {
+    let repository = Repository::open(&args.destination, RepositoryUse::Shared)?;
+    let ids = match &args.backup {
+        Some(id) => vec![chosen(&repository, Some(id))?.id],
+        None => repository.ids().map_err(|e| of_folder(&repository, &e))?,
+    };
+    if ids.is_empty() {
+        let sentence = format!("{} has no backup yet", repository.name());
+        return Err(Failure::new(Exit::NOT_FOUND, sentence));
+    }
+    report(&repository, &ids, args.json, console)
+}
+
+fn report(repository: &Repository, ids: &[String], is_json: bool, console: Console) -> ExitResult {
+    let verified = verify::verify(repository, ids, console)?;
+    let mut text = String::new();
+    for found in &verified.findings {
+        let (backup, file, reason) = (&found.backup, &found.file, &found.reason);
+        if !is_json {
+            text.push_str(&format!("{backup}\t{file}\t{reason}\n"));
+        }
+    }
+    if is_json {
+        let findings = verified.findings.iter();
+        let findings: Vec<_> = findings
+            .map(|it| json!({"backup": it.backup, "file": it.file, "reason": it.reason}))
+            .collect();
+        let contents = verified.contents.iter().map(|(id, it)| {
+            let of = json!({"live": it.live, "tombstones": it.tombstones, "expired": it.expired});
+            (id.clone(), of)
+        });
+        let page = json!({
+            "findings": findings,
+            "objects": verified.objects,
+            "bytes": verified.bytes,
+            "backups": contents.collect::<serde_json::Map<_, _>>(),
+        });
+        text = format!("{page:#}\n");
+    }
+    ops::print(text.as_bytes())?;
+    for (id, it) in &verified.contents {
+        console.note(&format!(
+            "{id}: {} live records, {} tombstones, {} expired values",
+            it.live, it.tombstones, it.expired
+        ));
+    }
+    let state = match verified.findings.len() {
+        0 => "whole".to_owned(),
+        1 => "1 damage".to_owned(),
+        count => format!("{count} damages"),
+    };
+    console.note(&format!(
+        "{state}: {} objects read back, {}",
+        verified.objects,
+        HumanBytes(verified.bytes)
+    ));
+    Ok(match verified.findings.is_empty() {
+        true => Exit::OK,
+        false => Exit::FAILURE,
+    })
+}
+
+/// `dendra backup prune`
+fn prune_command(args: &Prune, console: Console) -> ExitResult {
+    let keep = usize::try_from(args.keep).unwrap_or(usize::MAX);
+    let repository = Repository::open(&args.destination, RepositoryUse::Alone)?;
+    let pruned = prune::prune(&repository, keep, args.dry_run)?;
+    let text: String = pruned.backups.iter().map(|id| format!("{id}\n")).collect();
+    ops::print(text.as_bytes())?;
+    let verb = if args.dry_run {
+        "would remove"
+    } else {
+        "removed"
+    };
+    console.note(&format!(
+        "{verb} {} backups and {} objects, {}",
+        pruned.backups.len(),
+        pruned.objects,
+        HumanBytes(pruned.bytes)
+    ));
+    Ok(Exit::OK)
+}
+
+/// `dendra restore`
+pub(crate) async fn restore(args: &Restore, console: Console) -> ExitResult {
+    let started = Instant::now();
+    let encoding = if args.hex {
+        Encoding::Hex
+    } else {
+        Encoding::Raw
+    };
+    let prefix = encoding
+        .decode(args.prefix.as_bytes())
+        .map_err(|rest| Failure::usage(format!("--prefix {rest}")))?;
+    let repository = Repository::open(&args.source, RepositoryUse::Shared)?;
+    let manifest = chosen(&repository, args.backup.as_deref())?;
+    let id = manifest.id.clone();
+    let order = RestoreOrder {
+        admin: &args.admin,
+        access: &args.access,
+        prefix,
+        bytes_per_second: args.bytes_per_second,
+    };
+    let restored = restore::restore(repository, manifest, &order, console).await?;
+    let seconds = started.elapsed().as_secs_f64();
+    console.note(&match restored.was_done {
+        true => format!("backup {id} was restored here already"),
+        false => format!(
+            "restored {} values and {} tombstones of backup {id}: {} in {seconds:.1} s, {}/s",
+            restored.values,
+            restored.tombstones,
+            HumanBytes(restored.bytes),
+            HumanBytes((restored.bytes as f64 / seconds.max(0.001)) as u64),
+        ),
+    });
+    Ok(Exit::OK)
+}

@@ -1,0 +1,314 @@
+//! The admin ports that a backup reads and a restore writes.
+//!
+//! ```text
+//! --admin URL,URL ─► AdminNode, one for each ─► checkpoint, part, release │ standing, begin, page, finish
+//! ```
+//!
+//! Invariants
+//! 1. A read is tried again for a while; a refusal that asks for it is, too.
+//! 2. A sentence about a node begins with its address.
+//!
+//! Not here: what the answers are for (`take.rs`, `restore.rs`).
+//! See: docs/api.md, section "Admin plane".
+
+use super::manifest::{self, BackupCluster};
+use crate::cli::AccessArgs;
+use crate::client::{Ask, Base, Client, Credentials, Trouble, WholeAnswer};
+use crate::console::Console;
+use crate::exit::{Exit, Failure};
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A checkpoint needs a flush, and a page of a restore may wait for compactions.
+const TIMEOUT_MS: u64 = 120_000;
+/// How long a read or a refused request is tried again.
+const RETRY_FOR: Duration = Duration::from_secs(30);
+/// How long a full disk is asked again: a node looks at it twice a second.
+const ROOM_FOR: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// One file of a checkpoint that a node holds.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldFile {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    pub(crate) content: u128,
+}
+
+/// A checkpoint that a node holds.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldCheckpoint {
+    pub(crate) id: String,
+    pub(crate) node: u128,
+    pub(crate) hlc: u64,
+    pub(crate) place: NodePlace,
+    pub(crate) files: Vec<HeldFile>,
+}
+
+/// Which member of which cluster a node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodePlace {
+    /// Its URL as a member; that of its admin port for a node by itself.
+    pub(crate) url: String,
+    pub(crate) cluster: Option<BackupCluster>,
+}
+
+/// How far a restore is on one node.
+#[derive(Clone, Debug)]
+pub(crate) struct RestoreStanding {
+    pub(crate) node: u128,
+    pub(crate) place: NodePlace,
+    pub(crate) is_empty: bool,
+    /// Of the last restore: its id, is it finished, and the position.
+    pub(crate) restore: Option<(u128, bool, Vec<u8>)>,
+}
+
+/// One admin port.
+pub(crate) struct AdminNode {
+    client: Client,
+    scheme: &'static str,
+}
+
+impl AdminNode {
+    /// Those that `--admin` names.
+    pub(crate) fn all(
+        urls: &str,
+        access: &AccessArgs,
+        console: Console,
+    ) -> Result<Vec<AdminNode>, Failure> {
+        let mut nodes = Vec::new();
+        for url in urls.split(',').map(str::trim).filter(|url| !url.is_empty()) {
+            let base =
+                Base::parse(url).map_err(|e| Failure::usage(e.replace("--url", "--admin")))?;
+            let credentials = Credentials::read(access, &base)?;
+            nodes.push(AdminNode {
+                scheme: if base.is_tls() { "https" } else { "http" },
+                client: Client::new(base, credentials, TIMEOUT_MS, console),
+            });
+        }
+        match nodes.is_empty() {
+            true => Err(Failure::usage(
+                "--admin names no node: write the admin addresses of all members, with commas",
+            )),
+            false => Ok(nodes),
+        }
+    }
+
+    /// Its address.
+    pub(crate) fn address(&self) -> String {
+        format!("{}://{}", self.scheme, self.client.place())
+    }
+
+    fn failure(&self, trouble: &Trouble) -> Failure {
+        let said = trouble.to_string();
+        // The client's own words are about the data port.
+        let said = said
+            .replace("see --url", "see --admin")
+            .replace("; if it was a write, it may have been applied", "");
+        let exit = trouble.failure("").exit;
+        Failure::new(exit, format!("{}: {said}", self.address()))
+    }
+
+    fn refused(&self, answer: &WholeAnswer) -> Failure {
+        let exit = match answer.is_refusal() {
+            true => Exit::UNAVAILABLE,
+            false => Exit::FAILURE,
+        };
+        let hint = match answer.status.as_u16() {
+            404 | 405 if answer.body.is_empty() => {
+                "; is it the admin port of a node of this version?"
+            }
+            _ => "",
+        };
+        let said = answer.sentence();
+        Failure::new(exit, format!("{}: {said}{hint}", self.address()))
+    }
+
+    async fn once(&self, method: Method, path: &str, body: Bytes) -> Result<WholeAnswer, Trouble> {
+        let ask = Ask {
+            method,
+            path: path.to_owned(),
+            headers: Vec::new(),
+            body,
+        };
+        self.client.send(&ask).await
+    }
+
+    /// What may be asked again: until it is answered with 2xx, refused for good, or too late.
+    async fn again(&self, method: Method, path: &str, body: Bytes) -> Result<WholeAnswer, Failure> {
+        let begun = Instant::now();
+        loop {
+            let mut patience = RETRY_FOR;
+            let failure = match self.once(method.clone(), path, body.clone()).await {
+                Ok(answer) if answer.status.is_success() => return Ok(answer),
+                Ok(answer) if answer.is_refusal() => self.refused(&answer),
+                Ok(answer) if answer.status.as_u16() == 507 => {
+                    patience = ROOM_FOR;
+                    self.refused(&answer)
+                }
+                Ok(answer) => return Err(self.refused(&answer)),
+                Err(trouble @ Trouble::Foreign(_)) => return Err(self.failure(&trouble)),
+                Err(trouble) => self.failure(&trouble),
+            };
+            if begun.elapsed() + PAUSE >= patience {
+                return Err(failure);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn json(&self, answer: &WholeAnswer) -> Result<Value, Failure> {
+        serde_json::from_slice(&answer.body).map_err(|_| self.unreadable())
+    }
+
+    fn unreadable(&self) -> Failure {
+        let address = self.address();
+        let sentence =
+            format!("{address}: the answer cannot be read: is it an admin port of this version?");
+        Failure::new(Exit::FAILURE, sentence)
+    }
+
+    fn place(&self, page: &Value) -> Option<NodePlace> {
+        let cluster = manifest::cluster(&page["cluster"])?;
+        let url = match &cluster {
+            Some(_) => page["cluster"]["self"].as_str()?.to_owned(),
+            None => self.address(),
+        };
+        Some(NodePlace { url, cluster })
+    }
+
+    // Backup.
+
+    /// Makes a checkpoint. Asked once: each call makes another one.
+    pub(crate) async fn checkpoint(&self) -> Result<HeldCheckpoint, Failure> {
+        let answer = self
+            .once(Method::POST, "/v0/checkpoints", Bytes::new())
+            .await;
+        let answer = answer.map_err(|trouble| self.failure(&trouble))?;
+        if !answer.status.is_success() {
+            return Err(self.refused(&answer));
+        }
+        let page = self.json(&answer)?;
+        let file = |file: &Value| {
+            Some(HeldFile {
+                name: file["name"].as_str()?.to_owned(),
+                bytes: file["bytes"].as_u64()?,
+                content: manifest::digits(&file["content"])?,
+            })
+        };
+        let read = || {
+            let files = page["files"].as_array()?;
+            Some(HeldCheckpoint {
+                id: page["id"].as_str()?.to_owned(),
+                node: manifest::digits(&page["node"])?,
+                hlc: u64::try_from(manifest::digits(&page["hlc"])?).ok()?,
+                place: self.place(&page)?,
+                files: files.iter().map(file).collect::<Option<_>>()?,
+            })
+        };
+        read().ok_or_else(|| self.unreadable())
+    }
+
+    /// A part of a file.
+    pub(crate) async fn part(
+        &self,
+        checkpoint: &str,
+        file: &str,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Bytes, Failure> {
+        let path = format!("/v0/checkpoints/{checkpoint}/{file}?offset={offset}&bytes={bytes}");
+        let answer = self.again(Method::GET, &path, Bytes::new()).await?;
+        match answer.body.len() as u64 == bytes {
+            true => Ok(answer.body),
+            false => Err(self.unreadable()),
+        }
+    }
+
+    /// Gives a checkpoint back. Where that fails it expires.
+    pub(crate) async fn release(&self, checkpoint: &str) {
+        let path = format!("/v0/checkpoints/{checkpoint}");
+        drop(self.once(Method::DELETE, &path, Bytes::new()).await);
+    }
+
+    // Restore.
+
+    fn standing_of(&self, answer: &WholeAnswer) -> Result<RestoreStanding, Failure> {
+        let page = self.json(answer)?;
+        let restore = |restore: &Value| {
+            let position = restore["position"].as_str()?.as_bytes();
+            let pair = |pair: &[u8]| dendra_base::hex::pair(pair[0], *pair.get(1)?);
+            Some((
+                manifest::digits(&restore["id"])?,
+                restore["finished"].as_bool()?,
+                position.chunks(2).map(pair).collect::<Option<_>>()?,
+            ))
+        };
+        let read = || {
+            Some(RestoreStanding {
+                node: manifest::digits(&page["node"])?,
+                place: self.place(&page)?,
+                is_empty: page["empty"].as_bool()?,
+                restore: match &page["restore"] {
+                    Value::Null => None,
+                    it => Some(restore(it)?),
+                },
+            })
+        };
+        read().ok_or_else(|| self.unreadable())
+    }
+
+    /// How far a restore is.
+    pub(crate) async fn standing(&self) -> Result<RestoreStanding, Failure> {
+        let answer = self.again(Method::GET, "/v0/restore", Bytes::new()).await?;
+        self.standing_of(&answer)
+    }
+
+    /// Begins a restore, or goes on with it.
+    pub(crate) async fn begin(&self, id: u128, hlc: u64) -> Result<RestoreStanding, Failure> {
+        let path = format!("/v0/restore?id={id:032x}&hlc={hlc:x}");
+        let answer = self.again(Method::POST, &path, Bytes::new()).await?;
+        self.standing_of(&answer)
+    }
+
+    /// Writes a page; to write it twice changes nothing.
+    pub(crate) async fn page(&self, page: Bytes) -> Result<(), Failure> {
+        self.again(Method::PUT, "/v0/restore/page", page).await?;
+        Ok(())
+    }
+
+    /// Everything is there.
+    pub(crate) async fn finish(&self, id: u128) -> Result<(), Failure> {
+        let path = format!("/v0/restore/finish?id={id:032x}");
+        self.again(Method::POST, &path, Bytes::new()).await?;
+        Ok(())
+    }
+}
+
+/// Checks that the nodes are members of one cluster, each once: the members that are not among
+/// them.
+pub(crate) fn missing_members<'a>(places: &[&'a NodePlace]) -> Result<Vec<&'a str>, Failure> {
+    let first = places[0];
+    let mut urls = BTreeSet::new();
+    for place in places {
+        let is_same = place.cluster == first.cluster;
+        if !is_same || (first.cluster.is_none() && places.len() > 1) {
+            return Err(Failure::usage(format!(
+                "{} and {} are not members of one cluster, or know different epochs of it: name the admin ports of one cluster's members",
+                first.url, place.url
+            )));
+        }
+        if !urls.insert(place.url.as_str()) {
+            return Err(Failure::usage(format!("--admin names {} twice", place.url)));
+        }
+    }
+    let members = first.cluster.iter().flat_map(|cluster| &cluster.members);
+    let missing = members
+        .map(String::as_str)
+        .filter(|url| !urls.contains(url));
+    Ok(missing.collect())
+}

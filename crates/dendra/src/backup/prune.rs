@@ -1,0 +1,62 @@
+//! `dendra backup prune`: removes old backups, and the objects that no other backup needs.
+//!
+//! Invariants
+//! 1. A manifest goes before its objects: an interrupted prune leaves objects without a backup, never
+//!    a backup without objects.
+//! 2. While any manifest cannot be read nothing is removed: it may need any object.
+//! 3. The newest backup stays, whatever is asked for.
+//!
+//! See: docs/cli.md.
+
+use super::repository::Repository;
+use crate::exit::{Exit, Failure};
+use std::collections::BTreeSet;
+use std::io;
+
+/// What a prune removed, or would remove.
+#[derive(Debug, Default)]
+pub(crate) struct Pruned {
+    pub(crate) backups: Vec<String>,
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Keeps the newest `keep` backups. Requires: the repository is locked alone.
+pub(crate) fn prune(
+    repository: &Repository,
+    keep: usize,
+    is_dry_run: bool,
+) -> Result<Pruned, Failure> {
+    let failed = |e: io::Error| {
+        let name = repository.name();
+        Failure::new(Exit::FAILURE, format!("{name}: {e}; run prune again"))
+    };
+    let ids = repository.ids().map_err(failed)?;
+    let (old, kept) = ids.split_at(ids.len().saturating_sub(keep.max(1)));
+    let mut needed = BTreeSet::new();
+    for id in kept {
+        let manifest = repository.manifest(id)?;
+        needed.extend(manifest.files().map(|(_, file)| file.object));
+    }
+    let (objects, others) = repository.objects().map_err(failed)?;
+    let mut pruned = Pruned {
+        backups: old.to_vec(),
+        ..Pruned::default()
+    };
+    if !is_dry_run {
+        repository.remove(old).map_err(failed)?;
+        // Left by backups that were killed: no backup runs now.
+        for path in others {
+            std::fs::remove_file(path).map_err(failed)?;
+        }
+    }
+    for object in objects.difference(&needed) {
+        let bytes = match is_dry_run {
+            true => std::fs::metadata(repository.object(*object)).map(|it| it.len()),
+            false => repository.remove_object(*object),
+        };
+        pruned.bytes += bytes.map_err(failed)?;
+        pruned.objects += 1;
+    }
+    Ok(pruned)
+}

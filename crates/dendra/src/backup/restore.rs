@@ -1,0 +1,248 @@
+//! `dendra restore`: a backup into an empty node or cluster.
+//!
+//! ```text
+//! standing of all members ─► begin: their clocks above everything ─► page, page … to each ─► finish
+//! ```
+//!
+//! Invariants
+//! 1. A page counts when every member has it durably. Each keeps the records that it owns.
+//! 2. The id of a restore follows from backup and prefix: the same command goes on where it was.
+//! 3. Nothing is written before every member was asked and every one is empty, or has this restore.
+//!
+//! Not here: what a node does with a page (crate `server`).
+//! See: docs/format/backup.md, docs/operating.md.
+
+use super::archive::MergedWalk;
+use super::manifest::BackupManifest;
+use super::nodes::{AdminNode, NodePlace, RestoreStanding, missing_members};
+use super::pace::TransferPace;
+use super::progress;
+use super::repository::Repository;
+use super::take::join_all;
+use crate::cli::AccessArgs;
+use crate::console::{Console, show_key};
+use crate::exit::{Exit, Failure};
+use bytes::Bytes;
+use dendra_base::{Cell, Kind};
+use dendra_wire::restore::RestorePageWriter;
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::sync::mpsc;
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// Pages that are read ahead of the members.
+const PAGES_WAITING: usize = 4;
+
+/// What to do.
+pub(crate) struct RestoreOrder<'a> {
+    pub(crate) admin: &'a str,
+    pub(crate) access: &'a AccessArgs,
+    pub(crate) prefix: Vec<u8>,
+    pub(crate) bytes_per_second: Option<u64>,
+}
+
+/// What a restore wrote, from where it began or went on.
+#[derive(Debug, Default)]
+pub(crate) struct Restored {
+    pub(crate) values: u64,
+    pub(crate) tombstones: u64,
+    pub(crate) bytes: u64,
+    /// It was complete already.
+    pub(crate) was_done: bool,
+}
+
+/// One page, and what is in it.
+struct SentPage {
+    bytes: Bytes,
+    values: u64,
+    tombstones: u64,
+}
+
+/// Restores the backup `manifest`.
+pub(crate) async fn restore(
+    repository: Repository,
+    manifest: BackupManifest,
+    order: &RestoreOrder<'_>,
+    console: Console,
+) -> Result<Restored, Failure> {
+    let nodes = AdminNode::all(order.admin, order.access, console)?;
+    let id = restore_id(&manifest, &order.prefix);
+    let standings = join_all(nodes.iter().map(AdminNode::standing)).await;
+    let standings: Vec<RestoreStanding> = standings.into_iter().collect::<Result<_, _>>()?;
+    check(&standings, &manifest, id)?;
+    let open = MergedWalk::open(&repository, &manifest, &order.prefix, b"");
+    let hlc = manifest.hlc.max(open.map_err(unreadable)?.hlc());
+    let begun = join_all(nodes.iter().map(|node| node.begin(id, hlc))).await;
+    let begun: Vec<RestoreStanding> = begun.into_iter().collect::<Result<_, _>>()?;
+    let positions: Vec<&[u8]> = begun
+        .iter()
+        .filter_map(|it| it.restore.as_ref())
+        .filter(|(_, is_finished, _)| !is_finished)
+        .map(|(_, _, position)| position.as_slice())
+        .collect();
+    let Some(behind) = positions.iter().min().map(|it| it.to_vec()) else {
+        return Ok(Restored {
+            was_done: true,
+            ..Restored::default()
+        });
+    };
+    if !behind.is_empty() {
+        console.note(&format!("going on behind {}", show_key(&behind)));
+    }
+    let open: Vec<&AdminNode> = nodes
+        .iter()
+        .zip(&begun)
+        .filter(|(_, it)| it.restore.as_ref().is_none_or(|(_, is_done, _)| !is_done))
+        .map(|(node, _)| node)
+        .collect();
+    let walk = MergedWalk::open(&repository, &manifest, &order.prefix, &behind);
+    let restored = send(walk.map_err(unreadable)?, id, &open, order, console).await?;
+    let finished = join_all(nodes.iter().map(|node| node.finish(id))).await;
+    finished.into_iter().collect::<Result<(), Failure>>()?;
+    drop(repository);
+    Ok(restored)
+}
+
+fn restore_id(manifest: &BackupManifest, prefix: &[u8]) -> u128 {
+    let mut hash = Xxh3Default::new();
+    hash.update(manifest.id.as_bytes());
+    hash.update(b"\0");
+    hash.update(prefix);
+    hash.digest128()
+}
+
+fn unreadable(reason: String) -> Failure {
+    Failure::new(
+        Exit::FAILURE,
+        format!("the backup cannot be read: {reason}; `dendra backup verify` shows all damage"),
+    )
+}
+
+/// May this restore begin, or go on, on all of these?
+fn check(
+    standings: &[RestoreStanding],
+    manifest: &BackupManifest,
+    id: u128,
+) -> Result<(), Failure> {
+    let places: Vec<&NodePlace> = standings.iter().map(|it| &it.place).collect();
+    let missing = missing_members(&places)?;
+    if !missing.is_empty() {
+        return Err(Failure::usage(format!(
+            "--admin does not name all members: {} are missing, and a restore writes all of them",
+            missing.join(", ")
+        )));
+    }
+    for standing in standings {
+        let url = &standing.place.url;
+        if manifest.nodes.iter().any(|node| node.node == standing.node) {
+            return Err(Failure::usage(format!(
+                "{url} is a node that this backup is of, with the same folder: a restore makes another cluster, of new folders"
+            )));
+        }
+        match &standing.restore {
+            Some((other, _, _)) if *other == id => {}
+            Some((_, false, _)) => {
+                return Err(Failure::usage(format!(
+                    "{url}: a restore of another backup or prefix is under way: repeat that command, or start with empty folders"
+                )));
+            }
+            _ if !standing.is_empty => {
+                return Err(Failure::usage(format!(
+                    "{url} holds records, or tombstones of some: a restore needs empty folders"
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Sends all pages to all members.
+async fn send(
+    walk: MergedWalk,
+    id: u128,
+    nodes: &[&AdminNode],
+    order: &RestoreOrder<'_>,
+    console: Console,
+) -> Result<Restored, Failure> {
+    let bar = bar(walk.records(), console);
+    let (pages, mut ready) = mpsc::channel(PAGES_WAITING);
+    let reading = tokio::task::spawn_blocking(move || read(walk, id, &pages));
+    let pace = TransferPace::new(order.bytes_per_second);
+    let mut restored = Restored::default();
+    while let Some(page) = ready.recv().await {
+        pace.take(page.bytes.len() as u64).await;
+        let sent = join_all(nodes.iter().map(|node| node.page(page.bytes.clone()))).await;
+        if let Err(failure) = sent.into_iter().collect::<Result<(), Failure>>() {
+            bar.abandon();
+            let sentence = format!(
+                "{}; repeat the command: it goes on where it was",
+                failure.sentence
+            );
+            return Err(Failure::new(failure.exit, sentence));
+        }
+        restored.values += page.values;
+        restored.tombstones += page.tombstones;
+        restored.bytes += page.bytes.len() as u64;
+        bar.inc(page.values + page.tombstones);
+    }
+    bar.finish_and_clear();
+    match reading.await {
+        Ok(Ok(())) => Ok(restored),
+        Ok(Err(reason)) => Err(unreadable(reason)),
+        Err(e) => Err(Failure::new(
+            Exit::FAILURE,
+            format!("the reader ended: {e}"),
+        )),
+    }
+}
+
+/// Reads the backup on a thread that may wait, and fills pages.
+fn read(mut walk: MergedWalk, id: u128, pages: &mpsc::Sender<SentPage>) -> Result<(), String> {
+    for number in 0.. {
+        let mut writer = RestorePageWriter::new(id, number);
+        let (mut values, mut tombstones) = (0, 0);
+        while !writer.is_full() {
+            let Some((key, cell)) = walk.next()? else {
+                break;
+            };
+            count(&cell, &mut values, &mut tombstones);
+            writer.push(&key, &cell.as_ref());
+            if let Some(found) = walk.disagreements.pop() {
+                let key = show_key(&found.raw_key);
+                return Err(format!(
+                    "its nodes hold different values of {key} under one version"
+                ));
+            }
+        }
+        if writer.is_empty() {
+            break;
+        }
+        let page = SentPage {
+            bytes: writer.finish().into(),
+            values,
+            tombstones,
+        };
+        if pages.blocking_send(page).is_err() {
+            // The sender failed, and says why.
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn count(cell: &Cell, values: &mut u64, tombstones: &mut u64) {
+    match cell.kind {
+        Kind::Value => *values += 1,
+        Kind::Tombstone => *tombstones += 1,
+    }
+}
+
+fn bar(records: u64, console: Console) -> ProgressBar {
+    let bar = progress::bar(records, console);
+    // Records of all nodes: how many keys they are is known at the end.
+    let template = "{spinner} {pos} records of at most {len}, {per_sec}, {elapsed}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}

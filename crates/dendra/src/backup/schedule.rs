@@ -1,0 +1,136 @@
+//! Backups that a node makes by itself: `--backup-to`, `--backup-every`, `--backup-keep`.
+//!
+//! ```text
+//! serving ─► newest backup of the folder + every ─► take ─► prune ─► …      failed: soon again, loudly
+//! ```
+//!
+//! Invariants
+//! 1. The schedule counts from the last good backup in the folder: a restart of the node begins none
+//!    too early, and one that was due is made at once.
+//! 2. A failure is an error in the log and a count, the age of the last good backup rises, and the
+//!    next try is after a tenth of the time, at most `RETRY_MAX`.
+//! 3. The thread ends with the process: a backup that a stop cuts goes on behind the next start.
+//!
+//! Not here: the options (`config/`), the metric (crate `server`).
+//! See: docs/operating.md.
+
+use super::prune::prune;
+use super::repository::{Repository, RepositoryUse};
+use super::take::{TakeOrder, now_ms, take};
+use crate::cli::AccessArgs;
+use crate::console::Console;
+use crate::exit::Failure;
+use dendra_server::BackupGauge;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(600);
+
+/// What the options say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BackupSchedule {
+    pub(crate) destination: PathBuf,
+    pub(crate) every: Duration,
+    /// How many backups stay; 0 = all.
+    pub(crate) keep: usize,
+    /// Admin ports of all members; `None` = of this node by itself.
+    pub(crate) admin: Option<String>,
+    /// How those let this node in.
+    pub(crate) access: AccessArgs,
+    /// Does the own admin port speak TLS?
+    pub(crate) is_tls: bool,
+    pub(crate) bytes_per_second: Option<u64>,
+}
+
+/// Makes backups from now on, on a thread of its own.
+pub(crate) fn start(schedule: BackupSchedule, own_admin: SocketAddr, gauge: Arc<BackupGauge>) {
+    let scheme = if schedule.is_tls { "https" } else { "http" };
+    let own_admin = format!("{scheme}://{own_admin}");
+    let spawned = std::thread::Builder::new()
+        .name("backups".to_owned())
+        .spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            match runtime {
+                Ok(runtime) => runtime.block_on(run(&schedule, &own_admin, &gauge)),
+                Err(error) => tracing::error!(%error, "no backups are made: no runtime"),
+            }
+        });
+    if let Err(error) = spawned {
+        tracing::error!(%error, "no backups are made: no thread");
+    }
+}
+
+async fn run(schedule: &BackupSchedule, own_admin: &str, gauge: &BackupGauge) {
+    let started_ms = now_ms();
+    let last_ms = newest(schedule);
+    gauge.scheduled(last_ms.unwrap_or(started_ms));
+    let every_ms = u64::try_from(schedule.every.as_millis()).unwrap_or(u64::MAX);
+    let mut due_ms = last_ms.map_or(started_ms, |last_ms| last_ms.saturating_add(every_ms));
+    loop {
+        let wait = Duration::from_millis(due_ms.saturating_sub(now_ms()));
+        tokio::time::sleep(wait).await;
+        let began_ms = now_ms();
+        match once(schedule, own_admin).await {
+            Ok(()) => {
+                gauge.made(began_ms);
+                due_ms = began_ms.saturating_add(every_ms);
+            }
+            Err(failure) => {
+                gauge.failed();
+                let retry = (schedule.every / 10).clamp(RETRY_MIN, RETRY_MAX);
+                let again_s = retry.as_secs();
+                tracing::error!(
+                    destination = %schedule.destination.display(),
+                    again_s,
+                    "the backup failed: {}",
+                    failure.sentence
+                );
+                due_ms = now_ms() + u64::try_from(retry.as_millis()).unwrap_or(u64::MAX);
+            }
+        }
+    }
+}
+
+/// When the newest good backup of the folder began.
+fn newest(schedule: &BackupSchedule) -> Option<u64> {
+    let repository = Repository::open(&schedule.destination, RepositoryUse::Shared).ok()?;
+    let ids = repository.ids().ok()?;
+    let manifest = repository.manifest(ids.last()?).ok()?;
+    Some(manifest.began_ms)
+}
+
+async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure> {
+    let quiet = Console {
+        is_quiet: true,
+        verbosity: 0,
+    };
+    let order = TakeOrder {
+        destination: &schedule.destination,
+        admin: schedule.admin.as_deref().unwrap_or(own_admin),
+        access: &schedule.access,
+        bytes_per_second: schedule.bytes_per_second,
+        allow_missing: false,
+    };
+    let manifest = take(&order, quiet).await?;
+    tracing::info!(
+        id = manifest.id,
+        bytes = manifest.bytes(),
+        moved_bytes = manifest.moved_bytes,
+        "a backup is made"
+    );
+    if schedule.keep > 0 {
+        // Beside another backup nothing is removed; the next one is soon enough.
+        let pruned = Repository::open(&schedule.destination, RepositoryUse::Alone)
+            .and_then(|repository| prune(&repository, schedule.keep, false));
+        match pruned {
+            Ok(pruned) => tracing::debug!(?pruned, "old backups are removed"),
+            Err(failure) => tracing::warn!("old backups stay: {}", failure.sentence),
+        }
+    }
+    Ok(())
+}

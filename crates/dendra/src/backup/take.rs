@@ -1,0 +1,380 @@
+//! `dendra backup DESTINATION`: one backup of a running node or cluster.
+//!
+//! ```text
+//! began ─► a checkpoint on every node ─► cut ─► files that the repository lacks ─► manifest ─► release
+//! ```
+//!
+//! Invariants
+//! 1. Every write that a majority had acknowledged before `began` is in the checkpoint of at least
+//!    one node: all members have one, but for fewer than half of the copies (`--allow-missing`).
+//! 2. A write that began after `cut` is in none.
+//! 3. The manifest is written after everything that it names is durable; until then an interrupted
+//!    backup has left objects, and the next one takes them.
+//!
+//! Not here: what a checkpoint is (crate `engine`), how it is read back (`archive.rs`).
+//! See: docs/format/backup.md.
+
+use super::manifest::{BackupFile, BackupManifest, BackupNode};
+use super::nodes::{AdminNode, HeldCheckpoint, HeldFile, NodePlace, missing_members};
+use super::object::ObjectSum;
+use super::pace::TransferPace;
+use super::progress;
+use super::repository::{NewObject, Repository};
+use crate::cli::AccessArgs;
+use crate::console::Console;
+use crate::exit::{Exit, Failure};
+use bytes::Bytes;
+use indicatif::ProgressBar;
+use std::cell::Cell;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc;
+
+/// What is asked for at once.
+const PART_BYTES: u64 = 1 << 20;
+/// Parts that wait for the destination, of one node.
+const PARTS_WAITING: usize = 4;
+/// While one file is copied the next ones are begun: a slow sync holds up nothing.
+const FILES_AT_ONCE: usize = 2;
+
+/// What to do.
+pub(crate) struct TakeOrder<'a> {
+    pub(crate) destination: &'a Path,
+    pub(crate) admin: &'a str,
+    pub(crate) access: &'a AccessArgs,
+    pub(crate) bytes_per_second: Option<u64>,
+    pub(crate) allow_missing: bool,
+}
+
+/// Wall milliseconds.
+pub(crate) fn now_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    since_1970.map_or(0, |time| {
+        u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// Counts of one backup.
+#[derive(Default)]
+struct Moved {
+    bytes: Cell<u64>,
+    stored_bytes: Cell<u64>,
+}
+
+/// What all copies share.
+struct CopyWork {
+    repository: Arc<Repository>,
+    pace: TransferPace,
+    bar: ProgressBar,
+    moved: Moved,
+}
+
+/// Takes a backup, and returns its manifest.
+pub(crate) async fn take(
+    order: &TakeOrder<'_>,
+    console: Console,
+) -> Result<BackupManifest, Failure> {
+    let nodes = AdminNode::all(order.admin, order.access, console)?;
+    let repository = Repository::create(order.destination)?;
+    let began_ms = now_ms();
+    let held = checkpoints(&nodes, order.allow_missing, console).await?;
+    let cut_ms = now_ms();
+    let copied = async {
+        let checkpoints: Vec<&HeldCheckpoint> = held.iter().map(|(_, it)| it).collect();
+        check_members(&checkpoints, order.allow_missing, console)?;
+        copy(&held, repository, order, console).await
+    }
+    .await;
+    let (files, work) = match copied {
+        Ok(copied) => copied,
+        Err(failure) => {
+            release(&held).await;
+            return Err(failure);
+        }
+    };
+    release(&held).await;
+    let manifest = BackupManifest {
+        id: backup_id(began_ms)?,
+        began_ms,
+        cut_ms,
+        hlc: held.iter().map(|(_, it)| it.hlc).max().unwrap_or(0),
+        cluster: held[0].1.place.cluster.clone(),
+        nodes: held
+            .iter()
+            .zip(files)
+            .map(|((_, it), files)| BackupNode {
+                url: it.place.url.clone(),
+                node: it.node,
+                hlc: it.hlc,
+                files,
+            })
+            .collect(),
+        moved_bytes: work.moved.bytes.get(),
+        moved_stored_bytes: work.moved.stored_bytes.get(),
+    };
+    let added = work.repository.add(&manifest);
+    added.map_err(|e| destination(&work.repository, &e))?;
+    work.bar.finish_and_clear();
+    Ok(manifest)
+}
+
+/// The time and a random number: names are in order, and no two are alike.
+fn backup_id(began_ms: u64) -> Result<String, Failure> {
+    let time = i64::try_from(began_ms)
+        .ok()
+        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok())
+        .ok_or_else(|| Failure::new(Exit::FAILURE, "the clock of this machine shows no time"))?;
+    let mut random = [0; 4];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).map_err(|e| {
+        Failure::new(
+            Exit::FAILURE,
+            format!("no randomness from the system ({e})"),
+        )
+    })?;
+    let random = u32::from_le_bytes(random);
+    Ok(format!(
+        "{}-{random:08x}",
+        time.strftime("%Y%m%dT%H%M%S%.3fZ")
+    ))
+}
+
+/// Makes a checkpoint on each node, all at once: the cut is as short as the slowest one.
+async fn checkpoints(
+    nodes: &[AdminNode],
+    allow_missing: bool,
+    console: Console,
+) -> Result<Vec<(&AdminNode, HeldCheckpoint)>, Failure> {
+    let made = join_all(nodes.iter().map(AdminNode::checkpoint)).await;
+    let mut held = Vec::new();
+    let mut failure = None;
+    for (node, made) in nodes.iter().zip(made) {
+        match made {
+            Ok(checkpoint) => held.push((node, checkpoint)),
+            Err(why) if allow_missing => console.note(&format!("left out: {}", why.sentence)),
+            Err(why) => failure = Some(why),
+        }
+    }
+    match failure {
+        None if !held.is_empty() => Ok(held),
+        failure => {
+            release(&held).await;
+            Err(failure.unwrap_or_else(|| {
+                Failure::new(Exit::UNAVAILABLE, "no node could make a checkpoint")
+            }))
+        }
+    }
+}
+
+/// Runs all of them, and returns their results in order.
+pub(crate) async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut waiting: Vec<_> = futures.map(|it| (Some(Box::pin(it)), None)).collect();
+    std::future::poll_fn(|context| {
+        let mut is_done = true;
+        for (future, output) in &mut waiting {
+            if let Some(it) = future {
+                match it.as_mut().poll(context) {
+                    std::task::Poll::Ready(value) => {
+                        *output = Some(value);
+                        *future = None;
+                    }
+                    std::task::Poll::Pending => is_done = false,
+                }
+            }
+        }
+        match is_done {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await;
+    let outputs = waiting.into_iter().map(|(_, output)| output);
+    outputs.map(|it| it.expect("all are done")).collect()
+}
+
+async fn release(held: &[(&AdminNode, HeldCheckpoint)]) {
+    join_all(held.iter().map(|(node, it)| node.release(&it.id))).await;
+}
+
+/// Are enough members there that every acknowledged write is in one of the checkpoints?
+fn check_members(
+    checkpoints: &[&HeldCheckpoint],
+    allow_missing: bool,
+    console: Console,
+) -> Result<(), Failure> {
+    let places: Vec<&NodePlace> = checkpoints.iter().map(|it| &it.place).collect();
+    let missing = missing_members(&places)?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(", ");
+    if !allow_missing {
+        return Err(Failure::usage(format!(
+            "--admin does not name all members: {list} are missing. Name their admin ports, too; \
+             --allow-missing goes without some, if they are away"
+        )));
+    }
+    let copies = places[0]
+        .cluster
+        .as_ref()
+        .map_or(1, |it| it.replication_factor);
+    let most = copies.saturating_sub(1) / 2;
+    if missing.len() as u64 > most {
+        return Err(Failure::new(
+            Exit::UNAVAILABLE,
+            format!(
+                "{} members are missing ({list}), and with {copies} copies at most {most} may be: \
+                 acknowledged writes could be on the missing ones alone",
+                missing.len()
+            ),
+        ));
+    }
+    console.note(&format!(
+        "without {list}: writes that asked for fewer copies than a majority may be missing"
+    ));
+    Ok(())
+}
+
+fn destination(repository: &Repository, error: &io::Error) -> Failure {
+    let name = repository.name();
+    let way_out = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "it is full: make room, or prune, and run the same command again: it goes on where it was"
+        }
+        _ => "run the same command again when it is there: it goes on where it was",
+    };
+    Failure::new(Exit::FAILURE, format!("{name}: {error}; {way_out}"))
+}
+
+/// Copies what the repository lacks: the files of each checkpoint, with their checksums.
+async fn copy(
+    held: &[(&AdminNode, HeldCheckpoint)],
+    repository: Repository,
+    order: &TakeOrder<'_>,
+    console: Console,
+) -> Result<(Vec<Vec<BackupFile>>, CopyWork), Failure> {
+    let bytes = held.iter().flat_map(|(_, it)| &it.files);
+    let bar = progress::bar(bytes.map(|file| file.bytes).sum(), console);
+    let work = CopyWork {
+        repository: Arc::new(repository),
+        pace: TransferPace::new(order.bytes_per_second),
+        bar,
+        moved: Moved::default(),
+    };
+    let copies = join_all(held.iter().map(|(node, it)| copy_node(node, it, &work))).await;
+    let copied: Result<Vec<_>, Failure> = copies.into_iter().collect();
+    if copied.is_err() {
+        work.bar.abandon();
+    }
+    Ok((copied?, work))
+}
+
+/// Copies the files of one node, some at once, and keeps its checkpoint alive.
+async fn copy_node(
+    node: &AdminNode,
+    held: &HeldCheckpoint,
+    work: &CopyWork,
+) -> Result<Vec<BackupFile>, Failure> {
+    let next = Cell::new(0);
+    let done: Vec<Cell<Option<BackupFile>>> = held.files.iter().map(|_| Cell::new(None)).collect();
+    let run = || async {
+        while let Some(file) = held.files.get(next.get()) {
+            let at = next.replace(next.get() + 1);
+            let sum = copy_file(node, &held.id, file, work).await?;
+            done[at].set(Some(BackupFile {
+                name: file.name.clone(),
+                bytes: file.bytes,
+                object: file.content,
+                checksum: sum.checksum,
+            }));
+        }
+        Ok(())
+    };
+    let runs = join_all((0..FILES_AT_ONCE).map(|_| run())).await;
+    runs.into_iter().collect::<Result<(), Failure>>()?;
+    Ok(done
+        .into_iter()
+        .map(|file| file.take().expect("all were copied"))
+        .collect())
+}
+
+async fn copy_file(
+    node: &AdminNode,
+    checkpoint: &str,
+    file: &HeldFile,
+    work: &CopyWork,
+) -> Result<ObjectSum, Failure> {
+    let failed = |e: io::Error| destination(&work.repository, &e);
+    let there = work.repository.sum(file.content).map_err(failed)?;
+    if let Some(sum) = there.filter(|sum| sum.bytes == file.bytes) {
+        work.bar.inc(file.bytes);
+        // A long row of files that are there already must not let the checkpoint expire.
+        node.part(checkpoint, &file.name, 0, 0).await?;
+        return Ok(sum);
+    }
+    let new = work.repository.begin().map_err(failed)?;
+    let (parts, arriving) = mpsc::channel(PARTS_WAITING);
+    let (repository, content) = (Arc::clone(&work.repository), file.content);
+    let written = tokio::task::spawn_blocking(move || write(&repository, new, content, arriving));
+    let mut offset = 0;
+    while offset < file.bytes {
+        let bytes = work.pace.most(PART_BYTES).min(file.bytes - offset);
+        work.pace.take(bytes).await;
+        let part = node.part(checkpoint, &file.name, offset, bytes).await?;
+        if parts.send(part).await.is_err() {
+            // The writer has failed, and says why below.
+            break;
+        }
+        offset += bytes;
+        work.bar.inc(bytes);
+    }
+    let is_whole = offset == file.bytes;
+    // Without its last part an object is not given a name.
+    let sent = if is_whole {
+        parts.send(Bytes::new()).await
+    } else {
+        Ok(())
+    };
+    drop(parts);
+    let sum = match written.await {
+        Ok(Ok(Some(sum))) if sent.is_ok() => sum,
+        Ok(Err(e)) => return Err(failed(e)),
+        _ => {
+            let sentence = format!("{}: {} was not copied", work.repository.name(), file.name);
+            return Err(Failure::new(Exit::FAILURE, sentence));
+        }
+    };
+    // What the destination says that it has, not what it was given.
+    match work.repository.sum(file.content).map_err(failed)? {
+        Some(read) if read == sum && sum.bytes == file.bytes => {}
+        _ => {
+            return Err(failed(io::Error::other(format!(
+                "{} was written and is not what was written: the destination loses data",
+                work.repository.object(file.content).display()
+            ))));
+        }
+    }
+    let moved = &work.moved;
+    moved.bytes.set(moved.bytes.get() + sum.bytes);
+    moved
+        .stored_bytes
+        .set(moved.stored_bytes.get() + sum.stored_bytes);
+    Ok(sum)
+}
+
+/// Writes one object on a thread that may wait. `None` when its parts ended early.
+fn write(
+    repository: &Repository,
+    mut new: NewObject,
+    content: u128,
+    mut parts: mpsc::Receiver<Bytes>,
+) -> io::Result<Option<ObjectSum>> {
+    while let Some(part) = parts.blocking_recv() {
+        if part.is_empty() {
+            return repository.publish(new, content).map(Some);
+        }
+        new.writer.push(&part)?;
+    }
+    Ok(None)
+}

@@ -1,0 +1,170 @@
+//! `dendra backup verify`: reads everything back, and says what is damaged.
+//!
+//! ```text
+//! manifests ─► each object once: every frame, its content against each manifest
+//!          └─► each backup: the records of all nodes, merged; every value against its key
+//! findings on stdout, one a line: BACKUP TAB FILE TAB REASON      summary on stderr
+//! ```
+//!
+//! Invariants
+//! 1. One damage hides no other: a backup with damaged objects is not merged, and the next one is.
+//! 2. A backup without a finding can be restored, and its nodes agree on every key.
+//!
+//! Not here: the walk itself (`archive.rs`), frames (`object.rs`).
+//! See: docs/cli.md.
+
+use super::archive::MergedWalk;
+use super::manifest::BackupManifest;
+use super::object::ObjectReader;
+use super::progress;
+use super::repository::Repository;
+use super::take::now_ms;
+use crate::console::{Console, show_key};
+use crate::exit::Failure;
+use dendra_base::Kind;
+use std::collections::BTreeMap;
+use std::io;
+
+/// Disagreements of one backup that are named one by one.
+const NAMED_MAX: usize = 20;
+
+/// One thing that is not as it should be.
+#[derive(Clone, Debug)]
+pub(crate) struct BackupFinding {
+    pub(crate) backup: String,
+    pub(crate) file: String,
+    pub(crate) reason: String,
+}
+
+/// What a backup holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) live: u64,
+    pub(crate) tombstones: u64,
+    pub(crate) expired: u64,
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub(crate) struct Verified {
+    pub(crate) findings: Vec<BackupFinding>,
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+    pub(crate) contents: BTreeMap<String, Contents>,
+}
+
+/// Verifies the backups `ids`.
+pub(crate) fn verify(
+    repository: &Repository,
+    ids: &[String],
+    console: Console,
+) -> Result<Verified, Failure> {
+    let mut verified = Verified::default();
+    let mut manifests = Vec::new();
+    for id in ids {
+        match repository.manifest(id) {
+            Ok(manifest) => manifests.push(manifest),
+            Err(failure) => verified.findings.push(BackupFinding {
+                backup: id.clone(),
+                file: format!("backups/{id}.json"),
+                reason: failure.sentence,
+            }),
+        }
+    }
+    // By object: is it whole, and what does it hold?
+    let mut seen: BTreeMap<u128, Result<(u64, u128), String>> = BTreeMap::new();
+    let total = manifests.iter().map(BackupManifest::bytes).sum();
+    let bar = progress::bar(total, console);
+    for manifest in &manifests {
+        let before = verified.findings.len();
+        for (node, file) in manifest.files() {
+            let new = !seen.contains_key(&file.object);
+            let state = seen.entry(file.object).or_insert_with(|| {
+                let read = read(repository, file.object, |bytes| bar.inc(bytes));
+                read.map_err(|e| match e.kind() {
+                    io::ErrorKind::NotFound => "it is missing".to_owned(),
+                    _ => e.to_string(),
+                })
+            });
+            match state {
+                Ok(_) if new => {
+                    verified.objects += 1;
+                    verified.bytes += file.bytes;
+                }
+                Ok(_) => bar.inc(file.bytes),
+                Err(_) => {}
+            }
+            let reason = match state {
+                Ok(held) if *held == (file.bytes, file.checksum) => continue,
+                Ok(_) => "its content is not what the manifest says".to_owned(),
+                Err(why) => why.clone(),
+            };
+            let object = repository.object(file.object);
+            verified.findings.push(BackupFinding {
+                backup: manifest.id.clone(),
+                file: object.display().to_string(),
+                reason: format!("{reason} ({} of {})", file.name, node.url),
+            });
+        }
+        if verified.findings.len() == before {
+            merge(repository, manifest, &mut verified);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(verified)
+}
+
+fn read(
+    repository: &Repository,
+    object: u128,
+    on_bytes: impl FnMut(u64),
+) -> io::Result<(u64, u128)> {
+    let reader = ObjectReader::open(&repository.object(object))?;
+    reader.verify(on_bytes)?;
+    Ok((reader.sum().bytes, reader.sum().checksum))
+}
+
+fn merge(repository: &Repository, manifest: &BackupManifest, verified: &mut Verified) {
+    let mut contents = Contents::default();
+    let mut disagreements = 0;
+    let now_ms = now_ms();
+    let id = &manifest.id;
+    let finding = |reason: String| BackupFinding {
+        backup: id.clone(),
+        file: format!("backups/{id}.json"),
+        reason,
+    };
+    let merged = MergedWalk::open(repository, manifest, b"", b"").and_then(|mut walk| {
+        while let Some((_, cell)) = walk.next()? {
+            match cell.kind {
+                Kind::Tombstone => contents.tombstones += 1,
+                Kind::Value if cell.as_ref().is_live(now_ms) => contents.live += 1,
+                Kind::Value => contents.expired += 1,
+            }
+            for found in walk.disagreements.drain(..) {
+                disagreements += 1;
+                if disagreements <= NAMED_MAX {
+                    let key = show_key(&found.raw_key);
+                    let [one, other] = found.urls;
+                    let reason = format!(
+                        "{one} and {other} hold different values of {key} under one version"
+                    );
+                    verified.findings.push(finding(reason));
+                }
+            }
+        }
+        Ok(())
+    });
+    if disagreements > NAMED_MAX {
+        let more = disagreements - NAMED_MAX;
+        verified
+            .findings
+            .push(finding(format!("{more} more keys on which nodes differ")));
+    }
+    match merged {
+        Ok(()) => {
+            verified.contents.insert(id.clone(), contents);
+        }
+        Err(reason) => verified.findings.push(finding(reason)),
+    }
+}

@@ -1,0 +1,129 @@
+//! The schedule of backups that a node makes by itself.
+//!
+//! ```text
+//! backup-to, backup-every, backup-keep, backup-admin, backup-bytes-per-second ─► BackupSchedule
+//! ```
+//!
+//! Invariants
+//! 1. A schedule that could never make a backup is refused when the options are read.
+//!
+//! Not here: making them (`backup/schedule.rs`).
+//! See: docs/cli.md, docs/operating.md.
+
+use super::Effective;
+use super::table::Value;
+use super::units;
+use crate::backup::RATE_MIN;
+use crate::backup::schedule::BackupSchedule;
+use crate::cli::AccessArgs;
+use dendra_server::Settings;
+
+impl Effective {
+    /// What `--backup-to` and its kin say; `None` = no backups.
+    ///
+    /// # Errors
+    /// When the options are impossible together, or beside `settings`.
+    pub(crate) fn backup_schedule(
+        &self,
+        settings: &Settings,
+    ) -> Result<Option<BackupSchedule>, String> {
+        let text = |key: &str| match &self.setting(key).value {
+            Value::Text(text) => text.clone(),
+            _ => unreachable!("the table says that {key} is text"),
+        };
+        let Value::File(Some(destination)) = &self.setting("backup-to").value else {
+            return Ok(None);
+        };
+        let admin = Some(text("backup-admin")).filter(|admin| admin != "off");
+        if admin.is_none() && settings.admin.is_none() {
+            return Err(
+                "backup-to needs the admin port, which is off: give --admin an address".to_owned(),
+            );
+        }
+        if admin.is_none() && settings.cluster.is_some() {
+            return Err("backup-to on a member needs backup-admin: \
+                 the admin ports of all members, with commas"
+                .to_owned());
+        }
+        let rate = self.number("backup-bytes-per-second");
+        if rate > 0 && rate < RATE_MIN {
+            return Err(format!(
+                "backup-bytes-per-second = {} is too slow: at least {}, or 0 for no limit",
+                units::show_bytes(rate),
+                units::show_bytes(RATE_MIN)
+            ));
+        }
+        let tls = settings.tls.as_ref();
+        Ok(Some(BackupSchedule {
+            destination: destination.clone(),
+            every: units::parse_duration(&text("backup-every"))?,
+            keep: self.size("backup-keep"),
+            admin,
+            access: AccessArgs {
+                ca: tls.and_then(|tls| tls.peer_ca.clone().or_else(|| tls.client_ca.clone())),
+                cert: tls.map(|tls| tls.cert.clone()),
+                key_file: tls.map(|tls| tls.key.clone()),
+                // The node asks itself and the others, as the operator may.
+                token_file: match &self.setting("root-token-file").value {
+                    Value::File(path) => path.clone(),
+                    _ => None,
+                },
+            },
+            is_tls: tls.is_some(),
+            bytes_per_second: Some(rate).filter(|rate| *rate > 0),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Said;
+    use std::time::Duration;
+
+    fn schedule(flags: &[(&'static str, &str)]) -> Result<Option<BackupSchedule>, String> {
+        let said = Said {
+            flags: flags
+                .iter()
+                .map(|(key, text)| (*key, text.into()))
+                .collect(),
+            ..Said::default()
+        };
+        let effective = said.resolve().map_err(|problems| problems.to_string())?;
+        let settings = effective.node_settings()?;
+        effective.backup_schedule(&settings)
+    }
+
+    #[test]
+    fn a_schedule_is_read_and_an_impossible_one_is_refused_with_the_way_out() {
+        assert_eq!(schedule(&[("backup-every", "1h")]), Ok(None));
+        let flags = [
+            ("backup-to", "/b"),
+            ("backup-every", "90m"),
+            ("backup-keep", "7"),
+            ("backup-bytes-per-second", "20MiB"),
+        ];
+        let read = schedule(&flags).expect("possible").expect("there is one");
+        assert_eq!(read.every, Duration::from_secs(5_400));
+        assert_eq!((read.keep, read.bytes_per_second), (7, Some(20 << 20)));
+        assert_eq!((read.admin, read.is_tls), (None, false));
+        let member = [
+            ("cluster", "h1:1,h2:1"),
+            ("self", "h1:1"),
+            ("insecure-peers", "on"),
+        ];
+        for (more, words) in [
+            (&[("admin", "off")][..], "needs the admin port"),
+            (&member, "the admin ports of all members"),
+            (&[("backup-every", "5")], "is not a length of time"),
+            (&[("backup-every", "10ms")], "at least a second"),
+            (&[("backup-bytes-per-second", "1KiB")], "is too slow"),
+            (&[("backup-admin", "h1:9080")], "is neither http nor https"),
+        ] {
+            let mut flags = vec![("backup-to", "/b")];
+            flags.extend_from_slice(more);
+            let refused = schedule(&flags).expect_err(words);
+            assert!(refused.contains(words), "{refused}");
+        }
+    }
+}

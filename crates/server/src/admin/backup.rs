@@ -1,0 +1,504 @@
+//! The admin routes of `dendra backup` and `dendra restore`.
+//!
+//! ```text
+//! POST   /v0/checkpoints                                 201: a checkpoint, its files, this node's place
+//! GET    /v0/checkpoints/{id}/{file}?offset=&bytes=      200: a part of a file
+//! DELETE /v0/checkpoints/{id}                            204
+//! GET    /v0/restore                                     200: how far a restore is, is the store empty
+//! POST   /v0/restore?id=&hlc=                            200: begun, or goes on
+//! PUT    /v0/restore/page                                200: the page is durable
+//! POST   /v0/restore/finish?id=                          200
+//! 400 unusable   404 gone   409 not empty, another restore   500 failed   503 try again   507 disk full
+//! ```
+//!
+//! Invariants
+//! 1. Nothing that waits for the disk runs on the admin thread.
+//! 2. A member keeps a record if it is one of its owners, and says nothing of the others.
+//! 3. Pages in memory are bounded: `RESTORE_PAGES_MAX` at once, each at most `PAGE_BYTES_MAX`.
+//!
+//! Not here: checkpoints (`disk/checkpoints.rs`), the way into the store (`disk/import.rs`).
+//! See: docs/format/backup.md, docs/api.md, section "Admin plane".
+
+use crate::disk::checkpoints::{Checkpoint, NoCheckpoint};
+use crate::disk::import::{self, NotImported, RestoreState, Road};
+use crate::event_loop::clock;
+use crate::event_loop::shared::{Phase, Shared};
+use crate::limits::{
+    CHECKPOINT_LEASE, CHECKPOINT_READ_BYTES_MAX, CHECKPOINTS_MAX, RESTORE_PAGES_MAX,
+};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use dendra_base::{Cell, Key};
+use dendra_engine::Stop;
+use dendra_wire::restore::{PAGE_BYTES_MAX, RestorePage};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use tokio::sync::Semaphore;
+
+/// The node, once its folder is open.
+type ServedNode = Arc<OnceLock<Arc<Shared>>>;
+
+struct BackupDesk {
+    node: ServedNode,
+    pages: Semaphore,
+}
+
+/// A refusal: one sentence that names the way out.
+type NoAnswer = (StatusCode, String);
+
+/// The routes. They check no right: the caller's layers do.
+pub(super) fn routes(node: &ServedNode) -> Router {
+    let desk = Arc::new(BackupDesk {
+        node: Arc::clone(node),
+        pages: Semaphore::new(RESTORE_PAGES_MAX),
+    });
+    Router::new()
+        .route("/v0/checkpoints", post(make))
+        .route("/v0/checkpoints/{id}", axum::routing::delete(release))
+        .route("/v0/checkpoints/{id}/{file}", get(read))
+        .route("/v0/restore", get(standing).post(begin))
+        .route("/v0/restore/page", put(page))
+        .route("/v0/restore/finish", post(finish))
+        .with_state(desk)
+}
+
+/// Removes checkpoints without a reader, once a second, for as long as it is polled.
+pub(super) async fn expire(node: ServedNode) {
+    let mut ticks = tokio::time::interval(std::time::Duration::from_secs(1));
+    loop {
+        ticks.tick().await;
+        let Some(shared) = node.get().filter(|it| it.checkpoints.len() > 0) else {
+            continue;
+        };
+        let shared = Arc::clone(shared);
+        let expired = tokio::task::spawn_blocking(move || {
+            let stop = shared.engine.pressure().stop;
+            let is_full = matches!(stop, Some(Stop::DiskFull | Stop::DiskAndMemoryFull));
+            shared.checkpoints.expire(clock::monotonic_us(), is_full);
+        });
+        if let Err(error) = expired.await {
+            tracing::error!(%error, "checkpoints could not be looked at");
+        }
+    }
+}
+
+fn answer(result: Result<Value, NoAnswer>, ok: StatusCode) -> Response {
+    match result {
+        Ok(page) => {
+            let kind = (header::CONTENT_TYPE, "application/json");
+            (ok, [kind], format!("{page}\n")).into_response()
+        }
+        Err(refused) => refusal(refused),
+    }
+}
+
+fn refusal((status, sentence): NoAnswer) -> Response {
+    let busy = status == StatusCode::SERVICE_UNAVAILABLE;
+    let mut answer = (status, format!("{sentence}\n")).into_response();
+    if busy {
+        let second = axum::http::HeaderValue::from_static("1");
+        answer.headers_mut().insert(header::RETRY_AFTER, second);
+    }
+    answer
+}
+
+/// The node, if it serves.
+fn serving(desk: &BackupDesk) -> Result<Arc<Shared>, NoAnswer> {
+    let shared = desk.node.get();
+    let serving = shared.filter(|shared| shared.phase.now() == Phase::Serving);
+    serving.cloned().ok_or_else(|| {
+        let sentence = "the node does not serve yet, or no longer: ask again when /readyz says so";
+        (StatusCode::SERVICE_UNAVAILABLE, sentence.to_owned())
+    })
+}
+
+/// Runs `work` on a thread that may wait.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, NoAnswer> + Send + 'static,
+) -> Result<T, NoAnswer> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())))
+}
+
+fn unusable(sentence: impl Into<String>) -> NoAnswer {
+    (StatusCode::BAD_REQUEST, sentence.into())
+}
+
+/// A number in hexadecimal, as ids and clocks are written.
+fn hexadecimal(query: &HashMap<String, String>, name: &str) -> Result<u128, NoAnswer> {
+    let text = query.get(name).map(String::as_str);
+    let number = text.and_then(|text| u128::from_str_radix(text, 16).ok());
+    number.ok_or_else(|| unusable(format!("{name} is a hexadecimal number.")))
+}
+
+fn number(query: &HashMap<String, String>, name: &str) -> Result<u64, NoAnswer> {
+    let text = query.get(name).map(String::as_str);
+    let number = text.and_then(|text| text.parse().ok());
+    number.ok_or_else(|| unusable(format!("{name} is a whole number.")))
+}
+
+// Checkpoints.
+
+fn no_checkpoint(why: NoCheckpoint) -> NoAnswer {
+    match why {
+        NoCheckpoint::TooMany => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "{CHECKPOINTS_MAX} checkpoints are held already: wait until a backup ends, or {} s after its end if it was killed",
+                CHECKPOINT_LEASE.as_secs()
+            ),
+        ),
+        NoCheckpoint::Unknown => (
+            StatusCode::NOT_FOUND,
+            format!(
+                "there is no such checkpoint any more: one that is not read for {} s is removed, and all of them on a full disk",
+                CHECKPOINT_LEASE.as_secs()
+            ),
+        ),
+        NoCheckpoint::NoSuchPart => (
+            StatusCode::NOT_FOUND,
+            "the checkpoint has no such file, or the file ends before the offset".to_owned(),
+        ),
+        NoCheckpoint::Failed(reason) => (StatusCode::INTERNAL_SERVER_ERROR, reason),
+    }
+}
+
+async fn make(State(desk): State<Arc<BackupDesk>>) -> Response {
+    let made = match serving(&desk) {
+        Ok(shared) => {
+            blocking(move || {
+                let made = shared.checkpoints.make(&shared.engine);
+                let made = made.map_err(no_checkpoint)?;
+                Ok(described(&shared, &made))
+            })
+            .await
+        }
+        Err(refused) => Err(refused),
+    };
+    answer(made, StatusCode::CREATED)
+}
+
+fn described(shared: &Shared, made: &Checkpoint) -> Value {
+    let files: Vec<Value> = made
+        .files
+        .iter()
+        .map(|file| {
+            json!({
+                "name": file.name,
+                "bytes": file.bytes,
+                "content": format!("{:032x}", file.content),
+            })
+        })
+        .collect();
+    json!({
+        "id": format!("{:032x}", made.id),
+        "lease_seconds": CHECKPOINT_LEASE.as_secs(),
+        "node": format!("{:032x}", shared.engine.identity().node),
+        "hlc": format!("{:x}", last_hlc(shared)),
+        "wall_ms": clock::wall_ms(),
+        "cluster": place(shared),
+        "files": files,
+    })
+}
+
+/// No version of this node has a larger clock value now.
+fn last_hlc(shared: &Shared) -> u64 {
+    let of_cluster = shared.cluster.as_ref().map_or(0, |it| it.hlc.last());
+    shared.versions.last().max(of_cluster)
+}
+
+/// Which member of which cluster answers; null for a node by itself.
+fn place(shared: &Shared) -> Value {
+    let Some(cluster) = &shared.cluster else {
+        return Value::Null;
+    };
+    let layout = cluster.layout();
+    let topology = layout.topology();
+    let members = layout.members();
+    let members: Vec<&str> = members.map(|m| topology.member(m).url.as_str()).collect();
+    json!({
+        "name": topology.name(),
+        "epoch": layout.epoch(),
+        "replication_factor": topology.copies(),
+        "self": cluster.url(cluster.me),
+        "members": members,
+    })
+}
+
+async fn read(
+    State(desk): State<Arc<BackupDesk>>,
+    Path((id, file)): Path<(String, String)>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Response {
+    let asked = || -> Result<_, NoAnswer> {
+        let id = u128::from_str_radix(&id, 16);
+        let id = id.map_err(|_| no_checkpoint(NoCheckpoint::Unknown))?;
+        let bytes = usize::try_from(number(&query, "bytes")?).unwrap_or(usize::MAX);
+        if bytes > CHECKPOINT_READ_BYTES_MAX {
+            let sentence = format!("bytes is at most {CHECKPOINT_READ_BYTES_MAX}.");
+            return Err(unusable(sentence));
+        }
+        Ok((serving(&desk)?, id, number(&query, "offset")?, bytes))
+    };
+    let part = match asked() {
+        Ok((shared, id, offset, bytes)) => {
+            blocking(move || {
+                let part = shared.checkpoints.read(id, &file, offset, bytes);
+                part.map_err(no_checkpoint)
+            })
+            .await
+        }
+        Err(refused) => Err(refused),
+    };
+    match part {
+        Ok(part) => ([(header::CONTENT_TYPE, "application/octet-stream")], part).into_response(),
+        Err(refused) => refusal(refused),
+    }
+}
+
+async fn release(State(desk): State<Arc<BackupDesk>>, Path(id): Path<String>) -> Response {
+    let released = match (serving(&desk), u128::from_str_radix(&id, 16)) {
+        (Ok(shared), Ok(id)) => {
+            blocking(move || shared.checkpoints.release(id).map_err(no_checkpoint)).await
+        }
+        (Err(refused), _) => Err(refused),
+        (Ok(_), Err(_)) => Err(no_checkpoint(NoCheckpoint::Unknown)),
+    };
+    match released {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(refused) => refusal(refused),
+    }
+}
+
+// Restore.
+
+fn not_imported(why: NotImported) -> NoAnswer {
+    match why {
+        NotImported::NotEmpty => (
+            StatusCode::CONFLICT,
+            "this node holds records, or tombstones of some: a restore needs empty folders"
+                .to_owned(),
+        ),
+        NotImported::Another(id) => (
+            StatusCode::CONFLICT,
+            format!(
+                "restore {id:032x} is under way here: go on with it (--resume {id:032x}), or start with empty folders"
+            ),
+        ),
+        NotImported::NoneSuch => (
+            StatusCode::CONFLICT,
+            "no such restore is under way here: begin it first".to_owned(),
+        ),
+        NotImported::Wrong(reason) => unusable(reason),
+        NotImported::DiskFull => (
+            StatusCode::INSUFFICIENT_STORAGE,
+            "the disk is full: make room and go on with the restore".to_owned(),
+        ),
+        NotImported::Busy => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the store is behind: try again".to_owned(),
+        ),
+        NotImported::Failed(reason) => (StatusCode::INTERNAL_SERVER_ERROR, reason),
+    }
+}
+
+fn state_page(shared: &Shared, state: Option<&RestoreState>, is_empty: bool) -> Value {
+    let restore = state.map(|state| {
+        json!({
+            "id": format!("{:032x}", state.id),
+            "finished": state.is_finished,
+            "hlc": format!("{:x}", state.hlc),
+            "pages": state.pages,
+            "position": state.position.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
+        })
+    });
+    json!({
+        "node": format!("{:032x}", shared.engine.identity().node),
+        "cluster": place(shared),
+        "empty": is_empty,
+        "restore": restore,
+    })
+}
+
+async fn standing(State(desk): State<Arc<BackupDesk>>) -> Response {
+    let state = match serving(&desk) {
+        Ok(shared) => {
+            blocking(move || {
+                let is_empty = import::is_empty(&shared.engine);
+                let is_empty =
+                    is_empty.map_err(|e| not_imported(NotImported::Failed(e.to_string())))?;
+                let state = shared.import.state();
+                Ok(state_page(&shared, state.as_ref(), is_empty))
+            })
+            .await
+        }
+        Err(refused) => Err(refused),
+    };
+    answer(state, StatusCode::OK)
+}
+
+/// Runs `work` with the way into the log.
+fn on_road<T>(shared: &Shared, work: impl FnOnce(&Road<'_>) -> T) -> T {
+    work(&Road {
+        engine: &shared.engine,
+        ring: &|| shared.bell.ring(),
+        is_poisoned: &|| shared.phase.now() == Phase::Poisoned,
+        wall_ms: clock::wall_ms(),
+    })
+}
+
+async fn begin(
+    State(desk): State<Arc<BackupDesk>>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Response {
+    let asked = || -> Result<_, NoAnswer> {
+        let id = hexadecimal(&query, "id")?;
+        let hlc = u64::try_from(hexadecimal(&query, "hlc")?);
+        let hlc = hlc.map_err(|_| unusable("hlc is a clock value of 64 bits."))?;
+        Ok((serving(&desk)?, id, hlc))
+    };
+    let begun = match asked() {
+        Ok((shared, id, hlc)) => {
+            blocking(move || {
+                all_members_are_there(&shared)?;
+                let begun = on_road(&shared, |road| {
+                    shared
+                        .import
+                        .begin(road, id, hlc, || raise_clock(&shared, hlc))
+                });
+                let begun = begun.map_err(not_imported)?;
+                tracing::info!(
+                    id = format!("{id:032x}"),
+                    pages = begun.pages,
+                    "a restore is under way"
+                );
+                Ok(state_page(&shared, Some(&begun), begun.pages == 0))
+            })
+            .await
+        }
+        Err(refused) => Err(refused),
+    };
+    answer(begun, StatusCode::OK)
+}
+
+/// A member that this one has not met could come later with an old folder and be let in.
+fn all_members_are_there(shared: &Shared) -> Result<(), NoAnswer> {
+    let Some(cluster) = &shared.cluster else {
+        return Ok(());
+    };
+    let away = cluster
+        .others()
+        .into_iter()
+        .find(|(_, gauges)| gauges.links.load(Ordering::Relaxed) == 0);
+    match away {
+        None => Ok(()),
+        Some((url, _)) => Err((
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("there is no link to {url}: a restore needs all members, so start it first"),
+        )),
+    }
+}
+
+/// Later versions are above everything that is restored.
+fn raise_clock(shared: &Shared, hlc: u64) -> Result<(), String> {
+    let raised = shared.versions.observe(hlc);
+    raised.map_err(|implausible| implausible.to_string())?;
+    if let Some(cluster) = &shared.cluster {
+        let raised = cluster.hlc.observe(hlc);
+        raised.map_err(|implausible| implausible.to_string())?;
+    }
+    // The note of the restore takes it to the log.
+    shared.engine.raise_hlc_ceiling(hlc);
+    Ok(())
+}
+
+async fn page(State(desk): State<Arc<BackupDesk>>, body: Body) -> Response {
+    let Ok(_permit) = desk.pages.try_acquire() else {
+        let sentence = format!("{RESTORE_PAGES_MAX} pages are being written already: try again");
+        return refusal((StatusCode::SERVICE_UNAVAILABLE, sentence));
+    };
+    let bytes = match axum::body::to_bytes(body, PAGE_BYTES_MAX).await {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            let sentence =
+                format!("a page has at most {PAGE_BYTES_MAX} bytes, all of them: {error}");
+            return refusal(unusable(sentence));
+        }
+    };
+    let written = match serving(&desk) {
+        Ok(shared) => blocking(move || write_page(&shared, &bytes)).await,
+        Err(refused) => Err(refused),
+    };
+    answer(written, StatusCode::OK)
+}
+
+fn write_page(shared: &Shared, bytes: &[u8]) -> Result<Value, NoAnswer> {
+    let page = RestorePage::decode(bytes).map_err(|bad| unusable(bad.to_string()))?;
+    let kept: Vec<(Key, Cell)> = page
+        .records
+        .iter()
+        .filter_map(|(raw, cell)| {
+            let mut cell = cell.to_owned();
+            cell.copies = copies_here(shared, raw, cell.copies)?;
+            Some((Key::user(raw), cell))
+        })
+        .collect();
+    let count = kept.len();
+    let too_large = kept
+        .iter()
+        .find(|(_, cell)| cell.value.len() > shared.settings.value_bytes_max);
+    if let Some((_, cell)) = too_large {
+        return Err(unusable(format!(
+            "a value has {} bytes, and this node takes {}: raise --value-bytes-max",
+            cell.value.len(),
+            shared.settings.value_bytes_max
+        )));
+    }
+    on_road(shared, |road| {
+        let import = &shared.import;
+        import.page(road, page.restore, page.number, page.position, &kept)
+    })
+    .map_err(not_imported)?;
+    Ok(json!({ "kept": count }))
+}
+
+/// On how many owners a record lives here; `None` when this member is none of them. A record that
+/// lived on fewer owners than the replication factor, or on another number of them, gets as many
+/// as a record of this cluster has.
+fn copies_here(shared: &Shared, raw_key: &[u8], copies: u8) -> Option<u8> {
+    let Some(cluster) = &shared.cluster else {
+        return Some(1);
+    };
+    let layout = cluster.layout();
+    let (least, most) = (layout.topology().copies(), layout.topology().live());
+    let copies = copies.clamp(least.min(most), most);
+    let partition = layout.ring().partition(raw_key);
+    layout.owns(cluster.me, partition, copies).then_some(copies)
+}
+
+async fn finish(
+    State(desk): State<Arc<BackupDesk>>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Response {
+    let asked = || -> Result<_, NoAnswer> { Ok((serving(&desk)?, hexadecimal(&query, "id")?)) };
+    let finished = match asked() {
+        Ok((shared, id)) => {
+            blocking(move || {
+                let finished = on_road(&shared, |road| shared.import.finish(road, id));
+                finished.map_err(not_imported)?;
+                tracing::info!(id = format!("{id:032x}"), "a restore is finished");
+                let state = shared.import.state();
+                Ok(state_page(&shared, state.as_ref(), false))
+            })
+            .await
+        }
+        Err(refused) => Err(refused),
+    };
+    answer(finished, StatusCode::OK)
+}

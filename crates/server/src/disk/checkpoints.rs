@@ -1,0 +1,363 @@
+//! Checkpoints that a backup reads: hard links to the tables of one moment, held for a while.
+//!
+//! ```text
+//! make ─► DATA/checkpoints/<id>/ ─► read … read ─► release
+//!              │ not read for CHECKPOINT_LEASE, or the disk is full ─► removed
+//!              └ left by a process that ended ─► removed at the next start
+//! ```
+//!
+//! Invariants
+//! 1. A checkpoint keeps replaced tables on the disk, so none outlives its reader by more than
+//!    `CHECKPOINT_LEASE`, and there are at most `CHECKPOINTS_MAX`.
+//! 2. Its files never change: a table is immutable, and nothing else is shared with the live folder.
+//! 3. Two files with one content name have the same bytes.
+//!
+//! Not here: HTTP (`admin/backup.rs`), what is in a checkpoint (crate `engine`).
+//! See: docs/format/backup.md, docs/overload.md.
+
+use crate::event_loop::clock;
+use crate::limits::{CHECKPOINT_LEASE, CHECKPOINT_READ_BYTES_MAX, CHECKPOINTS_MAX};
+use crate::peers;
+use dendra_engine::vfs::os::OsVfs;
+use dendra_engine::vfs::{Vfs, Wait};
+use dendra_engine::{Engine, Error};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// The folder inside the data folder. The engine looks at plain files only.
+const FOLDER: &str = "checkpoints";
+
+/// The end of a table is its footer, its properties and most of its index: with node and name they
+/// tell it from every other file.
+const TAIL_BYTES: u64 = 4 << 10;
+
+/// One file of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CheckpointFile {
+    /// As in the data folder.
+    pub(crate) name: String,
+    /// Its length.
+    pub(crate) bytes: u64,
+    /// Names its content: equal names, equal bytes.
+    pub(crate) content: u128,
+}
+
+/// One checkpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct Checkpoint {
+    /// Random.
+    pub(crate) id: u128,
+    /// In order of their names.
+    pub(crate) files: Vec<CheckpointFile>,
+    touched_us: u64,
+}
+
+/// Why there is no checkpoint, or nothing of it.
+#[derive(Debug)]
+pub(crate) enum NoCheckpoint {
+    /// Others hold as many as there may be.
+    TooMany,
+    /// It expired, was released, or never was.
+    Unknown,
+    /// It has no such file or offset.
+    NoSuchPart,
+    /// The disk or the engine failed.
+    Failed(String),
+}
+
+/// Those of one node.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    root: PathBuf,
+    held: Mutex<HeldCheckpoints>,
+}
+
+#[derive(Debug, Default)]
+struct HeldCheckpoints {
+    list: Vec<Checkpoint>,
+    /// Places taken by those that are being made.
+    making: usize,
+}
+
+impl Checkpoints {
+    /// Of the node whose folder is `data`. Removes what a former process left.
+    pub(crate) fn new(data: &Path) -> Checkpoints {
+        let root = data.join(FOLDER);
+        remove(&root);
+        Checkpoints {
+            root,
+            held: Mutex::default(),
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, HeldCheckpoints> {
+        self.held.lock().expect("no holder panics")
+    }
+
+    fn folder(&self, id: u128) -> PathBuf {
+        self.root.join(format!("{id:032x}"))
+    }
+
+    /// Makes one. Blocks on the disk: what is in memory becomes tables first.
+    pub(crate) fn make(&self, engine: &Engine) -> Result<Checkpoint, NoCheckpoint> {
+        {
+            let mut held = self.held();
+            if held.list.len() + held.making >= CHECKPOINTS_MAX {
+                return Err(NoCheckpoint::TooMany);
+            }
+            held.making += 1;
+        }
+        let made = self.make_one(engine);
+        let mut held = self.held();
+        held.making -= 1;
+        match made {
+            Ok(made) => {
+                held.list.push(made.clone());
+                Ok(made)
+            }
+            Err(reason) => Err(NoCheckpoint::Failed(reason)),
+        }
+    }
+
+    fn make_one(&self, engine: &Engine) -> Result<Checkpoint, String> {
+        let id = u128::from_le_bytes(peers::random().map_err(|e| e.to_string())?);
+        let folder = self.folder(id);
+        let made = OsVfs::open(&folder)
+            .map_err(|e| Error::io(format!("making {}", folder.display()), e))
+            .and_then(|target| {
+                engine.checkpoint(&target, &folder, clock::wall_ms())?;
+                describe(engine.identity().node, &target)
+            });
+        match made {
+            Ok(files) => Ok(Checkpoint {
+                id,
+                files,
+                touched_us: clock::monotonic_us(),
+            }),
+            Err(error) => {
+                remove(&folder);
+                Err(error.to_string())
+            }
+        }
+    }
+
+    /// Up to `bytes` of a file from `offset` on, and a longer life for the checkpoint.
+    pub(crate) fn read(
+        &self,
+        id: u128,
+        name: &str,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<Vec<u8>, NoCheckpoint> {
+        let file = {
+            let mut held = self.held();
+            let found = held.list.iter_mut().find(|one| one.id == id);
+            let found = found.ok_or(NoCheckpoint::Unknown)?;
+            found.touched_us = clock::monotonic_us();
+            let file = found.files.iter().find(|file| file.name == name);
+            file.cloned().ok_or(NoCheckpoint::NoSuchPart)?
+        };
+        let left = file.bytes.checked_sub(offset);
+        let left = left.ok_or(NoCheckpoint::NoSuchPart)?;
+        let most = left.min(CHECKPOINT_READ_BYTES_MAX as u64) as usize;
+        let mut out = vec![0; bytes.min(most)];
+        let read = OsVfs::open(&self.folder(id))
+            .and_then(|folder| folder.open(&file.name))
+            .and_then(|file| {
+                dendra_engine::vfs::read_exact_at(&*file, &mut out, offset, Wait::Block)
+            });
+        match read {
+            Ok(()) => Ok(out),
+            // Its lease ended between the look and the read.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(NoCheckpoint::Unknown),
+            Err(e) => Err(NoCheckpoint::Failed(format!("{} of {name}: {e}", offset))),
+        }
+    }
+
+    /// The reader is done.
+    pub(crate) fn release(&self, id: u128) -> Result<(), NoCheckpoint> {
+        let mut held = self.held();
+        let before = held.list.len();
+        held.list.retain(|one| one.id != id);
+        if held.list.len() == before {
+            return Err(NoCheckpoint::Unknown);
+        }
+        drop(held);
+        remove(&self.folder(id));
+        Ok(())
+    }
+
+    /// Removes those that have not been read for a while; all of them when the disk is full.
+    pub(crate) fn expire(&self, now_us: u64, is_disk_full: bool) {
+        let lease_us = CHECKPOINT_LEASE.as_micros() as u64;
+        let is_over =
+            |one: &Checkpoint| is_disk_full || now_us.saturating_sub(one.touched_us) >= lease_us;
+        let gone: Vec<u128> = {
+            let mut held = self.held();
+            let gone = held.list.iter().filter(|one| is_over(one));
+            let gone = gone.map(|one| one.id).collect();
+            held.list.retain(|one| !is_over(one));
+            gone
+        };
+        for id in gone {
+            tracing::warn!(
+                id = format!("{id:032x}"),
+                is_disk_full,
+                "a checkpoint that no backup has released was removed"
+            );
+            remove(&self.folder(id));
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.held().list.len()
+    }
+
+    /// The node stops.
+    pub(crate) fn clear(&self) {
+        self.held().list.clear();
+        remove(&self.root);
+    }
+}
+
+/// Removes a folder of links. What stays is removed at the next start.
+fn remove(folder: &Path) {
+    match std::fs::remove_dir_all(folder) {
+        Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => {
+            let folder = folder.display();
+            tracing::error!(%error, %folder, "a checkpoint cannot be removed and takes room: remove the folder");
+        }
+    }
+}
+
+/// Its files, without the lock and the empty log.
+fn describe(node: u128, checkpoint: &OsVfs) -> Result<Vec<CheckpointFile>, Error> {
+    let failed = |e| Error::io("reading the checkpoint", e);
+    let names = checkpoint.list().map_err(failed)?;
+    let is_content = |name: &String| name != "LOCK" && !name.starts_with("wal-");
+    names
+        .into_iter()
+        .filter(is_content)
+        .map(|name| {
+            let file = checkpoint.open(&name).map_err(failed)?;
+            let bytes = file.len().map_err(failed)?;
+            // Of everything but a table the whole is hashed: it is small.
+            let from = match name.ends_with(".tbl") {
+                true => bytes.saturating_sub(TAIL_BYTES),
+                false => 0,
+            };
+            let mut tail = vec![0; usize::try_from(bytes - from).expect("it fits memory")];
+            dendra_engine::vfs::read_exact_at(&*file, &mut tail, from, Wait::Block)
+                .map_err(failed)?;
+            let mut hash = Xxh3Default::new();
+            hash.update(&node.to_le_bytes());
+            hash.update(name.as_bytes());
+            hash.update(&bytes.to_le_bytes());
+            hash.update(&tail);
+            Ok(CheckpointFile {
+                name,
+                bytes,
+                content: hash.digest128(),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendra_base::{CellRef, Key, Version};
+    use dendra_engine::{Batch, Guard, Identity, Options, Snapshot};
+    use std::sync::Arc;
+
+    fn engine(data: &Path) -> Engine {
+        let vfs = Arc::new(OsVfs::open(data).expect("a folder"));
+        let identity = Identity { node: 5, origin: 5 };
+        Engine::open(vfs, Options::for_memory(16 << 20, 64 << 10), identity, 1).expect("it opens")
+    }
+
+    fn write(engine: &Engine, raw: &[u8], hlc: u64) {
+        let key = Key::user(raw);
+        let version = Version {
+            hlc,
+            origin: 5,
+            rmw: 0,
+        };
+        let cell = CellRef::value(key.as_stored(), version, b"value");
+        let mut batch = Batch::new();
+        batch
+            .push(0, key.as_stored(), &cell, Guard::Newest, 1)
+            .expect("it fits");
+        engine.submit(&mut batch).expect("the queue is empty");
+        engine.commit(&mut Vec::new()).expect("the disk works");
+    }
+
+    #[test]
+    fn a_checkpoint_is_read_in_parts_and_unread_tables_keep_their_content_name() {
+        let data = tempfile::tempdir().expect("a folder");
+        let engine = engine(data.path());
+        let checkpoints = Checkpoints::new(data.path());
+        write(&engine, b"a", 1 << 60);
+        let first = checkpoints.make(&engine).expect("there is room");
+        write(&engine, b"b", 2 << 60);
+        let second = checkpoints.make(&engine).expect("there is room");
+        let tables = |one: &Checkpoint| -> Vec<CheckpointFile> {
+            let files = one.files.iter().filter(|f| f.name.ends_with(".tbl"));
+            files.cloned().collect()
+        };
+        assert_eq!(tables(&second)[..1], tables(&first)[..]);
+        assert_eq!(tables(&second).len(), 2);
+        let copy = tempfile::tempdir().expect("a folder");
+        for file in &first.files {
+            let mut bytes = Vec::new();
+            while (bytes.len() as u64) < file.bytes {
+                let part = checkpoints.read(first.id, &file.name, bytes.len() as u64, 100);
+                bytes.extend(part.expect("it is held"));
+            }
+            std::fs::write(copy.path().join(&file.name), bytes).expect("there is room");
+        }
+        let copied = Snapshot::open(&OsVfs::open(copy.path()).expect("a folder"));
+        assert_eq!(copied.expect("all files are there").records(), 1);
+        let refused = checkpoints.read(first.id, "../LOCK", 0, 1);
+        assert!(matches!(refused, Err(NoCheckpoint::NoSuchPart)));
+        checkpoints.release(first.id).expect("it is held");
+        let gone = checkpoints.read(first.id, "CURRENT", 0, 1);
+        assert!(matches!(gone, Err(NoCheckpoint::Unknown)));
+        assert_eq!(checkpoints.len(), 1);
+    }
+
+    #[test]
+    fn nothing_is_held_for_ever_nor_beyond_the_bound_nor_on_a_full_disk() {
+        let data = tempfile::tempdir().expect("a folder");
+        let engine = engine(data.path());
+        let checkpoints = Checkpoints::new(data.path());
+        for _ in 0..CHECKPOINTS_MAX {
+            checkpoints.make(&engine).expect("there is room");
+        }
+        let refused = checkpoints.make(&engine);
+        assert!(matches!(refused, Err(NoCheckpoint::TooMany)));
+        let lease_us = CHECKPOINT_LEASE.as_micros() as u64;
+        let touched: Vec<u64> = {
+            let held = checkpoints.held();
+            held.list.iter().map(|one| one.touched_us).collect()
+        };
+        let (first_us, last_us) = (touched[0], touched[CHECKPOINTS_MAX - 1]);
+        checkpoints.held().list[1].touched_us = last_us + 1;
+        checkpoints.expire(first_us + lease_us - 1, false);
+        assert_eq!(checkpoints.len(), CHECKPOINTS_MAX, "all were just made");
+        checkpoints.expire(last_us + lease_us, false);
+        assert_eq!(checkpoints.len(), 1, "the one that was read later");
+        checkpoints.expire(last_us, true);
+        assert_eq!(checkpoints.len(), 0);
+        let left = std::fs::read_dir(data.path().join(FOLDER)).expect("the folder stays");
+        assert_eq!(left.count(), 0);
+        checkpoints.make(&engine).expect("there is room");
+        drop(Checkpoints::new(data.path()));
+        assert!(!data.path().join(FOLDER).exists(), "a start clears it");
+    }
+}

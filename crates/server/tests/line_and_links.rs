@@ -1,0 +1,154 @@
+//! Questions of members while clients stand in line.
+//!
+//! ```text
+//! a crowd of clients ─► the loop's line ─┐
+//! a client like them ─► the loop's line ─┼─► one loop: how many of the crowd have an answer in front of it?
+//! a member's link ───────────────────────┘
+//! ```
+//!
+//! Invariants
+//! 1. The target is so small that any delay is above it; how many stand in line is real.
+//!
+//! Not here: the order among clients (`standing.rs`).
+//! See: docs/overload.md, "Classes and their shares".
+
+mod support;
+
+use dendra_base::peer::Answer as PeerAnswer;
+use dendra_engine::vfs::MemVfs;
+use dendra_wire::peer::{Message, encode_alive, encode_ask, encode_probe, encode_proof};
+use rustix::net::{RecvFlags, recv};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support::asker::{question, read, write};
+use support::guest::node_on_with;
+use support::link::Opened;
+use support::{Client, Node, PATIENCE};
+
+const CLIENTS: usize = 200;
+/// Work for longer than a client needs to send it.
+const PIPELINED: usize = 100;
+const TARGET: Duration = Duration::from_micros(1);
+/// Refused when it is read, so that no other member is asked.
+const GET: &[u8] = b"GET /v0/entity?id= HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+fn ask(clients: &mut [Client]) {
+    let requests = GET.repeat(PIPELINED);
+    for client in clients {
+        client.send(&requests);
+    }
+}
+
+fn hear(clients: &mut [Client]) {
+    for client in clients {
+        for _ in 0..PIPELINED {
+            let status = client.read("GET").status;
+            assert!([400, 503].contains(&status), "{status}");
+        }
+    }
+}
+
+fn overload(node: &Node, crowd: &mut [Client]) {
+    let until = Instant::now() + PATIENCE;
+    while node.metric("dendra_overloaded_loops ") == 0.0 {
+        assert!(Instant::now() < until, "no loop is overloaded");
+        ask(crowd);
+        hear(crowd);
+    }
+}
+
+/// One that asks in the midst of the crowd.
+enum Asker<'a> {
+    Member(&'a mut Opened),
+    Client(&'a mut Client),
+}
+
+impl Asker<'_> {
+    fn send(&mut self) {
+        match self {
+            Asker::Member(link) => {
+                link.say(|out, seal, _| encode_ask(out, seal, &question(1, read(b"k"))));
+            }
+            Asker::Client(client) => client.send(GET),
+        }
+    }
+
+    fn hear(&mut self) {
+        match self {
+            Asker::Member(link) => {
+                let answer = answer(link);
+                assert!(matches!(answer, PeerAnswer::Cell(Some(_))), "{answer:?}");
+            }
+            Asker::Client(client) => {
+                let status = client.read("GET").status;
+                assert!([400, 503].contains(&status), "{status}");
+            }
+        }
+    }
+}
+
+/// What comes behind the node's own questions whether the link lives.
+fn answer(link: &mut Opened) -> PeerAnswer {
+    loop {
+        match link.message() {
+            Some(Message::Answer { answer, .. }) => return answer,
+            Some(Message::Probe { id }) => link.say(|out, seal, _| encode_alive(out, seal, id)),
+            other => panic!("{other:?} is no answer"),
+        }
+    }
+}
+
+/// How many of the crowd, in hundredths, have an answer when the one in their midst has its own.
+fn in_front(node: &Node, crowd: &mut [Client], mut asker: Asker<'_>) -> usize {
+    overload(node, crowd);
+    let (before, behind) = crowd.split_at_mut(CLIENTS / 4);
+    ask(before);
+    asker.send();
+    ask(behind);
+    asker.hear();
+    let has_answer = |client: &&Client| {
+        let mut byte = [0; 1];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        recv(&client.stream, &mut byte[..], flags).is_ok()
+    };
+    let answered = crowd.iter().filter(has_answer).count();
+    hear(crowd);
+    answered * 100 / CLIENTS
+}
+
+#[test]
+fn a_question_of_a_member_does_not_wait_for_a_crowd_of_clients() {
+    let node = node_on_with(Arc::new(MemVfs::new()), |settings| {
+        settings.queue_delay_target = TARGET;
+    });
+    let mut link = Opened::new(&node, 1);
+    link.say(|out, seal, proof| {
+        encode_proof(out, proof);
+        encode_probe(out, seal, 7);
+    });
+    assert_eq!(link.message(), Some(Message::Alive { id: 7 }));
+    let value = write(b"k", &[7; 2_000]);
+    link.say(|out, seal, _| encode_ask(out, seal, &question(1, value)));
+    let written = answer(&mut link);
+    assert!(matches!(written, PeerAnswer::Written(_)), "{written:?}");
+    let mut crowd: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
+    let mut alike = node.client();
+    let holds = || {
+        let mut counts = [Vec::new(), Vec::new()];
+        for _ in 0..7 {
+            counts[0].push(in_front(&node, &mut crowd, Asker::Member(&mut link)));
+            // It still lives.
+            link.say(|out, seal, _| encode_ask(out, seal, &question(2, read(b"k"))));
+            assert!(matches!(answer(&mut link), PeerAnswer::Cell(Some(_))));
+            counts[1].push(in_front(&node, &mut crowd, Asker::Client(&mut alike)));
+        }
+        let [member, client] = counts.map(|mut counts| {
+            counts.sort_unstable();
+            counts[3]
+        });
+        println!("in front of a member's question {member} %, of a client's {client} %");
+        2 * member < client
+    };
+    // A busy machine can spoil a comparison of times.
+    assert!(std::iter::repeat_with(holds).take(5).any(|holds| holds));
+}

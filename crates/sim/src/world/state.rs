@@ -1,0 +1,232 @@
+//! The state of a run: members, clients, messages, and the schedule of what happens next.
+//!
+//! ```text
+//! Setup, Plan ─► World ─┬─ Schedule of Happening     what comes next
+//!                       ├─ Member, Envelope           the cluster
+//!                       ├─ Client, Walk               who asks
+//!                       └─ Phase, Image               where the run is
+//! ```
+//!
+//! Invariants
+//! 1. Nothing here decides: the other files of this folder change it, each in its own `impl World`.
+//!
+//! Not here: what a happening does (`mod.rs` and its parts).
+
+use crate::check::Violation;
+use crate::check::linear::Searches;
+use crate::decider::Midwife;
+use crate::history::{Op, Scan, Seen};
+use crate::member::Member;
+use crate::plan::{Plan, Planned, PlannedScan};
+use crate::planted::ShellBug;
+use crate::schedule::Schedule;
+use crate::store::Disk;
+use crate::trace::{Trace, Tracing};
+use bytes::Bytes;
+use dendra_base::Prng;
+use dendra_base::peer::Range;
+use dendra_node::membership::identity::Peer;
+use dendra_node::ring::Ring;
+use dendra_node::step::{Effect, Event};
+use dendra_node::topology::Topology;
+use dendra_wire::peer::{self, Seal};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+/// How a run is made, besides its plan.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    /// Who decides.
+    pub midwife: Midwife,
+    /// A mistake of the shell.
+    pub bug: Option<ShellBug>,
+    /// What is done with the trace.
+    pub tracing: Tracing,
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Chaos,
+    Calm,
+    Wrong,
+    Others,
+    Right,
+    Probes,
+    Images,
+    Settle,
+    Reads(u8),
+    Rest,
+    Over,
+}
+
+/// One client.
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    pub(crate) todo: VecDeque<Planned>,
+    /// The operation that it waits for.
+    pub(crate) waits_for: Option<u32>,
+    /// By key: what it saw last.
+    pub(super) seen: BTreeMap<usize, Seen>,
+}
+
+impl Client {
+    pub(crate) fn new(todo: &[Planned]) -> Client {
+        Client {
+            todo: todo.iter().cloned().collect(),
+            ..Client::default()
+        }
+    }
+}
+
+/// One walk under way.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    pub(super) planned: PlannedScan,
+    pub(super) lane: usize,
+    /// What was asked for, and when.
+    pub(super) asked: Option<(Range, u64)>,
+}
+
+/// The image of one member's disk.
+pub(crate) struct Image {
+    pub(super) taken: Option<Disk>,
+    /// While the member is about to start on the image.
+    pub(super) aside: Option<Disk>,
+    /// What is known and not noted when the restarts begin: by whom, in which life, of whom.
+    pub(super) due: Vec<(usize, u64, usize, Peer)>,
+    /// `[by][of]`: the start and the clock value of a member that another one has noted.
+    pub(super) noted: Vec<Vec<(u64, u64)>>,
+}
+
+impl Image {
+    pub(super) fn new(members: usize) -> Image {
+        Image {
+            taken: None,
+            aside: None,
+            due: Vec::new(),
+            noted: vec![vec![(0, 0); members]; members],
+        }
+    }
+}
+
+/// A message under way.
+#[derive(Clone)]
+pub(crate) struct Envelope {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// The loop that asks, or asked.
+    pub(crate) lane: usize,
+    /// The life of the member that asks, or asked.
+    pub(crate) incarnation: u64,
+    /// One frame of the wire.
+    pub(crate) frame: Bytes,
+}
+
+impl fmt::Debug for Envelope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Envelope {
+            from,
+            to,
+            lane,
+            frame,
+            ..
+        } = self;
+        write!(
+            f,
+            "m{from} -> m{to}.{lane}: {:?}",
+            peer::decode(frame, &mut Seal::plain())
+        )
+    }
+}
+
+/// Something that happens.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// A client begins its next operation.
+    Begin { client: usize },
+    /// A client begins a scan.
+    Scan { scan: usize },
+    /// A client hangs up.
+    HangUp { number: u32 },
+    /// A message arrives.
+    Arrive(Envelope),
+    /// A loop's turn ends, or what it waits for is due.
+    Turn {
+        member: usize,
+        lane: usize,
+        incarnation: u64,
+    },
+    /// A loop is told something by its own member.
+    Give {
+        member: usize,
+        lane: usize,
+        incarnation: u64,
+        event: Box<Event>,
+    },
+    /// Something that waited in a loop's mailbox may have its turn.
+    Waited {
+        member: usize,
+        lane: usize,
+        incarnation: u64,
+        happening: Box<Happening>,
+    },
+    /// The sync of a member's log is over.
+    Commit { member: usize, incarnation: u64 },
+    /// A slice of background work.
+    Slice { member: usize, incarnation: u64 },
+    /// A slice of a scrub, at a member on whose disk bits were flipped.
+    Scrub { member: usize, incarnation: u64 },
+    /// A member notices that a link came up or went down.
+    Notice {
+        member: usize,
+        peer: usize,
+        is_up: bool,
+        incarnation: u64,
+    },
+    /// A fault begins.
+    Fault { number: usize },
+    /// It is over.
+    Over { number: usize },
+    /// A member starts again.
+    Start { member: usize, incarnation: u64 },
+    /// An image is made of a disk.
+    Image,
+    /// A member is restarted.
+    Restart { member: usize },
+    /// The image takes the place of the disk.
+    Restore,
+    /// A member looks whether it has something to note.
+    Sweep { member: usize, incarnation: u64 },
+    /// The next phase begins.
+    Phase(Phase),
+}
+
+/// A run.
+pub(crate) struct World<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) setup: Setup,
+    pub(super) prng: Prng,
+    pub(super) schedule: Schedule<Happening>,
+    pub(super) topology: Arc<Topology>,
+    pub(super) ring: Arc<Ring>,
+    pub(super) members: Vec<Member>,
+    pub(super) clients: Vec<Client>,
+    pub(super) history: Vec<Op>,
+    pub(super) walks: Vec<Walk>,
+    pub(super) scans: Vec<Scan>,
+    /// What cuts which links, by fault.
+    pub(super) cuts: Vec<(usize, u64)>,
+    pub(super) phase: Phase,
+    /// When the last reads began.
+    pub(super) reads_us: u64,
+    /// From when to when clocks were wrong while everything else was well.
+    pub(super) wrong_us: (u64, u64),
+    /// In runs with one.
+    pub(super) image: Option<Image>,
+    pub(super) violations: Vec<Violation>,
+    pub(super) searches: Searches,
+    pub(super) trace: Trace,
+    pub(super) effects: Vec<Effect>,
+}

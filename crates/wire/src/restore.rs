@@ -1,0 +1,267 @@
+//! One page of a restore: records with the versions that they had, for one node to keep.
+//!
+//! ```text
+//! 0 magic "DNDRPAGE"   8 restore u128   24 number u64   32 position length u16   34 records u32
+//! 38 position …        record … record                  xxh3-64 of everything in front of it
+//! record   key length u16 | cell length u32 | raw key | encoded cell           numbers: little-endian
+//! ```
+//!
+//! Invariants
+//! 1. A page that decodes is whole: its checksum covers every byte, and every cell fits its key.
+//! 2. Keys rise strictly, and the last of them is at most the position.
+//!
+//! Not here: which records a node keeps (crate `server`), the bytes of cells (crate `base`).
+//! See: docs/format/backup.md.
+
+use dendra_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
+use dendra_base::{CellRef, Key};
+use std::fmt;
+use xxhash_rust::xxh3::xxh3_64;
+
+const MAGIC: [u8; 8] = *b"DNDRPAGE";
+const HEAD_BYTES: usize = 38;
+const RECORD_HEAD_BYTES: usize = 6;
+const CHECKSUM_BYTES: usize = 8;
+
+/// A page is sent when it has this much, unless one record is larger.
+pub const PAGE_BYTES: usize = 1 << 20;
+/// Records of a page: as many as the log's queue takes at once, and room for the note about it.
+pub const PAGE_RECORDS_MAX: usize = 2048;
+/// The largest page: one below `PAGE_BYTES`, and a record of the largest size.
+pub const PAGE_BYTES_MAX: usize = PAGE_BYTES + VALUE_BYTES_MAX_LIMIT + (8 << 10);
+
+/// Why bytes are no page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRestorePage(&'static str);
+
+impl fmt::Display for BadRestorePage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this is no page of a restore: {}", self.0)
+    }
+}
+
+impl std::error::Error for BadRestorePage {}
+
+/// Writes one page.
+#[derive(Debug)]
+pub struct RestorePageWriter {
+    bytes: Vec<u8>,
+    records: u32,
+    last: Vec<u8>,
+}
+
+impl RestorePageWriter {
+    /// An empty page of `restore`.
+    pub fn new(restore: u128, number: u64) -> RestorePageWriter {
+        let mut bytes = Vec::with_capacity(HEAD_BYTES);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&restore.to_le_bytes());
+        bytes.extend_from_slice(&number.to_le_bytes());
+        bytes.extend_from_slice(&[0; 6]);
+        RestorePageWriter {
+            bytes,
+            records: 0,
+            last: Vec::new(),
+        }
+    }
+
+    /// Adds the cell of a client's key. Requires: keys rise.
+    pub fn push(&mut self, raw_key: &[u8], cell: &CellRef<'_>) {
+        let key_len = u16::try_from(raw_key.len()).expect("a key has at most 1,024 bytes");
+        let cell_len = u32::try_from(cell.encoded_len()).expect("a value has at most 8 MiB");
+        self.bytes.extend_from_slice(&key_len.to_le_bytes());
+        self.bytes.extend_from_slice(&cell_len.to_le_bytes());
+        self.bytes.extend_from_slice(raw_key);
+        cell.encode(&mut self.bytes);
+        self.records += 1;
+        self.last.clear();
+        self.last.extend_from_slice(raw_key);
+    }
+
+    /// Is it large enough to be sent?
+    pub fn is_full(&self) -> bool {
+        self.bytes.len() >= PAGE_BYTES || self.records as usize >= PAGE_RECORDS_MAX
+    }
+
+    /// Has it no record?
+    pub fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
+    /// The bytes to send: everything up to the last key is in this page or in one before it.
+    pub fn finish(mut self) -> Vec<u8> {
+        let position = u16::try_from(self.last.len()).expect("a key has at most 1,024 bytes");
+        self.bytes[32..34].copy_from_slice(&position.to_le_bytes());
+        self.bytes[34..38].copy_from_slice(&self.records.to_le_bytes());
+        self.bytes
+            .splice(HEAD_BYTES..HEAD_BYTES, self.last.iter().copied());
+        let checksum = xxh3_64(&self.bytes);
+        self.bytes.extend_from_slice(&checksum.to_le_bytes());
+        self.bytes
+    }
+}
+
+/// A page that was checked.
+#[derive(Debug)]
+pub struct RestorePage<'a> {
+    /// Which restore it belongs to.
+    pub restore: u128,
+    /// Counted from 0 in each restore.
+    pub number: u64,
+    /// Everything up to this key, inclusive, is in this page or in one before it.
+    pub position: &'a [u8],
+    /// Raw keys with their cells, in order.
+    pub records: Vec<(&'a [u8], CellRef<'a>)>,
+}
+
+impl<'a> RestorePage<'a> {
+    /// Checks and reads `bytes`.
+    ///
+    /// # Errors
+    /// They are not what a `RestorePageWriter` wrote.
+    pub fn decode(bytes: &'a [u8]) -> Result<RestorePage<'a>, BadRestorePage> {
+        let (body, checksum) = bytes
+            .split_last_chunk::<CHECKSUM_BYTES>()
+            .ok_or(BadRestorePage("it is too short"))?;
+        let (head, rest) = body
+            .split_first_chunk::<HEAD_BYTES>()
+            .ok_or(BadRestorePage("it is too short"))?;
+        if head[..8] != MAGIC {
+            return Err(BadRestorePage("it does not begin as one"));
+        }
+        if xxh3_64(body) != u64::from_le_bytes(*checksum) {
+            return Err(BadRestorePage("its checksum does not hold"));
+        }
+        let restore = u128::from_le_bytes(fixed(&head[8..24]));
+        let number = u64::from_le_bytes(fixed(&head[24..32]));
+        let position_len = usize::from(u16::from_le_bytes(fixed(&head[32..34])));
+        let count = u32::from_le_bytes(fixed(&head[34..38])) as usize;
+        if count > PAGE_RECORDS_MAX || position_len > KEY_BYTES_MAX {
+            return Err(BadRestorePage("it has more records than a page has"));
+        }
+        let (position, mut rest) = rest
+            .split_at_checked(position_len)
+            .ok_or(BadRestorePage("its position is cut"))?;
+        let mut records: Vec<(&[u8], CellRef<'_>)> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (key, cell, behind) = record(rest)?;
+            let rises = records.last().is_none_or(|(last, _)| *last < key);
+            if !rises || key > position {
+                return Err(BadRestorePage("its keys are out of order"));
+            }
+            records.push((key, cell));
+            rest = behind;
+        }
+        if !rest.is_empty() {
+            return Err(BadRestorePage("something is behind its last record"));
+        }
+        Ok(RestorePage {
+            restore,
+            number,
+            position,
+            records,
+        })
+    }
+}
+
+fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().expect("the caller cut N bytes")
+}
+
+fn record(bytes: &[u8]) -> Result<(&[u8], CellRef<'_>, &[u8]), BadRestorePage> {
+    let cut = BadRestorePage("a record is cut");
+    let (head, rest) = bytes
+        .split_first_chunk::<RECORD_HEAD_BYTES>()
+        .ok_or_else(|| cut.clone())?;
+    let key_len = usize::from(u16::from_le_bytes([head[0], head[1]]));
+    let cell_len = u32::from_le_bytes([head[2], head[3], head[4], head[5]]) as usize;
+    if key_len == 0 || key_len > KEY_BYTES_MAX {
+        return Err(BadRestorePage("a key has no length that keys have"));
+    }
+    let (key, rest) = rest.split_at_checked(key_len).ok_or_else(|| cut.clone())?;
+    let (cell, rest) = rest.split_at_checked(cell_len).ok_or(cut)?;
+    let cell = CellRef::decode(cell).ok_or(BadRestorePage("a cell cannot be read"))?;
+    if cell.value.len() > VALUE_BYTES_MAX_LIMIT {
+        return Err(BadRestorePage("a value is larger than any value is"));
+    }
+    if !cell.is_intact(Key::user(key).as_stored()) {
+        return Err(BadRestorePage("a value is not the one that its key had"));
+    }
+    Ok((key, cell, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dendra_base::Version;
+
+    fn page() -> Vec<u8> {
+        let mut writer = RestorePageWriter::new(7, 3);
+        assert!(writer.is_empty());
+        for (n, key) in [b"a".as_slice(), b"b", b"bb"].into_iter().enumerate() {
+            let stored = Key::user(key);
+            let version = Version {
+                hlc: 9 + n as u64,
+                origin: 1,
+                rmw: 2,
+            };
+            let mut cell = match n {
+                1 => CellRef::tombstone(stored.as_stored(), version),
+                _ => CellRef::value(stored.as_stored(), version, b"value"),
+            };
+            cell.expiry_ms = (n == 2).then_some(77);
+            writer.push(key, &cell);
+        }
+        writer.finish()
+    }
+
+    #[test]
+    fn a_page_is_read_as_it_was_written() {
+        let bytes = page();
+        let page = RestorePage::decode(&bytes).expect("it is whole");
+        assert_eq!((page.restore, page.number), (7, 3));
+        assert_eq!(page.position, b"bb");
+        let keys: Vec<&[u8]> = page.records.iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, [b"a".as_slice(), b"b", b"bb"]);
+        assert_eq!(page.records[2].1.expiry_ms, Some(77));
+        assert_eq!(page.records[2].1.version.rmw, 2);
+        let empty = RestorePageWriter::new(1, 0).finish();
+        assert!(
+            RestorePage::decode(&empty)
+                .expect("whole")
+                .records
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_page_that_lost_or_changed_a_byte_is_none() {
+        let bytes = page();
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0x10;
+            assert!(RestorePage::decode(&changed).is_err(), "byte {at}");
+            assert!(RestorePage::decode(&bytes[..at]).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn keys_that_do_not_rise_and_values_of_other_keys_are_refused_although_the_checksum_holds() {
+        let version = Version::ZERO;
+        let of = |keys: [&[u8]; 2], stored_of: &[u8]| {
+            let mut writer = RestorePageWriter::new(1, 1);
+            for key in keys {
+                let stored = Key::user(stored_of);
+                writer.push(key, &CellRef::value(stored.as_stored(), version, b"v"));
+            }
+            RestorePage::decode(&writer.finish())
+                .map(|_| ())
+                .map_err(|e| e.0)
+        };
+        assert_eq!(of([b"a", b"a"], b"a"), Err("its keys are out of order"));
+        assert_eq!(
+            of([b"a", b"b"], b"a"),
+            Err("a value is not the one that its key had")
+        );
+    }
+}
