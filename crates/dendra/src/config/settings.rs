@@ -184,6 +184,7 @@ mod tests {
             ("cluster-name", "prod"),
             ("peer-transport", "http"),
             ("insecure-peers", "on"),
+            ("insecure-clients", "on"),
         ];
         let said = Said {
             flags: flags.map(|(key, text)| (key, text.into())).to_vec(),

@@ -130,7 +130,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 43] = [
+pub(crate) static OPTIONS: [Spec; 45] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -186,6 +186,20 @@ pub(crate) static OPTIONS: [Spec; 43] = [
         kind: Kind::Choice(&["off", "on"]),
         fallback: Fallback::Fixed("off"),
         help: "on = clear text is taken beside TLS, while clients and members change over",
+    },
+    Spec {
+        key: "root-token-file",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "File with the token that may do everything and makes the others: with it every client needs a token",
+    },
+    Spec {
+        key: "insecure-clients",
+        shape: "off|on",
+        kind: Kind::Choice(&["off", "on"]),
+        fallback: Fallback::Fixed("off"),
+        help: "on = other machines may reach the node without a token or a certificate: every program that does reads and writes everything",
     },
     Spec {
         key: "data",
