@@ -22,6 +22,7 @@
 //! tally.rs      Tally, Verdict     a round of questions to owners, counted
 //! purpose.rs    Purpose, Requester what a question is for, and where its answer goes
 //! loader.rs     Loader             copies of positions that move to this member
+//! compare/                         copies of two members, compared and repaired
 //! hints.rs      HintRoom           writes kept for members that did not confirm them
 //! health.rs     Health             whom to ask first, and when to ask somebody else
 //! rounds.rs     Rounds             how long each round took, for whoever looks
@@ -38,6 +39,7 @@
 //! See: docs/protocol.md, docs/overload.md, ARCHITECTURE.md.
 
 pub mod admission;
+pub mod compare;
 pub mod config;
 mod coordinator;
 mod desk;
@@ -69,6 +71,7 @@ mod turns;
 pub mod walls;
 
 pub use admission::{Class, Entry, Gate, LocalGate, LocalPermit, Permit, Refusal, admit};
+pub use compare::progress::{CompareReport, Comparisons};
 pub use config::NodeConfig;
 pub use health::PeerHealth;
 pub use hints::HintRoom;

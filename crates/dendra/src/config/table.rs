@@ -124,7 +124,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 21] = [
+pub(crate) static OPTIONS: [Spec; 22] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -288,6 +288,16 @@ pub(crate) static OPTIONS: [Spec; 21] = [
         kind: Kind::Choice(&["frames", "http"]),
         fallback: Fallback::Fixed("frames"),
         help: "How this member asks the others: frames = one upgraded connection, batched; http = a plain request for each question",
+    },
+    Spec {
+        key: "compare-bytes-per-second",
+        shape: "SIZE",
+        kind: Kind::Bytes {
+            min: 0,
+            max: 1 << 40,
+        },
+        fallback: Fallback::Fixed("2MiB"),
+        help: "Keys and values that a member compares with its peers in a second, to repair what differs; 0 = it compares nothing",
     },
     Spec {
         key: "log",

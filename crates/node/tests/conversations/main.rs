@@ -145,6 +145,9 @@ impl Stage {
             is_watch: false,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: LOAD_PATIENCE_US_DEFAULT,
+            comparisons: Arc::default(),
+            compare_bytes_per_second: 0,
+            compare_pause_us: 0,
             seed: here.lives * 100 + at as u64,
             operations_max: 100,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
@@ -276,6 +279,7 @@ impl Stage {
                 }
                 return Some(self.commit(at, ticket, key, cell, guard));
             }
+            Effect::Survey { .. } => unreachable!("nothing is compared here"),
             Effect::Page {
                 ticket,
                 start,

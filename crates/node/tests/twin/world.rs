@@ -383,6 +383,9 @@ impl World {
             is_watch: false,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: 2_000,
+            comparisons: Arc::default(),
+            compare_bytes_per_second: 0,
+            compare_pause_us: 0,
             seed,
             operations_max: 64,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
@@ -617,7 +620,9 @@ impl World {
                     },
                 );
             }
-            other @ Effect::Scanned { .. } => self.broke(format!("nobody wanted {other:?}")),
+            other @ (Effect::Scanned { .. } | Effect::Survey { .. }) => {
+                self.broke(format!("nobody wanted {other:?}"))
+            }
         }
     }
 

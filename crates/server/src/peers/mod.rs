@@ -51,4 +51,4 @@ pub(crate) use meeting::meet;
 pub(crate) use notes::{note_at_stop, note_rising};
 pub(crate) use operation::ClusterBackend;
 pub(crate) use scan::ClusterWalk;
-pub(crate) use store::{Cancelled, Page, Paged, answered, cancelled, cover, wrote};
+pub(crate) use store::{Cancelled, Page, Paged, answered, cancelled, cover, look, wrote};

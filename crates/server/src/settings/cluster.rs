@@ -4,7 +4,8 @@
 //! --cluster  --replication-factor  --cluster-name ─► Topology ─┐
 //! --self                                          ─► me       ─┼─► ClusterSettings
 //! --cluster-secret-file                           ─► Secret   ─┤
-//! --peer-transport                                ─► transport ┘
+//! --peer-transport                                ─► transport ┤
+//! --compare-bytes-per-second                      ─► budget    ┘
 //! ```
 //!
 //! Invariants
@@ -16,6 +17,7 @@
 //! See: docs/cli.md, "A cluster".
 
 use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
+use dendra_node::limits::COMPARE_BYTES_PER_SECOND_DEFAULT;
 use dendra_node::{Member, MemberIndex, Topology};
 use std::fmt;
 use std::fs::File;
@@ -44,6 +46,8 @@ pub struct ClusterSettings {
     pub secret: Option<Secret>,
     /// How this one asks.
     pub transport: PeerTransport,
+    /// How many bytes of keys and values a second this one compares with others; 0 = none.
+    pub compare_bytes_per_second: u64,
 }
 
 impl ClusterSettings {
@@ -66,6 +70,7 @@ impl ClusterSettings {
             me,
             secret: None,
             transport: PeerTransport::default(),
+            compare_bytes_per_second: COMPARE_BYTES_PER_SECOND_DEFAULT,
         })
     }
 
