@@ -4,6 +4,7 @@
 //! ci      everything that must hold before a change is merged      what `make test` runs
 //! tidy    the rules of the house that no compiler knows            seconds
 //! deny    licences, banned crates, duplicate versions              seconds
+//! planted bugs that patches put in, each of which a test must notice   a minute or two
 //! mutants small changes of the hearts, which tests must notice      what `make mutants` runs
 //! sim     seeds of the simulator, any of its options behind it      what `make soak` runs
 //! demo    a real tree, a real node, a real kill                    what `make demo` runs
@@ -23,6 +24,8 @@ mod deny;
 mod look;
 mod make_run;
 mod mutants;
+mod planted;
+mod source;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -34,6 +37,7 @@ usage: cargo xtask <task>
   ci [STEP…]   everything, or some of format, tidy, deny, lints, docs, tests, build, run
   tidy    import table, module headers, file lengths, banned calls, links
   deny    licences, banned crates, duplicate versions, as deny.toml says
+  planted [NAME…]: do the tests notice each planted bug; --search, --reseed, --record
   mutants [--seed N] [--count N] [--minutes N]: do the tests notice small changes of the hearts
   sim     [--seed N [--trace]] [--seeds N] [--minutes N] [--from N]: the cluster in a made-up world
   demo    load a real file tree, kill the node, prove that nothing is lost
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
         ["ci", ..] => ci::run(&root, &arguments[1..]),
         ["tidy"] => tidy::run(&root),
         ["deny"] => deny::run(&root),
+        ["planted", ..] => planted::run(&root, &arguments[1..]),
         ["mutants", ..] => mutants::run(&root, &arguments[1..]),
         ["demo"] => demo::run(&root),
         ["sim", ..] => ci::simulate(&root, &arguments[1..]),

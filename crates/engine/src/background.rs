@@ -19,7 +19,7 @@ use crate::compact::run::{Job, Purge};
 use crate::engine::Engine;
 use crate::lanes::{Maintained, Quiet};
 use crate::recover::replacement;
-use crate::table::{self, Table, TableMeta};
+use crate::table::{self, KeySpan, Table, TableMeta};
 use crate::tree::Tree;
 use crate::tree::edit::{Edit, Fact};
 use crate::tree::manifest::Manifest;
@@ -164,15 +164,25 @@ impl Engine {
             let horizon = self.purge_horizon().min(self.segments.version_min());
             let is_quiet = self.is_quiet(now_ms);
             let view = self.view();
-            let Some(plan) = self.next_plan(&view.tree, horizon, is_quiet) else {
-                return Ok(false);
+            let mended = self.damage.mendable();
+            let mended =
+                mended.and_then(|(id, spans)| Some((mend(&view.tree, id, &spans)?, spans)));
+            let (plan, repaired) = match mended {
+                Some((plan, spans)) => (plan, Some(spans)),
+                None => match self.next_plan(&view.tree, horizon, is_quiet) {
+                    Some(plan) => (plan, None),
+                    None => return Ok(false),
+                },
             };
             if plan.is_move {
                 let moved = self.install_move(&plan);
                 return moved.inspect_err(|e| self.note_full_disk(e)).map(|()| true);
             }
-            let purge = Purge { horizon, now_ms };
-            let job = Job::compact(plan.clone(), view.tree.clone(), &self.options, purge);
+            let (tree, options) = (view.tree.clone(), &self.options);
+            let job = match repaired {
+                Some(spans) => Job::mend(plan.clone(), tree, options, spans, now_ms),
+                None => Job::compact(plan.clone(), tree, options, Purge { horizon, now_ms }),
+            };
             *slot = Some(job.inspect_err(|e| self.damage.note_job(e, &plan.inputs))?);
         }
         let job = slot.as_mut().expect("set above");
@@ -257,7 +267,8 @@ impl Engine {
             .map(|(_, t)| t.clone())
             .collect();
         self.install_tables(plan, &added)?;
-        self.damage.forget(&plan.inputs);
+        let spots = self.damage.forget(&plan.inputs);
+        self.scrub.mended(spots);
         for table in replaced {
             self.garbage.add_table(table);
         }
@@ -306,6 +317,18 @@ impl Engine {
         Manifest::create(target, self.next_file_id(), &folder.snapshot())?;
         Ok(())
     }
+}
+
+/// A table of `tree` can be written anew without the damaged blocks in `spans`; `None` when it is
+/// not there any more.
+fn mend(tree: &Tree, id: u64, spans: &[KeySpan]) -> Option<Plan> {
+    let (level, _) = tree.tables().find(|(_, t)| t.meta().id == id)?;
+    Some(Plan {
+        inputs: vec![id],
+        level,
+        is_move: false,
+        reason: Reason::Mend { spots: spans.len() },
+    })
 }
 
 #[cfg(test)]

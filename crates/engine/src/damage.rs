@@ -4,22 +4,29 @@
 //! a read meets damage          noted                        reads of that block go on failing
 //! a job fails on it, once      noted, tried again           a disk may have had a bad moment
 //! a job fails on it, twice     set aside ─► level 0         the table holds up nothing else
+//! noted                        scrubbed soon                names every damaged spot, or finds none
+//! scrubbed twice, same spot    confirmed                    its span of keys can be repaired
+//! all of its spots repaired    mended                       written anew without those blocks
 //! ```
 //!
 //! A table that is set aside moves to level 0, where tables may overlap: so the level it came from
-//! has no hole that merges must step around. No job reads it, and it does not count towards the
-//! limit of level 0. Its records stay readable but for the damaged blocks, and a delete above them
-//! stays, since it may hold something older.
+//! has no hole that merges must step around. No job but the one that mends it reads it, and it
+//! does not count towards the limit of level 0. Its records stay readable but for the damaged
+//! blocks, and a delete above them stays, since it may hold something older.
 //!
 //! Invariants
 //! 1. At most one note for each live table: what a compaction replaced is forgotten.
-//! 2. Notes are not durable: after a restart the next job finds out again.
+//! 2. Spots are not durable, but the ids of their tables are (`scrub/note.rs`): after a restart
+//!    these are scrubbed first.
+//! 3. A table has at most `SPOTS_MAX` spots; beyond it they are one, which spans the whole table.
+//! 4. A table is mended only when each span that lost records was said to be repaired.
 //!
-//! Not here: the choice of jobs (`compact/pick/`), the check of a whole folder (`check/`).
-//! See: docs/overload.md.
+//! Not here: the choice of jobs (`compact/pick/`), the check of a whole folder (`check/`), where a
+//! scrub stands (`scrub/`).
+//! See: docs/overload.md, docs/operating.md.
 
 use crate::Error;
-use crate::table;
+use crate::table::{self, Flaw, KeySpan, TableMeta};
 use crate::tree::Tree;
 use crate::waits::hold;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +35,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Jobs that fail on a table before it is set aside.
 const FAILED_JOBS_MAX: u32 = 2;
+/// Damaged spots of one table that are known one by one.
+const SPOTS_MAX: usize = 256;
+/// Scrubs that must find a spot before it counts as damage: a disk may have had a bad moment.
+const SCRUBS_MIN: u32 = 2;
 
 /// A live table with damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,16 +53,58 @@ pub struct DamagedTable {
     pub is_set_aside: bool,
 }
 
+/// Records of one table are lost, and which ones is not known: their keys lie between two others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedSpan {
+    /// The table.
+    pub table: u64,
+    /// Where its damage begins, in bytes.
+    pub offset: u64,
+    /// What was expected there and what was found.
+    pub reason: String,
+    /// The first stored key that may be lost.
+    pub first: Vec<u8>,
+    /// The last stored key that may be lost.
+    pub last: Vec<u8>,
+}
+
+impl DamagedSpan {
+    /// File name of the table inside the folder.
+    pub fn file(&self) -> String {
+        table::file_name(self.table)
+    }
+}
+
+/// A damaged spot, and what is known of it.
+struct KnownFlaw {
+    spot: Flaw,
+    scrubs: u32,
+    is_repaired: bool,
+}
+
+impl KnownFlaw {
+    fn is_confirmed(&self) -> bool {
+        self.scrubs >= SCRUBS_MIN
+    }
+}
+
 #[derive(Default)]
 struct Note {
     offset: u64,
     reason: String,
     failed_jobs: u32,
+    spots: Vec<KnownFlaw>,
 }
 
 impl Note {
     fn is_set_aside(&self) -> bool {
         self.failed_jobs >= FAILED_JOBS_MAX
+    }
+
+    fn is_mendable(&self) -> bool {
+        let is_harmless = |known: &KnownFlaw| known.is_repaired || known.spot.span.is_none();
+        let mut spots = self.spots.iter();
+        !self.spots.is_empty() && spots.all(|known| known.is_confirmed() && is_harmless(known))
     }
 }
 
@@ -61,6 +114,17 @@ pub(crate) struct Damage {
     notes: Mutex<BTreeMap<u64, Note>>,
     /// How many are set aside: lets everybody else pass without the lock.
     set_aside: AtomicUsize,
+    /// How many could be mended now: the same.
+    mendable: AtomicUsize,
+    /// Tables that a scrub is to look at first.
+    suspects: Mutex<BTreeSet<u64>>,
+}
+
+/// What a whole scrub of a table came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scrubbed {
+    /// Spots that are confirmed by it.
+    pub(crate) confirmed: u64,
 }
 
 impl Damage {
@@ -91,19 +155,151 @@ impl Damage {
         note.offset = *offset;
         note.reason.clone_from(reason);
         note.failed_jobs += failed_jobs;
+        // KnownFlaw spots that wait for their repair need no other look.
+        let is_news = note.spots.is_empty() || note.is_mendable();
+        self.count(&notes);
+        if is_news {
+            self.suspect(id);
+        }
+    }
+
+    /// A scrub is to look at this table first.
+    pub(crate) fn suspect(&self, id: u64) {
+        hold(&self.suspects).insert(id);
+    }
+
+    /// The next table that a scrub is to look at first.
+    pub(crate) fn take_suspect(&self) -> Option<u64> {
+        hold(&self.suspects).pop_first()
+    }
+
+    /// All of a table was read, and this was found.
+    pub(crate) fn scrubbed(&self, meta: &TableMeta, mut spots: Vec<Flaw>) -> Scrubbed {
+        let mut notes = hold(&self.notes);
+        hold(&self.suspects).remove(&meta.id);
+        if spots.is_empty() {
+            // What was met before was a bad moment.
+            notes.remove(&meta.id);
+            self.count(&notes);
+            return Scrubbed { confirmed: 0 };
+        }
+        if spots.len() > SPOTS_MAX {
+            let all = Flaw {
+                offset: 0,
+                span: Some(KeySpan {
+                    first: meta.smallest.clone(),
+                    last: meta.largest.clone(),
+                }),
+                reason: format!("{} spots are damaged", spots.len()),
+            };
+            spots = vec![all];
+        }
+        let note = notes.entry(meta.id).or_default();
+        note.offset = spots[0].offset;
+        note.reason.clone_from(&spots[0].reason);
+        let before = std::mem::take(&mut note.spots);
+        let mut confirmed = 0;
+        for spot in spots {
+            let same = before
+                .iter()
+                .find(|known| known.spot.offset == spot.offset && known.spot.span == spot.span);
+            let known = KnownFlaw {
+                scrubs: same.map_or(0, |same| same.scrubs) + 1,
+                is_repaired: same.is_some_and(|same| same.is_repaired),
+                spot,
+            };
+            confirmed += u64::from(known.scrubs == SCRUBS_MIN);
+            note.spots.push(known);
+        }
+        let is_open = note.spots.iter().any(|known| !known.is_confirmed());
+        self.count(&notes);
+        if is_open {
+            self.suspect(meta.id);
+        }
+        Scrubbed { confirmed }
+    }
+
+    /// Spans of keys in which records are lost and were not repaired.
+    pub(crate) fn spans(&self) -> Vec<DamagedSpan> {
+        let notes = hold(&self.notes);
+        let mut spans = Vec::new();
+        for (id, note) in notes.iter() {
+            for known in note.spots.iter().filter(|known| known.is_confirmed()) {
+                if let (false, Some(span)) = (known.is_repaired, &known.spot.span) {
+                    spans.push(DamagedSpan {
+                        table: *id,
+                        offset: known.spot.offset,
+                        reason: known.spot.reason.clone(),
+                        first: span.first.clone(),
+                        last: span.last.clone(),
+                    });
+                }
+            }
+        }
+        spans
+    }
+
+    /// Whatever records were lost there are in the store again.
+    pub(crate) fn repaired(&self, span: &DamagedSpan) {
+        let mut notes = hold(&self.notes);
+        let all = KeySpan {
+            first: span.first.clone(),
+            last: span.last.clone(),
+        };
+        if let Some(note) = notes.get_mut(&span.table) {
+            for known in &mut note.spots {
+                known.is_repaired |= known.spot.span.as_ref().is_some_and(|it| all.covers(it));
+            }
+        }
         self.count(&notes);
     }
 
-    /// Forgets tables that are gone.
-    pub(crate) fn forget(&self, ids: &[u64]) {
+    /// A table that can be written anew: its id, and the spans that may be left out.
+    pub(crate) fn mendable(&self) -> Option<(u64, Vec<KeySpan>)> {
+        if self.mendable.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let notes = hold(&self.notes);
+        let (id, note) = notes.iter().find(|(_, note)| note.is_mendable())?;
+        let spans = note
+            .spots
+            .iter()
+            .filter_map(|known| known.spot.span.clone());
+        Some((*id, spans.collect()))
+    }
+
+    /// Forgets tables that are gone; how many damaged spots they had.
+    pub(crate) fn forget(&self, ids: &[u64]) -> u64 {
         let mut notes = hold(&self.notes);
-        notes.retain(|id, _| !ids.contains(id));
+        let mut spots = 0;
+        notes.retain(|id, note| {
+            let is_gone = ids.contains(id);
+            if is_gone {
+                spots += note
+                    .spots
+                    .iter()
+                    .filter(|known| known.is_confirmed())
+                    .count() as u64;
+            }
+            !is_gone
+        });
         self.count(&notes);
+        hold(&self.suspects).retain(|id| !ids.contains(id));
+        spots
     }
 
     fn count(&self, notes: &BTreeMap<u64, Note>) {
         let count = notes.values().filter(|note| note.is_set_aside()).count();
         self.set_aside.store(count, Ordering::Relaxed);
+        let count = notes.values().filter(|note| note.is_mendable()).count();
+        self.mendable.store(count, Ordering::Relaxed);
+    }
+
+    /// Tables of which damage is known or suspected.
+    pub(crate) fn ids(&self) -> BTreeSet<u64> {
+        let mut ids: BTreeSet<u64> = hold(&self.notes).keys().copied().collect();
+        ids.extend(hold(&self.suspects).iter());
+        ids
     }
 
     /// Tables that no job may read.
@@ -151,6 +347,87 @@ mod tests {
         assert_eq!(
             (damage.set_aside(), damage.list()),
             (BTreeSet::new(), vec![])
+        );
+    }
+
+    fn meta(id: u64) -> TableMeta {
+        TableMeta {
+            id,
+            bytes: 10,
+            digest: 11,
+            records: 12,
+            tombstones: 0,
+            expiring: 0,
+            smallest: b"a".to_vec(),
+            largest: b"z".to_vec(),
+            version_min: dendra_base::Version::ZERO,
+            version_max: dendra_base::Version::MAX,
+        }
+    }
+
+    fn spot(offset: u64, keys: Option<(&str, &str)>) -> Flaw {
+        Flaw {
+            offset,
+            span: keys.map(|(first, last)| KeySpan {
+                first: first.into(),
+                last: last.into(),
+            }),
+            reason: "it is not right".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_table_is_mended_once_all_spans_that_lost_records_are_repaired() {
+        let damage = Damage::default();
+        let found = || {
+            vec![
+                spot(1, Some(("a", "c"))),
+                spot(5, Some(("f", "g"))),
+                spot(9, None),
+            ]
+        };
+        assert_eq!(damage.scrubbed(&meta(7), found()).confirmed, 0);
+        assert_eq!(damage.spans(), [], "it may have been a bad moment");
+        assert_eq!(damage.take_suspect(), Some(7));
+        assert_eq!(damage.scrubbed(&meta(7), found()).confirmed, 3);
+        let spans = damage.spans();
+        assert_eq!(spans.len(), 2, "the third spot lost no record");
+        damage.repaired(&spans[0]);
+        assert_eq!(damage.mendable(), None, "the other one is not repaired");
+        damage.repaired(&spans[1]);
+        let (id, spans) = damage.mendable().expect("both are repaired");
+        assert_eq!((id, spans.len()), (7, 2));
+        assert_eq!(damage.forget(&[7]), 3);
+        assert_eq!(damage.mendable(), None);
+    }
+
+    #[test]
+    fn damage_that_a_scrub_does_not_find_again_is_forgotten() {
+        let damage = Damage::default();
+        let error = Error::damaged(table::file_name(7), 1, "it is not right");
+        damage.note_job(&error, &[7]);
+        damage.note_job(&error, &[7]);
+        assert_eq!(damage.set_aside().len(), 1);
+        assert_eq!(damage.take_suspect(), Some(7));
+        damage.scrubbed(&meta(7), Vec::new());
+        assert_eq!((damage.set_aside().len(), damage.list().len()), (0, 0));
+    }
+
+    #[test]
+    fn a_table_with_too_many_spots_is_one_spot() {
+        let damage = Damage::default();
+        let many = || {
+            (0..=SPOTS_MAX as u64)
+                .map(|at| spot(at, Some(("b", "c"))))
+                .collect()
+        };
+        damage.scrubbed(&meta(7), many());
+        damage.scrubbed(&meta(7), many());
+        let spans = damage.spans();
+        assert_eq!(spans.len(), 1);
+        assert_eq!(
+            (spans[0].first.as_slice(), spans[0].last.as_slice()),
+            (&b"a"[..], &b"z"[..])
         );
     }
 }

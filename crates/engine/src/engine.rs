@@ -29,6 +29,7 @@ use crate::options::Options;
 use crate::pressure::{self, Counts, SEALED_MAX};
 use crate::queue::{CommitQueue, Submitted};
 use crate::scan::{Cursor, Flow, Progress};
+use crate::scrub::state::Scrub;
 use crate::segments::Segments;
 use crate::stats::{Counters, Stats};
 use crate::tree::edit::{Edit, Folder};
@@ -64,6 +65,7 @@ pub struct Engine {
     pub(crate) lanes: Lanes,
     pub(crate) garbage: Garbage,
     pub(crate) damage: Damage,
+    pub(crate) scrub: Scrub,
     next_file: AtomicU64,
     hlc_floor: u64,
     pub(crate) hlc_ceiling: AtomicU64,
@@ -125,6 +127,7 @@ impl Engine {
             lanes: Lanes::default(),
             garbage: Garbage::default(),
             damage: Damage::default(),
+            scrub: Scrub::default(),
             next_file: AtomicU64::new(opened.next_file),
             purge_horizon: Mutex::new(Version::ZERO),
             is_disk_full: AtomicBool::new(false),
@@ -542,6 +545,7 @@ impl Engine {
             damaged_reads: c.damaged_reads.value(),
             tables_damaged: self.damage.list().len(),
             tables_set_aside: self.damage.set_aside().len(),
+            scrub: self.scrub.stats(),
             disk_free_bytes: self.disk_free_bytes.load(Ordering::Relaxed),
         }
     }

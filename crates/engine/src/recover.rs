@@ -23,6 +23,7 @@ use crate::compact::run::Job;
 use crate::identity::Identity;
 use crate::memtable::{Inserter, Memtable};
 use crate::options::Options;
+use crate::scrub::note::{SCRUB, SCRUB_NEW};
 use crate::table::{self, Table};
 use crate::tree::Tree;
 use crate::tree::edit::{Fact, Folder};
@@ -48,7 +49,7 @@ pub(crate) struct Recovered {
 }
 
 /// Names that a start which was interrupted may leave beside manifests and log segments.
-const OTHER_NAMES: [&str; 3] = ["LOCK", "CURRENT.new", "lost+found"];
+const OTHER_NAMES: [&str; 5] = ["LOCK", "CURRENT.new", SCRUB, SCRUB_NEW, "lost+found"];
 
 /// What the log held, turned into tables.
 struct Replayed {

@@ -5,6 +5,7 @@
 //!
 //! Not here: names and units of exported metrics (the server's admin plane).
 
+use crate::scrub::state::ScrubStats;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that only grows.
@@ -86,6 +87,8 @@ pub struct Stats {
     pub tables_damaged: usize,
     /// How many of them no compaction reads any more.
     pub tables_set_aside: usize,
+    /// What scrubs did.
+    pub scrub: ScrubStats,
     /// Room on the disk at the last look.
     pub disk_free_bytes: u64,
 }

@@ -22,15 +22,13 @@ use crate::config::NodeConfig;
 use crate::disputes::Disputes;
 use crate::health::Health;
 use crate::hints::room::{HintRoom, Keeping};
-use crate::hlc::{self, Hlc};
+use crate::hlc::Hlc;
 use crate::layout::{Fence, Layout};
 use crate::ledger::Ledger;
 use crate::limits::{
     EARLY_ASKS_MAX, EPOCH_LEARN_US, MEMBERS_MAX, ORDERS_MAX, PEER_ASKS_MAX, REPLICA_JOBS_MAX,
-    WALL_APART_MS_MAX,
 };
 use crate::member::MemberIndex;
-use crate::planted::{Bug, is_planted};
 use crate::purpose::{OpId, Purpose, Recipient, Requester};
 use crate::replica::job::Job;
 use crate::ring::{Partition, Ring};
@@ -306,10 +304,7 @@ impl Desk {
         member: MemberIndex,
         id: AskId,
     ) -> Option<Purpose> {
-        let is_its = self.asks.find(id).is_some_and(|ask| ask.member == member);
-        if !is_its && !is_planted(Bug::LateAnswerCounts) {
-            return None;
-        }
+        self.asks.find(id).filter(|ask| ask.member == member)?;
         let ask = self.asks.remove(id)?;
         self.open_asks[ask.member.at()] -= 1;
         self.health
@@ -385,9 +380,6 @@ impl Desk {
             matches!(to, Some(Recipient::Peer(asker)) if is_its(&asker))
         });
         let tickets: Vec<StoreTicket> = orders.map(|(ticket, _)| ticket).collect();
-        if is_planted(Bug::WithdrawnIsDone) {
-            return;
-        }
         for ticket in &tickets {
             if let Some(order) = self.orders.find_mut(*ticket) {
                 order.forget_requester();
@@ -489,7 +481,7 @@ impl Desk {
 
     /// The refusal of a question of this epoch, if the partition has other owners since.
     pub(crate) fn stale(&self, epoch: u64, partition: Option<Partition>) -> Option<Refused> {
-        let is_stale = epoch < self.fence.changed(partition) && !is_planted(Bug::NoFence);
+        let is_stale = epoch < self.fence.changed(partition);
         is_stale.then(|| Refused::Stale {
             epoch: self.fence.epoch(),
         })
@@ -552,23 +544,8 @@ impl Desk {
         }
     }
 
-    /// Takes note of the clock value of what a replica is asked to keep; `false` only as a planted
-    /// bug.
-    pub(crate) fn follows(&self, turn: &Turn<'_>, hlc: u64) -> bool {
-        if is_planted(Bug::RefuseVersionsAhead)
-            && hlc::ahead_ms(hlc, turn.now.wall_ms) > WALL_APART_MS_MAX
-        {
-            return false;
-        }
-        self.follow(hlc);
-        true
-    }
-
     /// The next value of the clock, later than everything that was observed.
     pub(crate) fn tick(&self, turn: &Turn<'_>) -> u64 {
-        if is_planted(Bug::SameVersionTwice) {
-            return self.hlc.last();
-        }
         self.hlc.tick_at(turn.now.wall_ms, turn.now.wall_part_us)
     }
 }

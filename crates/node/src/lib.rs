@@ -12,6 +12,7 @@
 //! membership/   Membership         which process may be which member; a start until it is ready
 //! topology.rs   Topology, Member   what all nodes of a cluster agree on
 //! ring.rs       Ring, Partition    which members own which key
+//! steward/      Steward            changes of the members: orders, plans, epochs, for a process
 //! layout.rs     Layout, Fence      the same for one epoch, with positions that move
 //! step.rs       Event, Effect      what a node is told, and what it wants done
 //! config.rs     NodeConfig         what a world gives a node when it makes one
@@ -26,7 +27,6 @@
 //! hints.rs      HintRoom           writes kept for members that did not confirm them
 //! health.rs     Health             whom to ask first, and when to ask somebody else
 //! rounds.rs     Rounds             how long each round took, for whoever looks
-//! planted.rs    Bug                rules that can be broken on purpose
 //! limits.rs                        the numbers of the above, with their reasons
 //! ```
 //!
@@ -56,7 +56,6 @@ pub mod membership;
 pub mod node;
 pub mod outcome;
 mod places;
-pub mod planted;
 mod plausible;
 mod purpose;
 mod replica;
@@ -65,6 +64,7 @@ pub mod rounds;
 mod stacks;
 pub mod standing;
 pub mod step;
+pub mod steward;
 mod tally;
 pub mod topology;
 mod turns;
@@ -84,5 +84,6 @@ pub use outcome::{Known, Outcome};
 pub use ring::{Partition, Ring};
 pub use rounds::{Round, Rounds};
 pub use standing::Line;
+pub use steward::Steward;
 pub use topology::{BadMember, BadTopology, Member, Topology};
 pub use walls::Walls;

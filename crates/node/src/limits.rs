@@ -178,6 +178,40 @@ pub const EPOCH_VOTE_US: u64 = 500_000;
 /// up, and the next tick of its driver reads the state again.
 pub const EPOCH_BALLOTS_MAX: u32 = 8;
 
+/// Positions that move at once. One walk of a source serves all of them, so few walks carry a whole
+/// plan; and a write to a moving position has one more owner to wait for.
+pub const MOVES_SIDE_BY_SIDE: usize = 64;
+
+/// How long a member waits for each one in front of it before it carries a plan on itself: several
+/// times as long as a proposal takes.
+pub const STEWARD_TURN_US: u64 = 2_000_000;
+
+/// How often members tell each other how far they are while a plan runs.
+pub const PROGRESS_US: u64 = 1_000_000;
+
+/// The same at rest.
+pub const PROGRESS_REST_US: u64 = 5_000_000;
+
+/// How long the first members wait for the folders of founders that have not come yet, before they
+/// record those that have.
+pub const ENROL_PATIENCE_US: u64 = 10_000_000;
+
+/// Orders of operators and joiners that wait for their epoch at one member. One takes well below a
+/// second; beyond it an order is declined.
+pub const CLUSTER_ORDERS_MAX: usize = 16;
+
+/// How long an order waits for its epoch.
+pub const CLUSTER_ORDER_US: u64 = 30_000_000;
+
+/// Plans that one member keeps until one is applied; the oldest is forgotten first.
+pub const CLUSTER_DRAFTS_MAX: usize = 16;
+
+/// Epochs of which a member keeps a line in memory. The folder keeps them all.
+pub const HISTORY_ENTRIES_MAX: usize = 1_024;
+
+/// Longest name of a release in a member's progress.
+pub const RELEASE_BYTES_MAX: usize = 64;
+
 /// Longest name of a cluster: it stands in every description of a topology.
 pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
 
@@ -301,6 +335,10 @@ const _: () = assert!(TWIN_PATIENCE_US > 3 * LINK_OPEN_TIMEOUT_US);
 const _: () = assert!(
     EPOCH_PAGE_RECORDS_MAX <= CHAIN_NOTES_MAX,
     "a page of epochs fits in the notes under way"
+);
+const _: () = assert!(
+    STEWARD_TURN_US > 2 * EPOCH_VOTE_US && CLUSTER_ORDER_US > 4 * STEWARD_TURN_US,
+    "an order outlives the turns of a few members that are gone"
 );
 const _: () = assert!(CEILING_LEFT_MS_MIN < CEILING_STEP_MS);
 const _: () = assert!(CEILING_COUNT_MS >= 2 && CEILING_COUNT_MS < CEILING_LEFT_MS_MIN);

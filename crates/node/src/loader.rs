@@ -76,6 +76,8 @@ pub(crate) struct Loader {
     /// Did it look at a layout?
     is_begun: bool,
     bytes_per_second: u64,
+    /// Bytes of records that were written here so far.
+    loaded_bytes: u64,
     patience_us: u64,
     arriving: BTreeMap<Partition, Arriving>,
     walk: Option<LoadWalk>,
@@ -99,12 +101,23 @@ impl Loader {
             is_begun: false,
             patience_us: config.load_patience_us,
             bytes_per_second: config.load_bytes_per_second.max(1),
+            loaded_bytes: 0,
             arriving: BTreeMap::new(),
             walk: None,
             walks: 0,
             unusable: BTreeMap::new(),
             due_us: if is_due { 0 } else { NEVER },
         }
+    }
+
+    /// Bytes loaded so far.
+    pub(crate) fn loaded_bytes(&self) -> u64 {
+        self.loaded_bytes
+    }
+
+    /// Loads at most about so many bytes a second from the next page on.
+    pub(crate) fn throttle(&mut self, bytes_per_second: u64) {
+        self.bytes_per_second = bytes_per_second.max(1);
     }
 
     /// When a `Tick` is wanted.
@@ -390,6 +403,7 @@ impl Loader {
             return;
         };
         let bytes = std::mem::take(&mut walk.bytes);
+        self.loaded_bytes += bytes;
         let pause_us = bytes.saturating_mul(1_000_000) / self.bytes_per_second;
         match (walk.next.take(), walk.space) {
             (Some(next), _) => walk.start = next,

@@ -179,6 +179,7 @@ impl Node {
                 self.send_covered(turn);
             }
             Event::Layout { layout } => self.adopt(turn, layout),
+            Event::Throttle { bytes_per_second } => self.loader.throttle(bytes_per_second),
             Event::Pressed { readiness } => self.desk.readiness = readiness,
             Event::Tick => self.tick(turn),
         }
@@ -244,6 +245,11 @@ impl Node {
     /// Comparisons that found something or failed, since the last time this was asked.
     pub fn take_comparisons(&mut self) -> Vec<CompareReport> {
         self.comparer.take_reports()
+    }
+
+    /// Bytes that this loop loaded as a new owner so far.
+    pub fn loaded_bytes(&self) -> u64 {
+        self.loader.loaded_bytes()
     }
 
     /// How another member does, as this loop sees it.

@@ -210,6 +210,11 @@ pub enum Event {
         /// Members and owners from now on.
         layout: Arc<Layout>,
     },
+    /// Load at most about so many bytes a second from now on, if this loop loads.
+    Throttle {
+        /// At least 1.
+        bytes_per_second: u64,
+    },
     /// The turn of the world's loop ends, or `due_us` has come: questions that waited to be sent
     /// together go out, what is late ends.
     Tick,

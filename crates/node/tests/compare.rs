@@ -10,7 +10,7 @@
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask};
 use dendra_base::{Cell, CellRef, Key, Prng, Space, Version};
-use dendra_node::compare::survey::Looking;
+use dendra_node::compare::survey::Surveying;
 use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
 use dendra_node::step::{Asker, Effect, Event, Now, StoreFailure, StoreOutcome};
 use dendra_node::{
@@ -238,7 +238,7 @@ impl Cluster {
                         break;
                     }
                     is_damaged |= site.damaged.contains(key);
-                    if looker.visit(key.as_stored(), cell.as_ref()) == Looking::Enough {
+                    if looker.visit(key.as_stored(), cell.as_ref()) == Surveying::Enough {
                         break;
                     }
                 }

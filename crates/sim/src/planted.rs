@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. At most one is planted in a run, and none unless a run asks for it.
 //!
-//! Not here: bugs of the node's decisions (crate `node`, feature `planted`).
+//! Not here: bugs of the product, which are patches (`crates/sim/planted/`).
 //! See: docs/verification.md.
 
 /// A mistake that a shell can make.

@@ -175,6 +175,7 @@ impl Decider for OneCopy {
             | Event::Heard { .. }
             | Event::Paged { .. }
             | Event::Surveyed { .. }
+            | Event::Throttle { .. }
             | Event::Layout { .. }
             | Event::Pressed { .. }
             | Event::Withdrawn { .. } => {}

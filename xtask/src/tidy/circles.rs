@@ -17,7 +17,7 @@
 //! See: docs/style.md.
 
 use super::finding::Finding;
-use super::source::{Source, has_word, item_end, line_of};
+use crate::source::{Source, has_word, item_end, line_of};
 use std::collections::{BTreeMap, BTreeSet};
 
 const RULE: &str = "circles";

@@ -17,8 +17,8 @@
 //! See: docs/style.md.
 
 use super::finding::Finding;
-use super::source::{Source, has_word, line_of};
 use super::tree::{SKIPPED, Tree};
+use crate::source::{Source, has_word, line_of};
 
 const API: &str = "docs/api.md";
 const OVERLOAD: &str = "docs/overload.md";

@@ -9,6 +9,7 @@
 //! *.md, `See:` lines, limits.rs ──────────────────────► documents.rs  do documents tell the truth
 //! Source of engine, node, server ─────────────────────► merge_rule.rs one comparison of copies
 //! Source of every crate ──────────────────────────────► vocabulary.rs one name, one type
+//! crates/sim/planted/*.patch, Source of the product ──► planted.rs    bugs are patches that apply
 //! ```
 //!
 //! Invariants
@@ -24,14 +25,14 @@ mod documents;
 mod finding;
 mod imports;
 mod merge_rule;
+mod planted;
 mod rules;
-mod source;
 mod tree;
 mod trees;
 mod vocabulary;
 mod width;
 
-use source::Source;
+use crate::source::Source;
 use std::path::Path;
 use tree::read_tree;
 
@@ -84,6 +85,7 @@ pub(crate) fn run(root: &Path) -> bool {
     findings.extend(documents::check(&tree, &sources));
     findings.extend(merge_rule::check(&sources));
     findings.extend(vocabulary::check(&sources));
+    findings.extend(planted::check(&tree, &sources));
 
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     for finding in &findings {

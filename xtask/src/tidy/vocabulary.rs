@@ -14,7 +14,7 @@
 
 use super::finding::Finding;
 use super::rules::declared;
-use super::source::Source;
+use crate::source::Source;
 use std::collections::BTreeMap;
 
 /// Names that several types still share: how many. Rename one, and lower the number; a name that is

@@ -12,7 +12,7 @@
 //! See: docs/style.md.
 
 use super::finding::Finding;
-use super::source::Source;
+use crate::source::Source;
 
 const RULE: &str = "width";
 

@@ -16,6 +16,7 @@
 //! See: docs/format/folder.md.
 
 use crate::identity::Identity;
+use crate::scrub::note::{SCRUB, SCRUB_NEW};
 use crate::table::{self, Table, TableMeta};
 use crate::tree::edit::Folder;
 use crate::tree::manifest::{self, Entry};
@@ -320,7 +321,7 @@ impl Check<'_> {
                 id < folder.log_floor
             } else if manifest::id_of(name).is_some() {
                 Some(name) != manifest.as_ref()
-            } else if ["LOCK", manifest::CURRENT].contains(&name.as_str()) {
+            } else if ["LOCK", SCRUB, SCRUB_NEW, manifest::CURRENT].contains(&name.as_str()) {
                 false
             } else {
                 self.report.foreign.push(name.clone());

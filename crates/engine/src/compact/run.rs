@@ -17,7 +17,8 @@ use crate::merge::Merge;
 use crate::options::{Compression, Options};
 use crate::source::Source;
 use crate::table::{
-    self, LevelIter, Reading, Table, TableIter, TableMeta, TableOptions, TableWriter,
+    self, KeySpan, LevelIter, MendIter, Reading, Table, TableIter, TableMeta, TableOptions,
+    TableWriter,
 };
 use crate::tree::Tree;
 use crate::vfs::{Vfs, Wait};
@@ -123,6 +124,42 @@ impl Job {
             tree,
             merge,
             purge,
+            writer: None,
+            made: Vec::new(),
+            metas: Vec::new(),
+            read_bytes: 0,
+        })
+    }
+
+    /// Prepares to write one table of `tree` anew, without the damaged blocks in `repaired`.
+    /// Nothing is purged.
+    pub(crate) fn mend(
+        plan: Plan,
+        tree: Arc<Tree>,
+        options: &Options,
+        repaired: Vec<KeySpan>,
+        now_ms: u64,
+    ) -> Result<Job> {
+        let mut inputs = tree.tables().filter(|(_, t)| plan.inputs == [t.meta().id]);
+        let (level, table) = inputs.next().expect("the plan is of this tree");
+        let mut merge = Merge::new(vec![Box::new(MendIter::new(Arc::clone(table), repaired))]);
+        merge.seek(Bound::Unbounded, Direction::Forward)?;
+        let is_deepest = level >= tree.deepest();
+        drop(inputs);
+        Ok(Job {
+            options: table_options(options, is_deepest),
+            // Level 0 counts tables, and one must not become many.
+            table_bytes: match level {
+                0 => u64::MAX,
+                _ => options.table_bytes as u64,
+            },
+            plan,
+            tree,
+            merge,
+            purge: Purge {
+                horizon: Version::ZERO,
+                now_ms,
+            },
             writer: None,
             made: Vec::new(),
             metas: Vec::new(),

@@ -16,6 +16,8 @@
 //! writer.rs   TableWriter         rising records in, a file and its TableMeta out
 //! reader.rs   Table, Found        open, point reads
 //! iter.rs     TableIter, LevelIter   sources for scans and compactions
+//! scrub.rs    Table::scrub_part   one part as the disk has it: which blocks are damaged
+//! mend.rs     MendIter            the records of a table but for its damaged blocks
 //! verify.rs   Table::verify       every byte, every promise
 //! describe.rs describe            a table as text, for people
 //! ```
@@ -43,8 +45,10 @@ mod guide;
 mod index;
 mod iter;
 mod keys;
+mod mend;
 mod meta;
 mod reader;
+mod scrub;
 mod share;
 mod shortcut;
 mod tags;
@@ -58,9 +62,11 @@ mod tests;
 
 pub use describe::describe;
 pub(crate) use iter::{LevelIter, Reading, TableIter};
+pub(crate) use mend::MendIter;
 pub use meta::TableMeta;
 pub use reader::Table;
 pub(crate) use reader::{First, Found};
+pub(crate) use scrub::{Flaw, KeySpan, ScrubRead};
 pub(crate) use writer::TableWriter;
 
 pub(crate) use block::Block;

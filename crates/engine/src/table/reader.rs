@@ -293,10 +293,13 @@ impl Table {
 
     /// Reads a filter from the file.
     pub(super) fn read_filter(&self, handle: Handle, wait: Wait) -> Result<Filter> {
-        self.read_frame(handle, wait, |frame| {
-            let payload = open_frame(&self.name(), self.meta.id, Kind::Filter, handle, frame)?;
-            Filter::parse(&payload).map_err(|m| self.malformed(Kind::Filter, handle, m))
-        })
+        self.read_frame(handle, wait, |frame| self.parse_filter(handle, frame))
+    }
+
+    /// Checks and takes apart the filter that lies at `handle`.
+    pub(super) fn parse_filter(&self, handle: Handle, frame: &[u8]) -> Result<Filter> {
+        let payload = open_frame(&self.name(), self.meta.id, Kind::Filter, handle, frame)?;
+        Filter::parse(&payload).map_err(|m| self.malformed(Kind::Filter, handle, m))
     }
 
     /// Checks and takes apart the bytes that lie at `handle`.
@@ -306,7 +309,7 @@ impl Table {
         Block::parse(payload).map_err(|m| self.malformed(kind, handle, m))
     }
 
-    fn read_frame<R>(
+    pub(super) fn read_frame<R>(
         &self,
         handle: Handle,
         wait: Wait,
@@ -400,7 +403,7 @@ fn open_frame(name: &str, id: u64, kind: Kind, handle: Handle, frame: &[u8]) -> 
 }
 
 /// Reads the bytes at `handle`, which must end at or before `limit`, into a buffer of this thread.
-fn read_frame<R>(
+pub(super) fn read_frame<R>(
     file: &dyn File,
     limit: u64,
     handle: Handle,
@@ -437,10 +440,36 @@ fn load(vfs: &dyn Vfs, name: &str, id: Option<u64>) -> Result<Table> {
     let file = vfs
         .open(name)
         .map_err(|e| Error::io(format!("open {name}"), e))?;
+    let TableEnd {
+        meta,
+        footer,
+        properties,
+        top,
+    } = read_end(&*file, name, id)?;
+    Ok(Table {
+        meta,
+        guides: (0..top.len()).map(|_| OnceLock::new()).collect(),
+        file,
+        footer,
+        properties,
+        top,
+    })
+}
+
+/// What stands behind the data of a table.
+pub(super) struct TableEnd {
+    pub(super) meta: TableMeta,
+    footer: Footer,
+    properties: Properties,
+    top: Top,
+}
+
+/// Reads and checks footer, properties and top index of `file`. The digest is left at zero.
+pub(super) fn read_end(file: &dyn File, name: &str, id: Option<u64>) -> Result<TableEnd> {
     let bytes = file
         .len()
         .map_err(|e| Error::io(format!("ask for the length of {name}"), e))?;
-    let footer = read_footer(&*file, name, bytes)?;
+    let footer = read_footer(file, name, bytes)?;
     let at = bytes - FOOTER_BYTES as u64;
     let is_in_place = footer.file_bytes == bytes
         && footer.properties.end() == at
@@ -458,7 +487,7 @@ fn load(vfs: &dyn Vfs, name: &str, id: Option<u64>) -> Result<Table> {
     }
     let block = |kind, handle| {
         read_frame(
-            &*file,
+            file,
             at,
             handle,
             Wait::Block,
@@ -475,7 +504,7 @@ fn load(vfs: &dyn Vfs, name: &str, id: Option<u64>) -> Result<Table> {
         .map_err(|m| malformed(name, Kind::Top, footer.top, m))?;
     check_top(&top, &footer, &properties)
         .map_err(|reason| Error::damaged(name, footer.top.offset, reason))?;
-    Ok(Table {
+    Ok(TableEnd {
         meta: TableMeta {
             id: footer.id,
             bytes,
@@ -488,8 +517,6 @@ fn load(vfs: &dyn Vfs, name: &str, id: Option<u64>) -> Result<Table> {
             version_min: properties.version_min,
             version_max: properties.version_max,
         },
-        guides: (0..top.len()).map(|_| OnceLock::new()).collect(),
-        file,
         footer,
         properties,
         top,

@@ -282,6 +282,10 @@ impl File for FaultyFile {
         Ok(n)
     }
 
+    fn read_past_cache(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buf, offset, Wait::Block)
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let nth = self.vfs.calls().of(Call::Write);
         if let Err(error) = self.vfs.check(Call::Write) {

@@ -53,6 +53,11 @@ pub trait File: Send + Sync {
     /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file.
     /// With `Wait::Never`, an error of kind `WouldBlock` says that the disk would have to be asked.
     fn read_at(&self, buf: &mut [u8], offset: u64, wait: Wait) -> io::Result<usize>;
+    /// As `read_at`, waiting; asks the disk itself where it can, and leaves the page cache as it
+    /// was.
+    fn read_past_cache(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buf, offset, Wait::Block)
+    }
     /// Writes all of `buf` at `offset`, growing the file when needed.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
     /// Makes everything written so far durable, the length included.
@@ -88,6 +93,35 @@ pub trait Vfs: Send + Sync {
     fn link_into(&self, name: &str, target: &std::path::Path) -> io::Result<()>;
     /// Where the folder is, for messages.
     fn describe(&self) -> String;
+}
+
+/// A file as the disk has it: every read goes past the caches.
+pub(crate) struct PastCache<'a>(pub(crate) &'a dyn File);
+
+impl File for PastCache<'_> {
+    fn read_at(&self, buf: &mut [u8], offset: u64, _: Wait) -> io::Result<usize> {
+        self.0.read_past_cache(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_at(buf, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn start_writeback(&self, offset: u64, len: u64) {
+        self.0.start_writeback(offset, len);
+    }
+
+    fn forget_cached(&self) {
+        self.0.forget_cached();
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
 }
 
 /// Reads exactly `buf.len()` bytes at `offset`; `UnexpectedEof` when the file ends before.

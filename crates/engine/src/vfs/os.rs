@@ -4,6 +4,7 @@
 //! File            system call                          when it cannot
 //! read_at Block   pread
 //! read_at Never   preadv2 RWF_NOWAIT                   pread, for ever, and counted
+//! read_past_cache pread of an O_DIRECT descriptor      pread, and DONTNEED of what was not cached
 //! write_at        pwrite until all is written
 //! sync            fdatasync
 //! start_writeback sync_file_range WRITE                nothing: a hint
@@ -37,6 +38,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The file whose lock stands for the whole folder.
 pub const LOCK_NAME: &str = "LOCK";
+
+/// Offsets, lengths and addresses of reads past the cache are multiples of this: a page, and no
+/// less than a sector of any disk.
+const DIRECT_BYTES: usize = 4096;
 
 /// A folder of the operating system.
 pub struct OsVfs {
@@ -266,6 +271,44 @@ impl OsFile {
         Ok(done)
     }
 
+    /// Reads from the disk itself: the kernel's cache is not asked and stays as it is. `None`: this
+    /// file system has no such reads.
+    fn read_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        let opened = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed())
+            // The name may be gone already; the file is not.
+            .open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        let Ok(direct) = opened else {
+            return Ok(None);
+        };
+        let start = offset - offset % DIRECT_BYTES as u64;
+        let skip = (offset - start) as usize;
+        let wanted = (skip + buf.len()).next_multiple_of(DIRECT_BYTES);
+        let mut room = vec![0; wanted + DIRECT_BYTES];
+        let at = room.as_ptr().align_offset(DIRECT_BYTES);
+        let Some(aligned) = room.get_mut(at..at + wanted) else {
+            return Ok(None);
+        };
+        let mut done = 0;
+        while done < wanted {
+            match direct.read_at(&mut aligned[done..], start + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => return Ok(None),
+                Err(e) => return Err(e),
+            }
+            if !done.is_multiple_of(DIRECT_BYTES) {
+                // The file ends here.
+                break;
+            }
+        }
+        let len = buf.len().min(done.saturating_sub(skip));
+        buf[..len].copy_from_slice(&aligned[skip..skip + len]);
+        Ok(Some(len))
+    }
+
     /// Reads what is in memory, whole or not at all. `None`: this system cannot say.
     fn read_cached(&self, buf: &mut [u8], offset: u64) -> Option<io::Result<usize>> {
         let asked = buf.len();
@@ -306,6 +349,20 @@ impl File for OsFile {
         }
         self.nowait.reads_blocking.fetch_add(1, Ordering::Relaxed);
         self.read_waiting(buf, offset)
+    }
+
+    fn read_past_cache(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        if let Some(done) = self.read_direct(buf, offset)? {
+            return Ok(done);
+        }
+        let is_cached = matches!(self.read_cached(buf, offset), Some(Ok(_)));
+        let done = self.read_waiting(buf, offset)?;
+        if !is_cached {
+            let len = std::num::NonZeroU64::new(done as u64);
+            // A hint: a system that does not take it keeps the pages, which is right too.
+            let _hint = rustix::fs::fadvise(&self.file, offset, len, rustix::fs::Advice::DontNeed);
+        }
+        Ok(done)
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {

@@ -78,7 +78,7 @@ pub struct Surveyed {
 
 /// Does a look go on?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Looking {
+pub enum Surveying {
     /// With the next record.
     Goes,
     /// It has seen enough.
@@ -129,9 +129,9 @@ pub struct Surveyor<'a> {
 
 impl Surveyor<'_> {
     /// The next record of the store, tombstones and expired values included.
-    pub fn visit(&mut self, stored_key: &[u8], cell: CellRef<'_>) -> Looking {
+    pub fn visit(&mut self, stored_key: &[u8], cell: CellRef<'_>) -> Surveying {
         if self.is_over {
-            return Looking::Enough;
+            return Surveying::Enough;
         }
         let raw = &stored_key[1..];
         let bytes = (stored_key.len() + cell.encoded_len()) as u64;
@@ -171,7 +171,7 @@ impl Surveyor<'_> {
                 return self.end();
             }
         }
-        Looking::Goes
+        Surveying::Goes
     }
 
     /// The scan is over: of the whole part, or because the look had seen enough.
@@ -205,9 +205,9 @@ impl Surveyor<'_> {
         self.records >= grain || self.range_bytes >= COMPARE_RANGE_BYTES
     }
 
-    fn end(&mut self) -> Looking {
+    fn end(&mut self) -> Surveying {
         self.is_over = true;
-        Looking::Enough
+        Surveying::Enough
     }
 
     fn close(&mut self, end: Option<Bytes>) {
@@ -299,7 +299,7 @@ mod tests {
         let end = look.end.clone();
         for (key, cell) in store.range(look.start.clone()..) {
             if end.as_ref().is_some_and(|end| key >= end)
-                || looker.visit(key.as_stored(), cell.as_ref()) == Looking::Enough
+                || looker.visit(key.as_stored(), cell.as_ref()) == Surveying::Enough
             {
                 break;
             }
@@ -402,7 +402,10 @@ mod tests {
         bad.checksum ^= 1;
         let look = look(RangesBy::Grain(9), 1_000);
         let mut looker = look.begin();
-        assert_eq!(looker.visit(key.as_stored(), bad.as_ref()), Looking::Enough);
+        assert_eq!(
+            looker.visit(key.as_stored(), bad.as_ref()),
+            Surveying::Enough
+        );
         assert_eq!(looker.finish(), None);
     }
 

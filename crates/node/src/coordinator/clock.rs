@@ -25,12 +25,10 @@
 use super::stage::{Clocking, Stage, WaitFor};
 use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
-use crate::hlc;
 use crate::ledger::{Ledger, NEVER};
-use crate::limits::{CLOCK_PATIENCE_US_MIN, WALL_APART_MS_MAX};
+use crate::limits::CLOCK_PATIENCE_US_MIN;
 use crate::member::MemberIndex;
 use crate::places::Places;
-use crate::planted::{Bug, is_planted};
 use crate::purpose::{OpId, Purpose};
 use crate::tally::Verdict;
 use crate::walls::Walls;
@@ -99,13 +97,6 @@ pub(crate) fn send_probe(
         probes.recycle(waiting);
         return;
     }
-    let first = probes.open.iter().map(|(id, _)| id).next();
-    if let Some(id) = first.filter(|_| is_planted(Bug::ProbeServesLaterOperations)) {
-        let under_way = probes.open.find_mut(id).expect("it was found a moment ago");
-        under_way.ops.append(&mut waiting);
-        probes.recycle(waiting);
-        return;
-    }
     let probe = Probe {
         ops: waiting,
         open: peers.len(),
@@ -115,17 +106,6 @@ pub(crate) fn send_probe(
         let purpose = Purpose::Probe { probe, member };
         desk.ask(turn, member, purpose, Ask::Clock, deadline_us);
     }
-}
-
-/// Does the member that answered agree about the time? Of two wall clocks that are far apart either
-/// may be the wrong one: a majority tells.
-fn is_near(desk: &Desk, turn: &Turn<'_>, hlc: u64, wall_ms: u64) -> bool {
-    if is_planted(Bug::JudgeByHybridClock) {
-        let ahead_ms = hlc::ahead_ms(hlc, turn.now.wall_ms);
-        let behind_ms = hlc::ahead_ms(desk.hlc.last(), hlc >> hlc::COUNTER_BITS);
-        return ahead_ms.max(behind_ms) <= WALL_APART_MS_MAX;
-    }
-    Walls::agrees(wall_ms, turn.now)
 }
 
 impl Op {
@@ -138,7 +118,7 @@ impl Op {
         wait: WaitFor,
     ) -> Option<Stage> {
         let is_read = matches!(self.intent, Intent::Get(_));
-        if is_read || is_planted(Bug::WriteWithWrongClock) || !desk.walls.is_doubted(turn.now) {
+        if is_read || !desk.walls.is_doubted(turn.now) {
             return None;
         }
         self.fail(desk, turn, &Stage::Waiting(wait), Known::NotApplied);
@@ -148,7 +128,7 @@ impl Op {
     pub(crate) fn begin_clock(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Stage {
         let tally = self.begin_round();
         // Unsafe, and no build of ours but one that is measured beside the others: see Cargo.toml.
-        if cfg!(feature = "one-phase") || is_planted(Bug::SkipClockRound) {
+        if cfg!(feature = "one-phase") {
             return self.set_version(desk, turn, Clocking::new(tally));
         }
         desk.unclocked.push(self.id);
@@ -242,15 +222,16 @@ impl Op {
         }
         match answer {
             Answer::Clock {
-                hlc,
                 wall_ms,
                 readiness,
+                hlc: _,
                 kept: _,
             } => {
                 if let Intent::Write(cell) = &self.intent {
                     pressed.note(place, *readiness, cell.kind);
                 }
-                if is_own || is_near(desk, turn, *hlc, *wall_ms) {
+                // Of two wall clocks that are far apart either may be wrong: a majority tells.
+                if is_own || Walls::agrees(*wall_ms, turn.now) {
                     tally.count(place);
                 } else {
                     tally.refuse(place, Refused::ClockApart);
@@ -288,9 +269,6 @@ impl Op {
 
     /// Clocks that must be seen.
     pub(crate) fn clocks_needed(&self) -> u8 {
-        if is_planted(Bug::ClockFromMinority) {
-            return 1;
-        }
         self.quorum.ack().min(self.majority())
     }
 

@@ -18,8 +18,7 @@
 
 use crate::disputes::{choose, is_alike};
 use crate::places::Places;
-use crate::planted::{Bug, is_planted};
-use dendra_base::{Cell, CellId, Kind, Version};
+use dendra_base::{Cell, CellId, Version};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -113,7 +112,7 @@ impl Copies {
                 self.holders.insert(place);
             }
             Some(best) if best.version == copy.version => self.take_rival(place, copy),
-            Some(best) if !is_newer(&copy, best) => {
+            Some(best) if !copy.is_newer_than(best) => {
                 self.behind.insert(place);
             }
             Some(_) | None => {
@@ -171,21 +170,6 @@ impl Copies {
         self.holders = holders;
         Some(self.best.insert(cell))
     }
-
-    /// Only as a planted bug: what was read gets a version of its own.
-    pub(crate) fn forge_version(&mut self, hlc: u64, origin: u32) {
-        if let Some(cell) = &mut self.best {
-            (cell.version.hlc, cell.version.origin) = (hlc, origin);
-        }
-        self.holders = Places::NONE;
-    }
-}
-
-fn is_newer(copy: &Cell, best: &Cell) -> bool {
-    if is_planted(Bug::TombstoneLoses) && copy.kind != best.kind {
-        return best.kind == Kind::Tombstone;
-    }
-    copy.is_newer_than(best)
 }
 
 #[cfg(test)]

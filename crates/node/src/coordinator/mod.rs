@@ -52,7 +52,6 @@ use crate::limits::{TRY_QUESTIONS_MAX, WRITE_QUESTIONS_MAX};
 use crate::member::MemberIndex;
 use crate::outcome::Outcome;
 use crate::places::Places;
-use crate::planted::{Bug, is_planted};
 use crate::purpose::{OpId, Purpose};
 use crate::ring::Partition;
 use crate::step::{ClientTicket, Effect};
@@ -262,9 +261,6 @@ impl Op {
             Stage::Clock(clocking) => op.hedge_clocks(desk, turn, clocking),
             Stage::Read(fetching) => op.hedge(desk, turn, fetching),
             Stage::Prepare(_) | Stage::Accept(_) => op.back_off(desk, turn, &stage),
-            Stage::Write(writing) if is_planted(Bug::HiddenRetryUnderNewVersion) => {
-                op.retry_secretly(desk, turn, writing)
-            }
             Stage::Write(writing) => op.ask_spared(desk, turn, writing),
             Stage::Waiting(WaitFor::Begin)
             | Stage::Cover(_)
@@ -304,7 +300,7 @@ impl Op {
     /// The client hung up: it ends unless it has sent something of its own that changes the key.
     pub(crate) fn abandon(&mut self, turn: &mut Turn<'_>) {
         let may_be_stored = self.known_if_failed(&self.stage) == Known::Unknown;
-        if may_be_stored && !is_planted(Bug::AbandonedWriteEnds) {
+        if may_be_stored {
             return;
         }
         self.tell(turn, Outcome::Abandoned, self.stage.answered(), None);

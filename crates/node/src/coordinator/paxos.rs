@@ -32,7 +32,6 @@ use crate::desk::{Desk, Turn};
 use crate::limits::{BACK_OFF_OWN_US_MAX, BACK_OFF_US_MAX, BACK_OFF_US_MIN};
 use crate::outcome::Outcome;
 use crate::places::Places;
-use crate::planted::{Bug, is_planted};
 use crate::tally::{Tally, Verdict};
 use dendra_base::peer::{Answer, Ask, Ballot, Proposal};
 use dendra_base::{Cell, Version};
@@ -102,9 +101,7 @@ impl Op {
             return self.not_served(desk, turn, Stage::Prepare(preparing), &answer);
         };
         preparing.tally.count(place);
-        if !is_planted(Bug::ConditionOnStaleBase) || preparing.tally.good().len() == 1 {
-            preparing.copies.take(place, stored);
-        }
+        preparing.copies.take(place, stored);
         if self.twin_at(desk, place).is_some() {
             preparing.copies.doubt(place);
         }
@@ -215,14 +212,10 @@ impl Op {
         // What a majority accepted is under the highest ballot of any majority, or was built on
         // since.
         let open = promises
-            .highest(|version| version > base || !is_planted(Bug::FinishLowerBallot))
+            .highest(|_| true)
             .filter(|last| last.cell.version > base);
-        if let Some(open) = open.filter(|_| !is_planted(Bug::ForgetForeignProposal)) {
-            let mut open = open.clone();
-            if is_planted(Bug::FinishUnderNewVersion) {
-                open.cell.version = open.cell.version.successor();
-            }
-            return self.propose(desk, turn, open);
+        if let Some(open) = open {
+            return self.propose(desk, turn, open.clone());
         }
         if let Some(own) = proposer.own.clone() {
             let is_first_now = own.base != Version::ZERO || base == Version::ZERO;
@@ -238,7 +231,6 @@ impl Op {
             let is_everywhere = copies.holders().len() >= self.majority();
             let is_covered = base != Version::ZERO && is_plain(base);
             let fortune = match promises.fortune(&own, base) {
-                _ if is_planted(Bug::WinnerByVersionAlone) && own.version == base => Fortune::Won,
                 Fortune::Unknown if is_covered && !is_everywhere => {
                     // What lies above it has to be held before the promises tell what became of it.
                     let answered = tally.good();
@@ -276,9 +268,7 @@ impl Op {
         }
         let live = copies.live_version(turn.now.wall_ms);
         if !self.proposer().condition.holds(live) {
-            let is_settled = copies.best().is_none()
-                || self.is_held(desk, &copies)
-                || is_planted(Bug::SkipBaseSettlement);
+            let is_settled = copies.best().is_none() || self.is_held(desk, &copies);
             if is_settled {
                 let answered = tally.good().or(copies.holders());
                 return self.refuse_condition(turn, copies, answered);

@@ -20,7 +20,6 @@
 
 use crate::hlc::{CLOCK_MIN, COUNTER_BITS};
 use crate::limits::ANCESTOR_AGE_MS;
-use crate::planted::{Bug, is_planted};
 use crate::turns::Standing;
 use dendra_base::peer::{ANCESTORS_MAX, Ballot, Condition, Line, Proposal};
 use dendra_base::{Cell, Version};
@@ -113,11 +112,6 @@ impl Proposer {
     /// only certain of what `line` builds on.
     pub(crate) fn fortune_of_outbid(&self, line: Option<&Line>) -> Fortune {
         match (&self.own, line) {
-            (Some(own), Some(line))
-                if is_planted(Bug::LoseToOpenRival) && line.version == own.version =>
-            {
-                Fortune::Lost
-            }
             (Some(own), Some(line)) => fortune_in_line(own, line.version, &line.ancestors),
             (None, _) | (_, None) => Fortune::Unknown,
         }
@@ -183,9 +177,6 @@ impl Promises {
         let Some(winner) = self.highest(|version| version == base) else {
             return Vec::new();
         };
-        if is_planted(Bug::ForgetAncestors) {
-            return Vec::new();
-        }
         let line = std::iter::once(winner.author).chain(winner.ancestors.iter().copied());
         let age = ANCESTOR_AGE_MS << COUNTER_BITS;
         let is_young = |of: &Ballot| of.hlc.saturating_add(age) > author.hlc;

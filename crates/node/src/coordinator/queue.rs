@@ -20,7 +20,6 @@ use super::stage::{Stage, WaitFor};
 use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
 use crate::places::Places;
-use crate::planted::{Bug, is_planted};
 use crate::tally::Verdict;
 use crate::turns::{Passed, Precedent, Standing};
 use dendra_base::Cell;
@@ -133,7 +132,7 @@ impl Op {
 
     /// Refuses it if its condition does not hold of what the operation ahead left or found.
     pub(crate) fn judge(&mut self, turn: &mut Turn<'_>, precedent: &Precedent, came: u64) {
-        let is_late = came >= precedent.before && !is_planted(Bug::JudgeLateComers);
+        let is_late = came >= precedent.before;
         if is_late || self.quorum != precedent.quorum {
             return;
         }

@@ -31,7 +31,6 @@ use crate::desk::{Desk, Turn};
 use crate::limits::DISPUTE_PATIENCE_US;
 use crate::outcome::Outcome;
 use crate::places::Places;
-use crate::planted::{Bug, is_planted};
 use crate::purpose::Purpose;
 use crate::tally::Verdict;
 use dendra_base::Cell;
@@ -85,9 +84,6 @@ impl Op {
 
     /// Answers that are wanted.
     fn reads_needed(&self) -> u8 {
-        if is_planted(Bug::ReadOneOnly) {
-            return 1;
-        }
         self.quorum.ack()
     }
 
@@ -216,7 +212,7 @@ impl Op {
     fn span(&self, desk: &Desk, copies: &Copies) -> u8 {
         let from = self.quorum.from();
         let is_default = self.is_strict() && from == desk.topology.copies();
-        if is_default && !is_planted(Bug::ReadOfFewerCopies) {
+        if is_default {
             return from;
         }
         let wanted = copies.best().map_or(0, |cell| cell.copies);
@@ -264,9 +260,6 @@ impl Op {
             self.settle_rivals(desk, turn, &mut fetching.copies);
         }
         self.mend(desk, turn, &mut fetching);
-        if is_planted(Bug::SkipWriteBack) {
-            return self.show_read(desk, turn, fetching);
-        }
         // Below the default level the client does not wait, and at it only until a majority holds
         // the cell; but an owner that was seen to be behind is brought up.
         if !self.is_strict() || self.is_held(desk, &fetching.copies) {
@@ -349,13 +342,10 @@ impl Op {
     ) -> Stage {
         let Fetching {
             tally,
-            mut copies,
+            copies,
             damaged,
             known: _,
         } = fetching;
-        if is_planted(Bug::WriteBackUnderNewVersion) {
-            copies.forge_version(desk.tick(turn), desk.origin);
-        }
         self.write_back(desk, turn, tally.good(), copies, damaged, Goal::Show)
     }
 

@@ -25,7 +25,6 @@ use crate::limits::SCAN_PATIENCE_US;
 use crate::member::MemberIndex;
 use crate::outcome::{Known, Outcome};
 use crate::places::Places;
-use crate::planted::{Bug, is_planted};
 use crate::purpose::Purpose;
 use crate::step::{ClientTicket, Effect};
 use bytes::Bytes;
@@ -207,9 +206,6 @@ impl Scan {
     /// Did a majority of the owners of every partition answer?
     fn is_enough(&self, desk: &Desk) -> bool {
         let copies = usize::from(desk.topology.copies());
-        if is_planted(Bug::ScanFromMinority) {
-            return !self.answered.is_empty();
-        }
         let has = |member: &&MemberIndex| self.answered.has(member.0);
         self.answered.len() == desk.topology.len()
             || desk.ring.all().all(|partition| {
@@ -301,7 +297,7 @@ impl Scan {
         let mut bytes = 0;
         for (key, cell) in records {
             let is_left = rest.as_ref().is_some_and(|rest| is_in(rest, &key));
-            if is_left && !is_planted(Bug::ScanPastRest) {
+            if is_left {
                 break;
             }
             if bytes >= self.bytes as usize {

@@ -30,7 +30,6 @@ use crate::desk::{Desk, Turn};
 use crate::hints;
 use crate::outcome::Outcome;
 use crate::places::Places;
-use crate::planted::{Bug, is_planted};
 use crate::tally::{Tally, Verdict};
 use dendra_base::peer::{Answer, Ask, Refused};
 use dendra_base::{Cell, Kind, Known};
@@ -46,11 +45,7 @@ impl Op {
         clocks: &Clocking,
     ) -> Stage {
         let answered = clocks.tally.good();
-        let full = if is_planted(Bug::FullIsAsked) {
-            Places::NONE
-        } else {
-            clocks.pressed.full
-        };
+        let full = clocks.pressed.full;
         if self.everybody().without(full).len() < self.quorum.ack() {
             let refusal = Refusal::DiskFull;
             self.tell(turn, Outcome::Overloaded { refusal }, answered, None);
@@ -68,9 +63,6 @@ impl Op {
             tally.refuse(place, Refused::DiskFull);
         }
         let spared = self.spared(desk, tally.unasked(), clocks.pressed.behind);
-        if is_planted(Bug::HiddenRetryUnderNewVersion) {
-            self.alarm_us = turn.now.mono_us / 2 + self.deadline_us / 2;
-        }
         self.send_cell(desk, turn, tally, cell, spared)
     }
 
@@ -117,11 +109,6 @@ impl Op {
             let half_us = self.deadline_us.saturating_sub(now_us) / 2;
             self.alarm_us = now_us + patience_us.min(half_us);
         }
-        if is_planted(Bug::AckBeforeDurable)
-            && let Some(place) = self.own_place(desk)
-        {
-            tally.count(place);
-        }
         Stage::Write(Writing {
             tally,
             cell,
@@ -137,9 +124,6 @@ impl Op {
         mut writing: Writing,
     ) -> Stage {
         let spared = std::mem::take(&mut writing.spared);
-        if is_planted(Bug::SparedForGood) {
-            return Stage::Write(writing);
-        }
         for place in spared.iter() {
             desk.rounds.hedged();
             writing.tally.ask(place);
@@ -242,22 +226,10 @@ impl Op {
         }
         Stage::Settled(None)
     }
-
-    /// Only as a planted bug: the same value once more, under a version of its own.
-    pub(super) fn retry_secretly(
-        &mut self,
-        desk: &mut Desk,
-        turn: &mut Turn<'_>,
-        writing: Writing,
-    ) -> Stage {
-        let mut cell = writing.cell;
-        cell.version.hlc = desk.tick(turn);
-        self.send_write(desk, turn, cell)
-    }
 }
 
 fn count_confirmation(tally: &mut Tally, place: u8, answer: &Answer) {
-    if is_written(answer) || is_planted(Bug::HintCountsAsAck) {
+    if is_written(answer) {
         tally.count(place);
     }
 }

@@ -32,7 +32,6 @@ use crate::limits::{
 };
 use crate::member::MemberIndex;
 use crate::places::Places;
-use crate::planted::{Bug, is_planted};
 use crate::purpose::Purpose;
 use crate::step::{Effect, StoreFailure, StoreOutcome};
 use crate::topology::Topology;
@@ -115,9 +114,7 @@ pub(crate) fn kept(
     match result {
         Ok(StoreOutcome::Applied { .. }) => {
             let freed = keeping.over.map_or(0, |(_, bytes)| bytes);
-            if !is_planted(Bug::ReplacedHintIsCounted) {
-                desk.hints.give_back(freed);
-            }
+            desk.hints.give_back(freed);
             desk.hints.kept.fetch_add(1, Ordering::Relaxed);
         }
         Ok(StoreOutcome::GuardFailed { .. }) if keeping.tries < HINT_TRIES_MAX => {
@@ -378,9 +375,6 @@ fn deliver(
         delete(desk, turn, &delivery);
         return;
     };
-    if is_planted(Bug::HintDroppedEarly) {
-        delete(desk, turn, &delivery);
-    }
     let free = walk.under_way.iter().position(Option::is_none);
     let slot = free.unwrap_or_else(|| {
         walk.under_way.push(None);

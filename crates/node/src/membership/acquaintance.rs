@@ -19,7 +19,6 @@
 
 use super::identity::{Peer, Verdict, judge};
 use crate::limits::PEER_NOTE_PAUSE_US;
-use crate::planted::{Bug, is_planted};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,8 +94,7 @@ impl Acquaintance {
 
     /// Are there links to another process than the one that makes this claim?
     pub(super) fn is_linked_to_another(&self, claim: Peer) -> bool {
-        let is_another = self.links > 0 && self.linked != claim.life;
-        is_another && !is_planted(Bug::StillThereIgnored)
+        self.links > 0 && self.linked != claim.life
     }
 
     /// An own link to the process that makes this claim is up.

@@ -36,7 +36,6 @@ mod step;
 
 use crate::limits::TWIN_PATIENCE_US;
 use crate::member::MemberIndex;
-use crate::planted::{Bug, is_planted};
 use crate::topology::Topology;
 use acquaintance::Acquaintance;
 use identity::{Peer, Verdict};
@@ -223,17 +222,10 @@ impl Membership {
             let life = met.life();
             return effects.push(MemberEffect::Admit { member, life });
         };
-        let mut purpose = NoteFor::Claim;
-        if is_planted(Bug::NoteCountsEarly) {
-            met.remember(peer);
-            let life = met.life();
-            effects.push(MemberEffect::Admit { member, life });
-            purpose = NoteFor::Clock;
-        }
         effects.push(MemberEffect::WriteNote(PeerNote {
             member,
             peer,
-            purpose,
+            purpose: NoteFor::Claim,
         }));
     }
 

@@ -15,7 +15,6 @@
 //! See: docs/peer.md, section "Handshake".
 
 use super::identity::DISOWNING;
-use crate::planted::{Bug, is_planted};
 
 /// Code of the refusal of a process beside another one of its member.
 pub const STILL_THERE: &str = "still-there";
@@ -55,7 +54,7 @@ impl NoLink {
     /// Of a farewell of the member at `url`: a code, a colon and a sentence.
     pub fn of_farewell(url: &str, said: &str, maker: Maker) -> NoLink {
         let code = said.split(':').next().unwrap_or_default();
-        let is_believed = maker == Maker::Member || is_planted(Bug::RefusalWithoutProof);
+        let is_believed = maker == Maker::Member;
         if is_believed && DISOWNING.contains(&code) {
             NoLink::Disowned(format!("{url} does not let this folder in: {said}"))
         } else if is_believed && code == STILL_THERE {

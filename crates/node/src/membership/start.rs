@@ -26,7 +26,6 @@ use super::refusal::{Disowned, NoLink};
 use super::step::{MemberEffect, WaitEnd};
 use crate::limits::{LINK_OPEN_TIMEOUT_US, TWIN_PATIENCE_US};
 use crate::member::MemberIndex;
-use crate::planted::{Bug, is_planted};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Default)]
@@ -158,7 +157,6 @@ impl MemberStart {
         let count = |of: &BTreeMap<MemberIndex, BTreeSet<u16>>, member| {
             of.get(member).map_or(0, BTreeSet::len)
         };
-        let is_early = is_planted(Bug::ReadyBeforeLinks);
         if let StartStage::Asking(asked) = &self.stage
             && asked.is_empty()
         {
@@ -169,7 +167,7 @@ impl MemberStart {
         if let StartStage::Linking(until_us) = self.stage {
             let mut hosts = self.hosts.keys();
             let is_over = hosts.all(|member| count(&self.tried, member) >= self.loops);
-            if let Some(wait) = WaitEnd::of(is_over || is_early, now_us >= until_us) {
+            if let Some(wait) = WaitEnd::of(is_over, now_us >= until_us) {
                 self.stage = StartStage::Opening(now_us + LINK_OPEN_TIMEOUT_US);
                 effects.push(MemberEffect::OpenDoor(wait));
             }
@@ -178,7 +176,7 @@ impl MemberStart {
             let mut hosts = self.hosts.iter();
             let is_over =
                 hosts.all(|(member, loops)| count(&self.heard, member) >= usize::from(*loops));
-            if let Some(wait) = WaitEnd::of(is_over || is_early, now_us >= until_us) {
+            if let Some(wait) = WaitEnd::of(is_over, now_us >= until_us) {
                 self.stage = StartStage::Ready;
                 effects.push(MemberEffect::Ready(wait));
             }

@@ -27,7 +27,6 @@ pub(crate) mod record;
 
 use crate::desk::{Desk, EarlyAsk, Order, Turn, refused};
 use crate::limits::SCAN_PAGE_BYTES_MAX;
-use crate::planted::{Bug, is_planted};
 use crate::plausible;
 use crate::purpose::{Purpose, Recipient, Requester};
 use crate::ring::Partition;
@@ -170,10 +169,7 @@ pub(crate) fn begin(
             desk.read(turn, order, Key::user(&key), deadline_us);
         }
         Ask::Write { key, cell } => {
-            if !desk.follows(turn, cell.version.hlc) {
-                desk.reply(turn, requester, Answer::Refused(Refused::ClockApart));
-                return;
-            }
+            desk.follow(cell.version.hlc);
             let order = Order::Write { requester };
             desk.write(turn, order, Key::user(&key), cell, Guard::Newest);
         }
@@ -342,21 +338,8 @@ pub(crate) fn read(
     result: Result<Option<Cell>, StoreFailure>,
 ) {
     let answer = match result {
-        Err(StoreFailure::Damaged) if is_planted(Bug::DamagedMeansAbsent) => Answer::Cell(None),
         Err(failure) => Answer::Refused(refused(failure)),
-        Ok(Some(cell))
-            if is_planted(Bug::SameVersionIsSameCell)
-                && known.is_some_and(|known| known.version == cell.version) =>
-        {
-            Answer::Same
-        }
         Ok(Some(cell)) if known == Some(cell.id()) => Answer::Same,
-        Ok(Some(cell))
-            if is_planted(Bug::ExpiryDecidedByReplica)
-                && cell.expiry_ms.is_some_and(|e| e <= turn.now.wall_ms) =>
-        {
-            Answer::Cell(None)
-        }
         Ok(cell) => Answer::Cell(cell),
     };
     desk.reply(turn, requester, answer);

@@ -24,8 +24,7 @@ use super::job::{At, Job, Question};
 use super::record::Record;
 use crate::desk::{Desk, Order, Turn, refused};
 use crate::limits::PROTOCOL_TRIES_MAX;
-use crate::planted::{Bug, is_planted};
-use crate::purpose::{Purpose, Recipient, Requester};
+use crate::purpose::Requester;
 use crate::step::{StoreFailure, StoreOutcome};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused};
@@ -40,10 +39,7 @@ pub(crate) fn begin(
     question: Question,
     deadline_us: u64,
 ) {
-    if !desk.follows(turn, question.ballot().hlc) {
-        desk.reply(turn, requester, Answer::Refused(Refused::ClockApart));
-        return;
-    }
+    desk.follow(question.ballot().hlc);
     let job = Job {
         requester,
         key,
@@ -95,7 +91,7 @@ pub(crate) fn read(
     }
     let ballot = job.question.ballot();
     let is_adopted = matches!(job.question, Question::Adopt { .. });
-    let is_below = ballot < job.record.promised && !is_planted(Bug::AcceptBelowPromise);
+    let is_below = ballot < job.record.promised;
     if is_below && !is_adopted {
         let (promised, line) = (job.record.promised, job.record.line());
         desk.reply(turn, job.requester, Answer::Outbid { promised, line });
@@ -128,14 +124,6 @@ pub(crate) fn read(
 /// The stored cell is known, and the record read before it allows the promise.
 fn promise(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
     let ballot = job.question.ballot();
-    if is_planted(Bug::ExpiryDecidedByReplica)
-        && job
-            .stored
-            .as_ref()
-            .is_some_and(|cell| cell.expiry_ms.is_some_and(|e| e <= turn.now.wall_ms))
-    {
-        job.stored = None;
-    }
     job.record
         .shed_value(job.stored.as_ref().map(|cell| cell.version));
     if ballot == job.record.promised {
@@ -147,10 +135,6 @@ fn promise(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
         promised: ballot,
         accepted: job.record.accepted.clone(),
     };
-    if is_planted(Bug::PromiseNotDurable) {
-        promised(desk, turn, &mut job);
-        job.requester.to = Recipient::Own(Purpose::Nobody);
-    }
     write_record(desk, turn, job, record);
 }
 

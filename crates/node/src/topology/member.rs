@@ -104,7 +104,7 @@ impl Member {
     }
 
     /// The member with its fields checked and its URL normalised.
-    pub(super) fn checked(self) -> Result<Member, BadMember> {
+    pub(crate) fn checked(self) -> Result<Member, BadMember> {
         let url = normalised(&self.url)?;
         if self.weight == 0 {
             let weight = "0".to_owned();

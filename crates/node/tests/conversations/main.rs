@@ -23,7 +23,6 @@ use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, Guard, Key, Kind, Quorum, Space, Version};
 use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
-use dendra_node::planted::{Bug, plant};
 use dendra_node::step::{
     AskId, Asker, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
 };
@@ -716,34 +715,5 @@ fn conversations_are_what_the_scripts_say() {
             "{}: this happened instead (DENDRA_BLESS=1 writes it down):\n{played}",
             path.display()
         );
-    }
-}
-
-#[test]
-fn planted_bugs_that_the_twin_cannot_show_change_a_conversation() {
-    let bugs = [
-        Bug::NoFence,
-        Bug::HintDroppedEarly,
-        Bug::ReplacedHintIsCounted,
-        Bug::ProbeServesLaterOperations,
-        Bug::ScanFromMinority,
-        Bug::ScanPastRest,
-        Bug::ReadOfFewerCopies,
-        Bug::RefuseVersionsAhead,
-        Bug::JudgeByHybridClock,
-        Bug::WriteWithWrongClock,
-        Bug::SameVersionIsSameCell,
-        Bug::ForgetAncestors,
-        Bug::JudgeLateComers,
-        Bug::FullIsAsked,
-        Bug::SparedForGood,
-        Bug::AbandonedWriteEnds,
-        Bug::WithdrawnIsDone,
-    ];
-    for bug in bugs {
-        plant(Some(bug));
-        let is_noticed = scripts().iter().any(|(_, script)| play(script) != *script);
-        plant(None);
-        assert!(is_noticed, "{bug:?}");
     }
 }

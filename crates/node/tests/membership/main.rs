@@ -29,7 +29,6 @@ use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{
     Maker, MemberEffect, MemberEvent, NoLink, NoteFor, PeerNote, WaitEnd,
 };
-use dendra_node::planted::{Bug, plant};
 use dendra_node::{MemberIndex, Membership, Topology};
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -298,26 +297,5 @@ fn a_process_does_what_the_scripts_say() {
             "{}: this happened instead (DENDRA_BLESS=1 writes it down):\n{played}",
             path.display()
         );
-    }
-}
-
-#[test]
-fn each_planted_bug_of_membership_changes_a_script() {
-    let bugs = [
-        Bug::TwinLetIn,
-        Bug::RolledBackLetIn,
-        Bug::FolderClockIgnored,
-        Bug::OtherNodeLetIn,
-        Bug::ImplausibleBelieved,
-        Bug::StillThereIgnored,
-        Bug::NoteCountsEarly,
-        Bug::RefusalWithoutProof,
-        Bug::ReadyBeforeLinks,
-    ];
-    for bug in bugs {
-        plant(Some(bug));
-        let is_noticed = scripts().iter().any(|(_, script)| play(script) != *script);
-        plant(None);
-        assert!(is_noticed, "{bug:?}");
     }
 }

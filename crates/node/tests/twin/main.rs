@@ -16,7 +16,6 @@
 mod history;
 mod world;
 
-use dendra_node::planted::{Bug, plant};
 use history::is_linearizable;
 use world::{Ground, Weather, World};
 
@@ -90,51 +89,4 @@ fn in_fair_weather_everything_succeeds() {
     // Plain and conditional writes of three clients on one key: who rested while others built on what
     // may have been its own proposal cannot always be told: one in a thousand.
     assert!(unknown * 500 < 15 * seeds, "{unknown} of {}", 15 * seeds);
-}
-
-/// Bugs that this world shows too rarely, or not at all: those that conversations show.
-const ELSEWHERE: [Bug; 26] = [
-    Bug::AbandonedWriteEnds,    // no client hangs up here: scripts/hang-up.txt
-    Bug::WithdrawnIsDone,       // the same
-    Bug::FullIsAsked,           // stores have room here: scripts/pressed.txt
-    Bug::SparedForGood,         // the same
-    Bug::FolderClockIgnored,    // members do not meet here: crates/sim
-    Bug::TwinLetIn,             // the same
-    Bug::RolledBackLetIn,       // the same
-    Bug::OtherNodeLetIn,        // the same
-    Bug::ImplausibleBelieved,   // the same
-    Bug::StillThereIgnored,     // the same
-    Bug::NoteCountsEarly,       // the same
-    Bug::RefusalWithoutProof,   // the same
-    Bug::ReadyBeforeLinks,      // the same
-    Bug::ForgetAncestors, // an outcome is unknown, no promise is broken: scripts/late-loser.txt
-    Bug::JudgeLateComers, // one conditional write of a key and member at a time: scripts/turns.txt
-    Bug::NoFence,         // one epoch only: scripts/refusals.txt
-    Bug::HintDroppedEarly, // hints never count: scripts/hints.txt
-    Bug::ReplacedHintIsCounted, // the same: scripts/hint-replaced.txt
-    Bug::ScanFromMinority, // one key, no scans: scripts/scan.txt
-    Bug::ScanPastRest,    // the same
-    Bug::ReadOfFewerCopies, // the default level only: scripts/read-elsewhere.txt
-    Bug::RefuseVersionsAhead, // clocks are near each other: scripts/clocks.txt
-    Bug::JudgeByHybridClock, // the same
-    Bug::WriteWithWrongClock, // the same
-    Bug::SameVersionIsSameCell, // no cell is forged: scripts/two-cells-one-version.txt
-    Bug::ProbeServesLaterOperations, // one of 20,000 seeds or so: scripts/two-writes-one-probe.txt
-];
-
-#[test]
-fn planted_bugs_are_found_by_few_seeds() {
-    let ground = Ground::new();
-    let seeds = number("DENDRA_TWIN_SEEDS", 20_000);
-    let mut missed = Vec::new();
-    for bug in Bug::ALL.into_iter().filter(|bug| !ELSEWHERE.contains(bug)) {
-        plant(Some(bug));
-        let found = first_fault(&ground, Weather::Foul, 0, seeds);
-        plant(None);
-        match found {
-            Some((seed, _)) => println!("{bug:?}: seed {seed}"),
-            None => missed.push(bug),
-        }
-    }
-    assert!(missed.is_empty(), "{seeds} seeds do not show {missed:?}");
 }

@@ -23,7 +23,7 @@ use dendra_engine::vfs::Wait;
 use dendra_engine::{
     Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Progress, Show, WriteOutcome,
 };
-use dendra_node::compare::survey::{Looking, Survey, Surveyed};
+use dendra_node::compare::survey::{Survey, Surveyed, Surveying};
 use dendra_node::step::{Effect, Event, StoreFailure, StoreOutcome, StoreTicket};
 use dendra_node::{Class, Entry, Refusal};
 use std::ops::Bound;
@@ -298,8 +298,8 @@ pub(crate) fn look(engine: &Engine, look: &Survey) -> Result<Surveyed, StoreFail
         let mut cursor = Cursor::new(low, high, Direction::Forward, Show::All);
         let scanned = engine.scan(&mut cursor, usize::MAX, |key, cell| {
             match looker.visit(key, cell) {
-                Looking::Goes => Flow::Continue,
-                Looking::Enough => Flow::Pause,
+                Surveying::Goes => Flow::Continue,
+                Surveying::Enough => Flow::Pause,
             }
         });
         scanned.map_err(|error| unread(&error, "a comparison"))?;

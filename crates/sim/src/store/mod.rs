@@ -28,7 +28,7 @@ use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Version};
 use dendra_engine::Identity;
 use dendra_engine::vfs::MemVfs;
-use dendra_node::compare::survey::{Looking, Survey, Surveyed};
+use dendra_node::compare::survey::{Survey, Surveyed, Surveying};
 use dendra_node::step::StoreFailure;
 
 /// Bytes of one page of a look.
@@ -143,7 +143,7 @@ impl Store {
         loop {
             let (records, next) = self.page(&range)?;
             for (key, cell) in &records {
-                if looker.visit(key.as_stored(), cell.as_ref()) == Looking::Enough {
+                if looker.visit(key.as_stored(), cell.as_ref()) == Surveying::Enough {
                     return looker.finish().ok_or(StoreFailure::Damaged);
                 }
             }

@@ -19,7 +19,7 @@
 //! See: docs/style.md.
 
 use super::finding::Finding;
-use super::source::{Source, has_word, line_of};
+use crate::source::{Source, has_word, line_of};
 
 /// Lines of code above which a file is reported as too long.
 pub(crate) const LINES_MAX: usize = 800;

@@ -42,6 +42,11 @@ pub(crate) enum Reason {
         /// Which level it leaves.
         level: usize,
     },
+    /// A table has damaged blocks, and whatever records were in them are repaired.
+    Mend {
+        /// How many spots are damaged.
+        spots: usize,
+    },
     /// Level 0 is not full, and the engine has been quiet.
     Settle {
         /// How many tables there are.

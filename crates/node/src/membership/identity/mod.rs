@@ -34,7 +34,6 @@
 use crate::hlc::COUNTER_BITS;
 use crate::limits::STARTS_AHEAD_MAX;
 use crate::member::MemberIndex;
-use crate::planted::{Bug, is_planted};
 use crate::topology::Topology;
 use std::fmt;
 
@@ -210,21 +209,21 @@ pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> Verdict {
     let is_implausible = claim.boot.saturating_sub(seen) > STARTS_AHEAD_MAX
         || (is_same_process && claim.boot != seen);
     let is_of_folder = remembered.is_none_or(|known| known.node == claim.node);
-    if is_implausible && is_of_folder && !is_planted(Bug::ImplausibleBelieved) {
+    if is_implausible && is_of_folder {
         let is = claim.boot;
         return Verdict::Refuse(NotTheSame::Implausible { url, seen, is });
     }
     let Some(known) = remembered else {
         return Verdict::Learn(Peer { clock: 0, ..claim });
     };
-    if claim.node != known.node && !is_planted(Bug::OtherNodeLetIn) {
+    if claim.node != known.node {
         return Verdict::Refuse(NotTheSame::OtherNode {
             url,
             was: known.node,
             is: claim.node,
         });
     }
-    if claim.boot < known.boot && !is_planted(Bug::RolledBackLetIn) {
+    if claim.boot < known.boot {
         return Verdict::Refuse(NotTheSame::RolledBack {
             url,
             seen: known.boot,
@@ -233,7 +232,7 @@ pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> Verdict {
     }
     // Of the process that is known already, the claim is from before what it has confirmed since.
     let is_behind = claim.clock != 0 && claim.clock < known.clock;
-    if is_behind && claim.life != known.life && !is_planted(Bug::FolderClockIgnored) {
+    if is_behind && claim.life != known.life {
         let ms = (known.clock >> COUNTER_BITS) - (claim.clock >> COUNTER_BITS);
         return Verdict::Refuse(NotTheSame::Behind { url, ms });
     }
@@ -242,9 +241,6 @@ pub fn judge(url: &str, claim: Peer, remembered: Option<Peer>) -> Verdict {
             clock: known.clock,
             ..claim
         });
-    }
-    if claim.life != known.life && is_planted(Bug::TwinLetIn) {
-        return Verdict::Learn(claim);
     }
     if claim.life != known.life {
         return Verdict::Refuse(NotTheSame::Twin {

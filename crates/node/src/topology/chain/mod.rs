@@ -173,6 +173,11 @@ impl Chain {
         self.proposal.is_some()
     }
 
+    /// Is a next epoch on its way: proposed by this member, or chosen and not durable here yet?
+    pub fn is_busy(&self) -> bool {
+        self.is_proposing() || self.newest.epoch() > self.record.epoch()
+    }
+
     /// Is this a member, as far as is known here? Questions of others are refused.
     pub fn knows(&self, peer: ChainPeer) -> bool {
         self.record.is_member(peer.member, peer.node)

@@ -1,4 +1,4 @@
-//! One Rust file as the rules see it: its code apart from its comments and strings.
+//! One Rust file as tidy and planted bugs see it: its code apart from its comments and strings.
 //!
 //! ```text
 //! text      let a = "b{c"; // why      as it is on disk
@@ -10,7 +10,7 @@
 //! 1. `text` and `code` have the same lines, and every byte of code keeps its place.
 //! 2. A quote inside a comment, or a comment inside a string, changes nothing outside of it.
 //!
-//! Not here: rules (`rules.rs`), a parser: braces and words are enough for all of them.
+//! Not here: rules (`tidy/`), a parser: braces and words are enough for all that reads it.
 
 /// A Rust file, prepared for the rules.
 pub(crate) struct Source {

@@ -1,0 +1,153 @@
+//! Which of the moves under way have arrived, as far as this member knows.
+//!
+//! ```text
+//! a position gets an owner     the new owner says so: it has loaded, behind the fences of its sources
+//! a position is taken away     a majority of the partition's owners has the epoch in which it began
+//! ```
+//!
+//! Why the second one needs a majority of fences: a coordinator that knows an older row of five
+//! could find a majority among owners that were taken away since. Behind a majority of fences it
+//! finds none.
+//!
+//! Invariants
+//! 1. Each report is of a move that is under way in the newest epoch, under its plan, from the
+//!    member to which it goes. So there are no more of them than partitions.
+//! 2. A report of an earlier move of the same partition to the same member does not count.
+//!
+//! Not here: loading (`loader.rs`), the step that follows (`topology/drive.rs`).
+
+use crate::ring::Partition;
+use crate::ring::table::MemberId;
+use crate::topology::drive::MoveArrived;
+use crate::topology::record::EpochRecord;
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    /// The epoch in which each move under way began, or a later one.
+    began: BTreeMap<Partition, u64>,
+    arrived: Vec<MoveArrived>,
+    /// The newest epoch that each member told of. It is durable there.
+    epochs: BTreeMap<MemberId, u64>,
+}
+
+impl Arrivals {
+    /// With the newest epoch of a folder: when its moves began is not kept.
+    pub(super) fn of(record: &EpochRecord) -> Arrivals {
+        let moving = record.owners().all();
+        let moving = moving.filter(|partition| record.moving(*partition).is_some());
+        Arrivals {
+            began: moving.map(|p| (p, record.epoch())).collect(),
+            ..Arrivals::default()
+        }
+    }
+
+    /// `after` follows `before`.
+    pub(super) fn adopt(&mut self, before: &EpochRecord, after: &EpochRecord) {
+        let plan = |record: &EpochRecord| record.plan().map(|plan| plan.id);
+        let is_same_plan = plan(before) == plan(after);
+        let mut began = BTreeMap::new();
+        for partition in after.owners().all() {
+            let Some(step) = after.moving(partition) else {
+                continue;
+            };
+            let is_same = is_same_plan && before.moving(partition) == Some(step);
+            let since = self.began.get(&partition).filter(|_| is_same);
+            began.insert(partition, since.copied().unwrap_or(after.epoch()));
+        }
+        self.began = began;
+        self.arrived.retain(|arrived| is_under_way(after, arrived));
+        self.epochs
+            .retain(|member, _| after.member(*member).is_some());
+    }
+
+    /// `member` told that this epoch is durable there.
+    pub(super) fn told(&mut self, member: MemberId, epoch: u64) {
+        let known = self.epochs.entry(member).or_default();
+        *known = epoch.max(*known);
+    }
+
+    /// The newest epoch that a member told of.
+    pub(super) fn epoch_of(&self, member: MemberId) -> Option<u64> {
+        self.epochs.get(&member).copied()
+    }
+
+    /// `from` says that these moves to it have arrived.
+    pub(super) fn report(
+        &mut self,
+        record: &EpochRecord,
+        from: MemberId,
+        arrived: impl IntoIterator<Item = MoveArrived>,
+    ) {
+        for report in arrived {
+            let is_its = report.step.moving.to == Some(from);
+            if is_its && is_under_way(record, &report) && !self.arrived.contains(&report) {
+                self.arrived.push(report);
+            }
+        }
+    }
+
+    /// The loops of `me` have loaded these partitions for the layout of `epoch`.
+    pub(super) fn loaded(
+        &mut self,
+        record: &EpochRecord,
+        me: MemberId,
+        epoch: u64,
+        partitions: &[Partition],
+    ) {
+        let Some(plan) = record.plan().map(|plan| plan.id) else {
+            return;
+        };
+        let is_of_move = |p: &&Partition| self.began.get(p).is_some_and(|began| epoch >= *began);
+        let steps = partitions.iter().filter(is_of_move);
+        let steps = steps.filter_map(|partition| record.moving(*partition));
+        let reports: Vec<_> = steps.map(|step| MoveArrived { plan, step }).collect();
+        self.report(record, me, reports);
+    }
+
+    /// The reports of `me` that the others have to know.
+    pub(super) fn of_member(&self, me: MemberId) -> Vec<MoveArrived> {
+        let arrived = self.arrived.iter();
+        let own = arrived.filter(|arrived| arrived.step.moving.to == Some(me));
+        own.copied().collect()
+    }
+
+    /// All moves that have arrived. `own` is the member that asks.
+    pub(super) fn all(&self, record: &EpochRecord, own: MemberId) -> Vec<MoveArrived> {
+        let mut all = self.arrived.clone();
+        let Some(plan) = record.plan().map(|plan| plan.id) else {
+            return all;
+        };
+        for (partition, began) in &self.began {
+            let step = record.moving(*partition);
+            let Some(step) = step.filter(|step| step.moving.to.is_none()) else {
+                continue;
+            };
+            let owners = record.owners().owners(*partition);
+            let has = |owner: &&MemberId| {
+                **owner == own || self.epoch_of(**owner).is_some_and(|epoch| epoch >= *began)
+            };
+            if 2 * owners.iter().filter(has).count() > owners.len() {
+                all.push(MoveArrived { plan, step });
+            }
+        }
+        all
+    }
+
+    /// Does a position that is being taken away wait for the fence of `member`?
+    pub(super) fn wants_fence_of(&self, record: &EpochRecord, member: MemberId) -> bool {
+        self.began.keys().any(|partition| {
+            let step = record.moving(*partition);
+            step.is_some_and(|step| step.moving.to.is_none())
+                && record.owners().owners(*partition).contains(&member)
+        })
+    }
+}
+
+fn is_under_way(record: &EpochRecord, report: &MoveArrived) -> bool {
+    let partition = report.step.partition;
+    record.plan().is_some_and(|plan| plan.id == report.plan)
+        && partition.0 < record.partitions()
+        && record.moving(partition) == Some(report.step)
+}

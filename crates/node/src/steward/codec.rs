@@ -1,0 +1,402 @@
+//! The bytes of what stewards say to each other, as the body of a frame.
+//!
+//! | kind | message | body |
+//! |---:|---|---|
+//! | 1, 2 | Prepare, Accepted | epoch 8, ballot |
+//! | 3 | Outbid | epoch 8, ballot |
+//! | 4 | Promise | epoch 8, ballot, 0, or 1 and ballot and record |
+//! | 5 | Accept | ballot, record |
+//! | 6 | Chosen | count 2, records |
+//! | 7, 8 | At, Learn | epoch 8 |
+//! | 9 | Removed | record |
+//! | 16 | Progress | epoch 8, stored 8, loaded 8, rate 8, release, count 4, moves |
+//! | 17 | Throttle | bytes a second 8 |
+//! | 32 | EnrolRequest | cluster, node 16, address, weight 2, zone, replaced address |
+//! | 33 | Enrolled | number 4, record |
+//! | 34, 35 | Wait, Refused | sentence |
+//!
+//! A ballot is its round (8) and the number of the proposer (4), a record its length (4) and bytes,
+//! a text its length (2) and UTF-8, a move the plan (8), partition (2), position (1), old and new
+//! owner (4 each, `ffffffff` = none). Integers are little-endian.
+//!
+//! Invariants
+//! 1. Reading makes no more than the bytes hold.
+//!
+//! Not here: the frame with its checksum (crate `wire`), records (`topology/record/codec.rs`).
+//! See: docs/peer.md.
+
+use super::messages::{EnrolAnswer, EnrolRequest, LoadGauges, MemberProgress, StewardMessage};
+use crate::limits::{EPOCH_PAGE_RECORDS_MAX, RELEASE_BYTES_MAX};
+use crate::ring::Partition;
+use crate::ring::table::{MemberId, Move, Moving};
+use crate::topology::Member;
+use crate::topology::chain::{AcceptedRecord, ChainMessage, EpochBallot};
+use crate::topology::drive::MoveArrived;
+use crate::topology::record::EpochRecord;
+use std::sync::Arc;
+
+const PREPARE: u8 = 1;
+const ACCEPTED: u8 = 2;
+const OUTBID: u8 = 3;
+const PROMISE: u8 = 4;
+const ACCEPT: u8 = 5;
+const CHOSEN: u8 = 6;
+const AT: u8 = 7;
+const LEARN: u8 = 8;
+const REMOVED: u8 = 9;
+const PROGRESS: u8 = 16;
+const THROTTLE: u8 = 17;
+const ENROL: u8 = 32;
+const ENROLLED: u8 = 33;
+const WAIT: u8 = 34;
+const REFUSED: u8 = 35;
+
+/// In place of a member's number: there is none.
+const NONE: u32 = u32::MAX;
+const MOVE_BYTES: usize = 8 + 2 + 1 + 4 + 4;
+const SENTENCE_BYTES_MAX: usize = 4_096;
+
+/// A value of this page that cannot be read.
+type Unreadable = &'static str;
+
+impl StewardMessage {
+    /// The message as bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            StewardMessage::Chain(message) => put_chain(&mut out, message),
+            StewardMessage::Progress(progress) => put_progress(&mut out, progress),
+            StewardMessage::Throttle { bytes_per_second } => {
+                out.push(THROTTLE);
+                put_u64(&mut out, *bytes_per_second);
+            }
+        }
+        out
+    }
+
+    /// Reads what [`StewardMessage::encode`] wrote.
+    ///
+    /// # Errors
+    /// What of it is missing or wrong.
+    pub fn decode(bytes: &[u8]) -> Result<StewardMessage, &'static str> {
+        let mut rest = bytes;
+        let [kind] = take(&mut rest)?;
+        let message = match kind {
+            PROGRESS => StewardMessage::Progress(progress(&mut rest)?),
+            THROTTLE => StewardMessage::Throttle {
+                bytes_per_second: u64_of(&mut rest)?.max(1),
+            },
+            kind => StewardMessage::Chain(chain(kind, &mut rest)?),
+        };
+        ended(rest).map(|()| message)
+    }
+}
+
+impl EnrolRequest {
+    /// The request as bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![ENROL];
+        put_text(&mut out, &self.cluster);
+        out.extend_from_slice(&self.node.to_le_bytes());
+        put_text(&mut out, &self.place.url);
+        out.extend_from_slice(&self.place.weight.to_le_bytes());
+        put_text(&mut out, &self.place.zone);
+        put_text(&mut out, self.replaces.as_deref().unwrap_or_default());
+        out
+    }
+
+    /// Reads what [`EnrolRequest::encode`] wrote.
+    ///
+    /// # Errors
+    /// What of it is missing or wrong.
+    pub fn decode(bytes: &[u8]) -> Result<EnrolRequest, &'static str> {
+        let mut rest = bytes;
+        let [ENROL] = take(&mut rest)? else {
+            return Err("a request to join");
+        };
+        let request = EnrolRequest {
+            cluster: text(&mut rest)?,
+            node: u128::from_le_bytes(take(&mut rest)?),
+            place: Member {
+                url: text(&mut rest)?,
+                weight: u16::from_le_bytes(take(&mut rest)?),
+                zone: text(&mut rest)?,
+            },
+            replaces: Some(text(&mut rest)?).filter(|url| !url.is_empty()),
+        };
+        ended(rest).map(|()| request)
+    }
+}
+
+impl EnrolAnswer {
+    /// The answer as bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            EnrolAnswer::Enrolled { member, record } => {
+                out.push(ENROLLED);
+                out.extend_from_slice(&member.0.to_le_bytes());
+                put_record(&mut out, record);
+            }
+            EnrolAnswer::Wait { why } => {
+                out.push(WAIT);
+                put_text(&mut out, why);
+            }
+            EnrolAnswer::Refused { why } => {
+                out.push(REFUSED);
+                put_text(&mut out, why);
+            }
+        }
+        out
+    }
+
+    /// Reads what [`EnrolAnswer::encode`] wrote.
+    ///
+    /// # Errors
+    /// What of it is missing or wrong.
+    pub fn decode(bytes: &[u8]) -> Result<EnrolAnswer, &'static str> {
+        let mut rest = bytes;
+        let [kind] = take(&mut rest)?;
+        let answer = match kind {
+            ENROLLED => EnrolAnswer::Enrolled {
+                member: member(&mut rest)?,
+                record: record(&mut rest)?,
+            },
+            WAIT => EnrolAnswer::Wait {
+                why: text(&mut rest)?,
+            },
+            REFUSED => EnrolAnswer::Refused {
+                why: text(&mut rest)?,
+            },
+            _ => return Err("the kind"),
+        };
+        ended(rest).map(|()| answer)
+    }
+}
+
+fn put_chain(out: &mut Vec<u8>, message: &ChainMessage) {
+    let ballot_of = |out: &mut Vec<u8>, kind, epoch, ballot| {
+        out.push(kind);
+        put_u64(out, epoch);
+        put_ballot(out, ballot);
+    };
+    match message {
+        ChainMessage::Prepare { epoch, ballot } => ballot_of(out, PREPARE, *epoch, *ballot),
+        ChainMessage::Accepted { epoch, ballot } => ballot_of(out, ACCEPTED, *epoch, *ballot),
+        ChainMessage::Outbid { epoch, promised } => ballot_of(out, OUTBID, *epoch, *promised),
+        ChainMessage::Promise {
+            epoch,
+            ballot,
+            accepted,
+        } => {
+            ballot_of(out, PROMISE, *epoch, *ballot);
+            out.push(u8::from(accepted.is_some()));
+            if let Some(accepted) = accepted {
+                put_ballot(out, accepted.ballot);
+                put_record(out, &accepted.record);
+            }
+        }
+        ChainMessage::Accept { ballot, record } => {
+            out.push(ACCEPT);
+            put_ballot(out, *ballot);
+            put_record(out, record);
+        }
+        ChainMessage::Chosen { records } => {
+            out.push(CHOSEN);
+            out.extend_from_slice(&(records.len() as u16).to_le_bytes());
+            for record in records {
+                put_record(out, record);
+            }
+        }
+        ChainMessage::At { epoch } => {
+            out.push(AT);
+            put_u64(out, *epoch);
+        }
+        ChainMessage::Learn { from } => {
+            out.push(LEARN);
+            put_u64(out, *from);
+        }
+        ChainMessage::Removed { record } => {
+            out.push(REMOVED);
+            put_record(out, record);
+        }
+    }
+}
+
+fn chain(kind: u8, rest: &mut &[u8]) -> Result<ChainMessage, Unreadable> {
+    Ok(match kind {
+        PREPARE => ChainMessage::Prepare {
+            epoch: u64_of(rest)?,
+            ballot: ballot(rest)?,
+        },
+        ACCEPTED => ChainMessage::Accepted {
+            epoch: u64_of(rest)?,
+            ballot: ballot(rest)?,
+        },
+        OUTBID => ChainMessage::Outbid {
+            epoch: u64_of(rest)?,
+            promised: ballot(rest)?,
+        },
+        PROMISE => ChainMessage::Promise {
+            epoch: u64_of(rest)?,
+            ballot: ballot(rest)?,
+            accepted: match take(rest)? {
+                [0] => None,
+                [1] => Some(AcceptedRecord {
+                    ballot: ballot(rest)?,
+                    record: record(rest)?,
+                }),
+                _ => return Err("a promise"),
+            },
+        },
+        ACCEPT => ChainMessage::Accept {
+            ballot: ballot(rest)?,
+            record: record(rest)?,
+        },
+        CHOSEN => {
+            let count = usize::from(u16::from_le_bytes(take(rest)?));
+            if count > EPOCH_PAGE_RECORDS_MAX {
+                return Err("the number of epochs");
+            }
+            let records = (0..count).map(|_| record(rest));
+            let records = records.collect::<Result<_, _>>()?;
+            ChainMessage::Chosen { records }
+        }
+        AT => ChainMessage::At {
+            epoch: u64_of(rest)?,
+        },
+        LEARN => ChainMessage::Learn {
+            from: u64_of(rest)?,
+        },
+        REMOVED => ChainMessage::Removed {
+            record: record(rest)?,
+        },
+        _ => return Err("the kind"),
+    })
+}
+
+fn put_progress(out: &mut Vec<u8>, progress: &MemberProgress) {
+    out.push(PROGRESS);
+    put_u64(out, progress.epoch);
+    put_u64(out, progress.gauges.stored_bytes);
+    put_u64(out, progress.gauges.loaded_bytes);
+    put_u64(out, progress.gauges.bytes_per_second);
+    put_text(out, &progress.release);
+    out.extend_from_slice(&(progress.arrived.len() as u32).to_le_bytes());
+    let id = |member: Option<MemberId>| member.map_or(NONE, |member| member.0).to_le_bytes();
+    for MoveArrived { plan, step } in &progress.arrived {
+        put_u64(out, *plan);
+        out.extend_from_slice(&step.partition.0.to_le_bytes());
+        out.push(step.moving.position);
+        out.extend_from_slice(&id(step.moving.from));
+        out.extend_from_slice(&id(step.moving.to));
+    }
+}
+
+fn progress(rest: &mut &[u8]) -> Result<MemberProgress, Unreadable> {
+    let epoch = u64_of(rest)?;
+    let gauges = LoadGauges {
+        stored_bytes: u64_of(rest)?,
+        loaded_bytes: u64_of(rest)?,
+        bytes_per_second: u64_of(rest)?,
+    };
+    let release = text(rest)?;
+    if release.len() > RELEASE_BYTES_MAX {
+        return Err("the release");
+    }
+    let count = u32::from_le_bytes(take(rest)?) as usize;
+    if count > rest.len() / MOVE_BYTES {
+        return Err("the number of moves");
+    }
+    let mut arrived = Vec::with_capacity(count);
+    for _ in 0..count {
+        let plan = u64_of(rest)?;
+        let partition = Partition(u16::from_le_bytes(take(rest)?));
+        let [position] = take(rest)?;
+        let mut end = || Ok::<_, Unreadable>(Some(member(rest)?).filter(|id| id.0 != NONE));
+        let moving = Moving {
+            position,
+            from: end()?,
+            to: end()?,
+        };
+        let step = Move { partition, moving };
+        arrived.push(MoveArrived { plan, step });
+    }
+    Ok(MemberProgress {
+        epoch,
+        arrived,
+        gauges,
+        release,
+    })
+}
+
+fn put_u64(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_ballot(out: &mut Vec<u8>, ballot: EpochBallot) {
+    put_u64(out, ballot.round);
+    out.extend_from_slice(&ballot.member.0.to_le_bytes());
+}
+
+fn put_record(out: &mut Vec<u8>, record: &EpochRecord) {
+    let bytes = record.encode();
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(&bytes);
+}
+
+/// Sentences are cut; addresses, names and zones are shorter.
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    let mut len = text.len().min(SENTENCE_BYTES_MAX);
+    while !text.is_char_boundary(len) {
+        len -= 1;
+    }
+    out.extend_from_slice(&(len as u16).to_le_bytes());
+    out.extend_from_slice(&text.as_bytes()[..len]);
+}
+
+fn u64_of(rest: &mut &[u8]) -> Result<u64, Unreadable> {
+    Ok(u64::from_le_bytes(take(rest)?))
+}
+
+fn member(rest: &mut &[u8]) -> Result<MemberId, Unreadable> {
+    Ok(MemberId(u32::from_le_bytes(take(rest)?)))
+}
+
+fn ballot(rest: &mut &[u8]) -> Result<EpochBallot, Unreadable> {
+    Ok(EpochBallot {
+        round: u64_of(rest)?,
+        member: member(rest)?,
+    })
+}
+
+fn record(rest: &mut &[u8]) -> Result<Arc<EpochRecord>, Unreadable> {
+    let length = u32::from_le_bytes(take(rest)?) as usize;
+    let record = EpochRecord::decode(part(rest, length)?);
+    record.map(Arc::new).map_err(|_| "the record of an epoch")
+}
+
+fn text(rest: &mut &[u8]) -> Result<String, Unreadable> {
+    let length = usize::from(u16::from_le_bytes(take(rest)?));
+    let text = std::str::from_utf8(part(rest, length)?);
+    text.map(str::to_owned).map_err(|_| "a text")
+}
+
+fn part<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Unreadable> {
+    let (head, tail) = rest.split_at_checked(length).ok_or("the length")?;
+    *rest = tail;
+    Ok(head)
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Unreadable> {
+    let (head, rest) = bytes.split_first_chunk().ok_or("the length")?;
+    *bytes = rest;
+    Ok(*head)
+}
+
+fn ended(rest: &[u8]) -> Result<(), Unreadable> {
+    match rest.is_empty() {
+        true => Ok(()),
+        false => Err("the length"),
+    }
+}

@@ -1,0 +1,243 @@
+//! Why an order about the cluster is declined, each reason with its way out and a stable code.
+//!
+//! Invariants
+//! 1. An order that was declined changed nothing, except [`Declined::NoMajority`]: the change may
+//!    still be chosen.
+//! 2. A code is one word for programs, and stays the same from release to release.
+//!
+//! Not here: why no plan can be made (`ring/plan/refusal.rs`), why a record cannot follow
+//! (`topology/why_not.rs`).
+
+use crate::limits::MEMBERS_MAX;
+use crate::ring::plan::NoPlan;
+use crate::ring::table::MemberId;
+use crate::steward::draft_id::DraftId;
+use crate::topology::BadMember;
+use crate::topology::why_not::WhyNot;
+use std::fmt;
+
+/// Why an order was declined. `Display` names the way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Declined {
+    /// No plan can be made.
+    NoPlan {
+        /// The reason.
+        why: NoPlan,
+        /// The address of the member that the reason names, if it names one.
+        url: Option<String>,
+    },
+    /// The change cannot follow the newest epoch.
+    CannotFollow(WhyNot),
+    /// An address, a weight or a zone makes no sense.
+    Member(BadMember),
+    /// No member has this address.
+    NotAMember {
+        /// As given.
+        url: String,
+    },
+    /// A member has this address already.
+    IsMember {
+        /// Normalised.
+        url: String,
+    },
+    /// The member to be replaced answers.
+    Answers {
+        /// Of that member.
+        url: String,
+    },
+    /// The order asks for no change.
+    NothingAsked,
+    /// The order names one member twice, in ways that contradict each other.
+    Contradiction {
+        /// Of that member.
+        url: String,
+    },
+    /// This member does not know a plan with this id.
+    UnknownDraft {
+        /// The id.
+        draft: DraftId,
+    },
+    /// The plan was made for another epoch.
+    OtherEpoch {
+        /// The epoch that it was made for.
+        made: u64,
+        /// The epoch now.
+        epoch: u64,
+    },
+    /// While the plan runs the cluster would have more members than a cluster may have.
+    TooMany {
+        /// How many.
+        members: usize,
+    },
+    /// The joiner is of another cluster.
+    OtherCluster {
+        /// The name here.
+        ours: String,
+        /// The name there.
+        theirs: String,
+    },
+    /// The joiner's folder is one of a member that was removed.
+    Returned {
+        /// The address that it joins with.
+        url: String,
+    },
+    /// Versions that the joiner makes could not be told from those of a member.
+    SameOrigin {
+        /// The address that it joins with.
+        url: String,
+    },
+    /// A joiner of weight 0, or the like.
+    NoFolder {
+        /// The address that it joins with.
+        url: String,
+    },
+    /// This member was removed, or has no vote yet.
+    NoVote {
+        /// This member.
+        member: MemberId,
+    },
+    /// Too many orders wait for their epoch.
+    Busy,
+    /// No majority of the voters answered in time. The change may still be chosen.
+    NoMajority {
+        /// The newest epoch here.
+        epoch: u64,
+    },
+}
+
+impl Declined {
+    /// One word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Declined::NoPlan { why, .. } => match why {
+                NoPlan::NoChange => "no-change",
+                NoPlan::FewerMembersThanCopies { .. } => "fewer-members-than-copies",
+                NoPlan::LastCopy { .. } => "last-copy",
+                NoPlan::Moving { .. } => "plan-under-way",
+                NoPlan::Returned { .. } => "removed",
+                _ => "no-plan",
+            },
+            Declined::CannotFollow(why) => match why {
+                WhyNot::PlanUnderWay { .. } => "plan-under-way",
+                WhyNot::NoPlan => "no-plan-under-way",
+                WhyNot::NotEnrolled { .. } => "not-enrolled",
+                WhyNot::Returned { .. } => "removed",
+                WhyNot::NoVoter { .. } => "no-vote",
+                _ => "cannot-follow",
+            },
+            Declined::Member(_) => "bad-member",
+            Declined::NotAMember { .. } => "not-a-member",
+            Declined::IsMember { .. } => "is-member",
+            Declined::Answers { .. } => "member-answers",
+            Declined::NothingAsked => "nothing-asked",
+            Declined::Contradiction { .. } => "contradiction",
+            Declined::UnknownDraft { .. } => "unknown-plan",
+            Declined::OtherEpoch { .. } => "other-epoch",
+            Declined::TooMany { .. } => "too-many-members",
+            Declined::OtherCluster { .. } => "other-cluster",
+            Declined::Returned { .. } => "removed",
+            Declined::SameOrigin { .. } => "same-origin",
+            Declined::NoFolder { .. } => "no-folder",
+            Declined::NoVote { .. } => "no-vote",
+            Declined::Busy => "busy",
+            Declined::NoMajority { .. } => "no-majority",
+        }
+    }
+}
+
+impl fmt::Display for Declined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Declined::NoPlan { why, url } => {
+                if let Some(url) = url {
+                    write!(f, "{url}: ")?;
+                }
+                why.fmt(f)
+            }
+            Declined::CannotFollow(why) => why.fmt(f),
+            Declined::Member(bad) => bad.fmt(f),
+            Declined::NotAMember { url } => write!(
+                f,
+                "{url} is not a member of this cluster; dendra cluster status lists those that are"
+            ),
+            Declined::IsMember { url } => write!(
+                f,
+                "{url} is a member already, with another folder; if that folder is lost, stop its \
+                 process and start this one with --replace {url}"
+            ),
+            Declined::Answers { url } => write!(
+                f,
+                "{url} answers, so it is not lost; stop its process first, or join as a further \
+                 member and remove {url} afterwards"
+            ),
+            Declined::NothingAsked => f.write_str(
+                "the order changes nothing; name a member to remove, a weight, a zone or a \
+                 replication factor",
+            ),
+            Declined::Contradiction { url } => {
+                write!(f, "the order names {url} twice; name it once")
+            }
+            Declined::UnknownDraft { draft } => write!(
+                f,
+                "this member made no plan {draft}, or has forgotten it; make the plan again here, \
+                 read it, and apply it at the same member"
+            ),
+            Declined::OtherEpoch { made, epoch } => write!(
+                f,
+                "the plan was made for epoch {made}, and the cluster is at epoch {epoch}; make the \
+                 plan again and read it"
+            ),
+            Declined::TooMany { members } => write!(
+                f,
+                "{members} members, those that leave included, are more than the {MEMBERS_MAX} that \
+                 a cluster may have; let members leave first"
+            ),
+            Declined::OtherCluster { ours, theirs } => write!(
+                f,
+                "this member is of the cluster {ours}, and the new one says {theirs}; check \
+                 --cluster-name and the address of --join"
+            ),
+            Declined::Returned { url } => write!(
+                f,
+                "the folder of {url} belonged to a member that was removed, and never comes back: \
+                 it has forgotten what was written since; join with an empty folder"
+            ),
+            Declined::SameOrigin { url } => write!(
+                f,
+                "the folder of {url} would make versions like those of another member, by a chance \
+                 of one in 16 million; join with another empty folder"
+            ),
+            Declined::NoFolder { url } => write!(
+                f,
+                "{url} shows no folder; start it with a data folder that it may write to"
+            ),
+            Declined::NoVote { member } => write!(
+                f,
+                "{member} has no vote: it is joining, or it was removed; ask another member"
+            ),
+            Declined::Busy => f.write_str(
+                "too many orders wait for their epoch; wait until those before this one are done",
+            ),
+            Declined::NoMajority { epoch } => write!(
+                f,
+                "no majority of the voters answered in time, so the cluster is still at epoch \
+                 {epoch} as far as this member knows; the change may still be chosen: read the \
+                 status before repeating it"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Declined {}
+
+impl From<WhyNot> for Declined {
+    fn from(why: WhyNot) -> Declined {
+        Declined::CannotFollow(why)
+    }
+}
+
+impl From<BadMember> for Declined {
+    fn from(bad: BadMember) -> Declined {
+        Declined::Member(bad)
+    }
+}

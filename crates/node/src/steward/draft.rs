@@ -1,0 +1,290 @@
+//! From a wish to the epoch that would begin with it: the plan, its bytes, or why there is none.
+//!
+//! ```text
+//! PlanWish of an operator ─┐             ┌─► Draft: what would move, and the record to propose
+//! EnrolRequest of a joiner ┴─► wanted ───┴─► Declined
+//! ```
+//!
+//! Invariants
+//! 1. The same wish for the same epoch by the same author gives the same id.
+//! 2. A joiner that replaces a member gets that member's share and zone, and nothing else moves.
+//!
+//! Not here: proposing the record (`mod.rs`), the plan itself (`ring/plan/mod.rs`).
+
+use super::declined::Declined;
+use super::draft_id::DraftId;
+use super::face::{DraftStep, PlanDraft, PlanWish};
+use super::messages::EnrolRequest;
+use crate::limits::MEMBERS_MAX;
+use crate::ring::plan::{self, MovePlan, NoPlan, WantedMember, WantedMembers};
+use crate::ring::table::{MemberId, Move};
+use crate::topology::Member;
+use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
+use siphasher::sip::SipHasher13;
+use std::hash::Hasher;
+
+/// Bits of a folder's id that name it in versions: see `Identity::origin` of the folder.
+const ORIGIN_BITS: u32 = 24;
+
+/// A plan that was made and not applied.
+#[derive(Clone, Debug)]
+pub(super) struct Draft {
+    pub(super) id: DraftId,
+    /// It begins with this epoch.
+    pub(super) record: EpochRecord,
+    moves: MovePlan,
+}
+
+/// What is known of the members.
+pub(super) struct Sight<'a> {
+    /// Makes the plan.
+    pub(super) me: MemberId,
+    /// Does this member answer?
+    pub(super) is_up: &'a dyn Fn(MemberId) -> bool,
+    /// Bytes that a member holds, if it told.
+    pub(super) stored: &'a dyn Fn(MemberId) -> Option<u64>,
+}
+
+impl Draft {
+    fn new(record: &EpochRecord, new: &NewPlan) -> Result<Draft, Declined> {
+        let next = record.planned(new)?;
+        let members = next.members().len();
+        if members > MEMBERS_MAX {
+            return Err(Declined::TooMany { members });
+        }
+        let mut hasher = SipHasher13::new_with_key(b"dendra drafts  1");
+        hasher.write(&next.encode());
+        Ok(Draft {
+            id: DraftId(hasher.finish()),
+            record: next,
+            moves: new.moves.clone(),
+        })
+    }
+
+    /// What it would do, for people. `before` is the epoch that it was made for.
+    pub(super) fn describe(
+        &self,
+        before: &EpochRecord,
+        sight: &Sight<'_>,
+        bytes_per_second: u64,
+    ) -> PlanDraft {
+        let url = |member: Option<MemberId>| {
+            let member = self.record.member(member?)?;
+            Some(member.place.url.clone())
+        };
+        let step = |step: &Move| DraftStep {
+            partition: step.partition.0,
+            position: step.moving.position,
+            from: url(step.moving.from),
+            to: url(step.moving.to),
+            bytes: copy_bytes(before, step, sight),
+        };
+        let steps: Vec<DraftStep> = self.moves.moves().map(step).collect();
+        let leaves = self.moves.leaves.iter();
+        let is_copy = |step: &&DraftStep| step.to.is_some();
+        let bytes: Option<u64> = steps.iter().filter(is_copy).map(|step| step.bytes).sum();
+        let to = |member: &EpochMember| -> Option<u64> {
+            let is_its = |step: &&DraftStep| step.to.as_ref() == Some(&member.place.url);
+            steps.iter().filter(is_its).map(|step| step.bytes).sum()
+        };
+        let busiest = self.record.members().iter().filter_map(to).max();
+        PlanDraft {
+            id: self.id,
+            epoch: before.epoch(),
+            replication_factor: self.record.plan().map_or(0, |plan| plan.replication_factor),
+            leaves: leaves.filter_map(|member| url(Some(*member))).collect(),
+            necessary: self.moves.necessary,
+            seconds: bytes.and(busiest).map(|b| b.div_ceil(bytes_per_second)),
+            bytes,
+            steps,
+        }
+    }
+}
+
+/// About how many bytes a move copies: an even part of what its source holds, or of what any owner
+/// of the partition holds; 0 when nothing is copied.
+pub(super) fn copy_bytes(record: &EpochRecord, step: &Move, sight: &Sight<'_>) -> Option<u64> {
+    if step.moving.to.is_none() {
+        return Some(0);
+    }
+    let owners = record.owners().owners(step.partition).iter().copied();
+    let mut sources = step.moving.from.into_iter().chain(owners);
+    sources.find_map(|source| {
+        let positions = record.owners().load(source, u8::MAX) as u64;
+        (sight.stored)(source).map(|bytes| bytes / positions.max(1))
+    })
+}
+
+fn now(record: &EpochRecord) -> WantedMembers {
+    let members = record.members().iter().map(wanted);
+    WantedMembers {
+        members: members.collect(),
+        replication_factor: record.replication_factor(),
+        lost: Vec::new(),
+    }
+}
+
+fn wanted(member: &EpochMember) -> WantedMember {
+    WantedMember {
+        id: member.id,
+        weight: member.place.weight,
+        zone: member.place.zone.clone(),
+    }
+}
+
+/// The member with this address.
+pub(super) fn member_at<'a>(
+    record: &'a EpochRecord,
+    url: &str,
+) -> Result<&'a EpochMember, Declined> {
+    let url = Member::new(url)?.url;
+    let mut members = record.members().iter();
+    let found = members.find(|member| member.place.url == url);
+    found.ok_or(Declined::NotAMember { url })
+}
+
+fn no_plan(record: &EpochRecord, why: NoPlan) -> Declined {
+    let member = match why {
+        NoPlan::Twice { member }
+        | NoPlan::Unknown { member }
+        | NoPlan::Present { member }
+        | NoPlan::Lost { member } => record.member(member),
+        _ => None,
+    };
+    let url = member.map(|member| member.place.url.clone());
+    Declined::NoPlan { why, url }
+}
+
+/// The plan for an operator's wish.
+pub(super) fn of_wish(
+    record: &EpochRecord,
+    wish: &PlanWish,
+    sight: &Sight<'_>,
+) -> Result<Draft, Declined> {
+    if *wish == PlanWish::default() {
+        return Err(Declined::NothingAsked);
+    }
+    let now = now(record);
+    let mut wanted = now.clone();
+    let at = |url: &str, wanted: &WantedMembers| {
+        let id = member_at(record, url)?.id;
+        let at = wanted.members.iter().position(|member| member.id == id);
+        at.ok_or_else(|| Declined::Contradiction {
+            url: url.to_owned(),
+        })
+    };
+    for url in &wish.remove {
+        let at = at(url, &wanted)?;
+        let gone = wanted.members.remove(at);
+        if !(sight.is_up)(gone.id) {
+            wanted.lost.push(gone.id);
+        }
+    }
+    let mut shares: Vec<WantedMember> = Vec::new();
+    for (url, weight) in &wish.weights {
+        let at = at(url, &wanted)?;
+        wanted.members[at].weight = *weight;
+    }
+    for (url, zone) in &wish.zones {
+        let at = at(url, &wanted)?;
+        let place = Member {
+            zone: zone.clone(),
+            ..Member::new(url)?
+        };
+        wanted.members[at].zone = place.checked()?.zone;
+    }
+    for member in &wanted.members {
+        if !now.members.contains(member) {
+            shares.push(member.clone());
+        }
+    }
+    if let Some(copies) = wish.replication_factor {
+        wanted.replication_factor = copies;
+    }
+    let moves = plan::plan(record.owners(), &now, &wanted).map_err(|why| no_plan(record, why))?;
+    let new = NewPlan {
+        author: sight.me,
+        moves,
+        newcomers: Vec::new(),
+        shares,
+        replication_factor: wanted.replication_factor,
+    };
+    Draft::new(record, &new)
+}
+
+/// The plan that takes a joiner in.
+pub(super) fn of_joiner(
+    record: &EpochRecord,
+    request: &EnrolRequest,
+    sight: &Sight<'_>,
+) -> Result<Draft, Declined> {
+    let mut place = request.place.clone().checked()?;
+    let url = place.url.clone();
+    if !request.cluster.is_empty() && request.cluster != record.name() {
+        return Err(Declined::OtherCluster {
+            ours: record.name().to_owned(),
+            theirs: request.cluster.clone(),
+        });
+    }
+    if request.node == 0 {
+        return Err(Declined::NoFolder { url });
+    }
+    let id = record.owners().next();
+    if record.is_removed(id, request.node) {
+        return Err(Declined::Returned { url });
+    }
+    let origin = |node: u128| node & ((1 << ORIGIN_BITS) - 1);
+    let removed = record.removed().iter().map(|removed| removed.node);
+    let mut nodes = record.members().iter().map(|m| m.node).chain(removed);
+    if nodes.any(|node| node != 0 && origin(node) == origin(request.node)) {
+        return Err(Declined::SameOrigin { url });
+    }
+    let old = match &request.replaces {
+        None => None,
+        Some(replaced) => {
+            let old = member_at(record, replaced)?;
+            if (sight.is_up)(old.id) || old.id == sight.me {
+                let url = old.place.url.clone();
+                return Err(Declined::Answers { url });
+            }
+            Some(old)
+        }
+    };
+    let mut others = record.members().iter();
+    let is_taken =
+        |member: &EpochMember| member.place.url == url && old.is_none_or(|old| old.id != member.id);
+    if others.any(is_taken) {
+        return Err(Declined::IsMember { url });
+    }
+    let refused = |why| no_plan(record, why);
+    let moves = match old {
+        Some(old) => {
+            place.weight = old.place.weight;
+            place.zone.clone_from(&old.place.zone);
+            plan::replacement(record.owners(), old.id, id, &[old.id]).map_err(refused)?
+        }
+        None => {
+            let now = now(record);
+            let mut wanted = now.clone();
+            wanted.members.push(WantedMember {
+                id,
+                weight: place.weight,
+                zone: place.zone.clone(),
+            });
+            plan::plan(record.owners(), &now, &wanted).map_err(refused)?
+        }
+    };
+    let new = NewPlan {
+        author: sight.me,
+        moves,
+        newcomers: vec![EpochMember {
+            id,
+            node: request.node,
+            status: MemberStatus::Joining,
+            place,
+        }],
+        shares: Vec::new(),
+        replication_factor: record.replication_factor(),
+    };
+    Draft::new(record, &new)
+}

@@ -1,0 +1,22 @@
+//! The name of a plan that was made and not applied.
+
+use std::fmt;
+
+/// Names a plan that was made and not applied: 64 bits of all that it would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DraftId(pub u64);
+
+impl fmt::Display for DraftId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl DraftId {
+    /// Reads what `Display` writes.
+    pub fn parse(text: &str) -> Option<DraftId> {
+        let is_hex = text.bytes().all(|b| b.is_ascii_hexdigit());
+        let number = u64::from_str_radix(text, 16).ok();
+        number.filter(|_| is_hex && text.len() == 16).map(DraftId)
+    }
+}

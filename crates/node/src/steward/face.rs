@@ -1,0 +1,233 @@
+//! The operator's face of the steward: orders and what is answered, as plain values.
+//!
+//! ```text
+//! Status                         ─► Status     members, epoch, the plan under way with its progress
+//! Plan(wish)                     ─► Planned    what would move; nothing happens
+//! Apply(id of a plan)            ─► Done       the epoch with which the plan began
+//! Cancel, Readdress, Rekey       ─► Done
+//! Throttle                       ─► Done       all members that can be reached are told
+//! History                        ─► History
+//! any                            ─► Declined   a sentence with the way out, and a code
+//! ```
+//!
+//! Invariants
+//! 1. An order gets exactly one answer, at the latest `CLUSTER_ORDER_US` later.
+//! 2. Members are named by their addresses; any spelling of one is right in an order, and answers
+//!    have the normalised one.
+//!
+//! Not here: JSON and options (crates `server` and `dendra`), carrying orders out (`mod.rs`).
+
+use super::declined::Declined;
+use crate::ring::table::MemberId;
+use crate::topology::record::{EpochChange, MemberStatus};
+
+pub use super::draft_id::DraftId;
+
+/// What an operator can order at any member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterOrder {
+    /// How the cluster is.
+    Status,
+    /// What would move. Nothing happens.
+    Plan(PlanWish),
+    /// Begin a plan that this member made.
+    Apply {
+        /// As the plan said.
+        draft: DraftId,
+    },
+    /// Stop the plan under way: what moves stays with its old owners.
+    Cancel,
+    /// A member has another address from now on.
+    Readdress {
+        /// Its address until now.
+        from: String,
+        /// Its next address.
+        to: String,
+    },
+    /// The cluster has the next generation of secrets.
+    Rekey,
+    /// Members load at most about so many bytes a second, each, until they are told otherwise or
+    /// start again.
+    Throttle {
+        /// At least 1.
+        bytes_per_second: u64,
+    },
+    /// The newest epochs that this member knows.
+    History {
+        /// At most so many.
+        entries: usize,
+    },
+}
+
+/// What an operator wants changed by one plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanWish {
+    /// Members that leave.
+    pub remove: Vec<String>,
+    /// Members with new shares; 0 = it shall hold nothing.
+    pub weights: Vec<(String, u16)>,
+    /// Members in other zones; empty = itself alone.
+    pub zones: Vec<(String, String)>,
+    /// Copies of a record from the end of the plan on.
+    pub replication_factor: Option<u8>,
+}
+
+/// The answer to an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterAnswer {
+    /// To `Status`.
+    Status(Box<ClusterStatus>),
+    /// To `Plan`.
+    Planned(Box<PlanDraft>),
+    /// It is done, and durable at a majority of the voters.
+    Done {
+        /// The epoch that did it; for `Throttle` the newest epoch.
+        epoch: u64,
+    },
+    /// To `History`: the newest epoch first.
+    History(Vec<HistoryEntry>),
+    /// It is not done.
+    Declined(Declined),
+}
+
+/// What a plan would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanDraft {
+    /// `Apply` names it.
+    pub id: DraftId,
+    /// The epoch that it was made for: it cannot be applied in another one.
+    pub epoch: u64,
+    /// Copies of a record at its end.
+    pub replication_factor: u8,
+    /// Addresses of members that leave.
+    pub leaves: Vec<String>,
+    /// The moves, in their order.
+    pub steps: Vec<DraftStep>,
+    /// A bound from below on what any plan for the wish has to copy.
+    pub necessary: usize,
+    /// Bytes to be copied, as far as members have told how much they hold.
+    pub bytes: Option<u64>,
+    /// How long the copies take at least when each member loads as fast as it may.
+    pub seconds: Option<u64>,
+}
+
+/// A move of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DraftStep {
+    /// Of this partition.
+    pub partition: u16,
+    /// Which position, counted from 0.
+    pub position: u8,
+    /// Address of the owner until now; `None` when the position is new.
+    pub from: Option<String>,
+    /// Address of the next owner; `None` when the position is taken away.
+    pub to: Option<String>,
+    /// About how many bytes.
+    pub bytes: Option<u64>,
+}
+
+/// How the cluster is, as one member knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterStatus {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The newest epoch that is durable at this member.
+    pub epoch: u64,
+    /// The member that was asked.
+    pub asked: MemberId,
+    /// Copies of a record.
+    pub replication_factor: u8,
+    /// Partitions of the key space.
+    pub partitions: u16,
+    /// Generation of the secrets.
+    pub secrets: u32,
+    /// By number.
+    pub members: Vec<MemberState>,
+    /// How many members were removed so far.
+    pub removed: usize,
+    /// The plan under way.
+    pub plan: Option<PlanState>,
+    /// Why nothing goes on although something should.
+    pub waits: Option<String>,
+}
+
+/// A member, as another one knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberState {
+    /// Its number, for ever.
+    pub id: MemberId,
+    /// Its address.
+    pub url: String,
+    /// Its share.
+    pub weight: u16,
+    /// Its zone; empty = itself alone.
+    pub zone: String,
+    /// How far it has come in its life.
+    pub status: MemberStatus,
+    /// The id of its folder; 0 = a founder that was not enrolled yet.
+    pub node: u128,
+    /// Is there a link to it, from the member that was asked?
+    pub is_up: bool,
+    /// The newest epoch that it told of.
+    pub epoch: Option<u64>,
+    /// Positions that it owns.
+    pub positions: usize,
+    /// Positions that are moving to it.
+    pub arriving: usize,
+    /// The release that it runs.
+    pub release: Option<String>,
+    /// Bytes of clients' records that it holds.
+    pub stored_bytes: Option<u64>,
+    /// Bytes that it loaded as a new owner since its process started.
+    pub loaded_bytes: Option<u64>,
+    /// Bytes that it loads each second.
+    pub load_bytes_per_second: Option<u64>,
+}
+
+/// How far the plan under way is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanState {
+    /// Its id: the epoch that began with it.
+    pub id: u64,
+    /// The member that proposed it.
+    pub author: MemberId,
+    /// It was stopped, and ends with the next epoch.
+    pub is_cancelled: bool,
+    /// Copies of a record when it has ended.
+    pub replication_factor: u8,
+    /// All its moves.
+    pub moves: usize,
+    /// Moves that are done.
+    pub done: usize,
+    /// Positions that move now.
+    pub moving: usize,
+    /// About how many bytes are still to be copied.
+    pub bytes_left: Option<u64>,
+    /// Bytes that all members together load each second.
+    pub bytes_per_second: u64,
+    /// Milliseconds since 1970 when this member learnt of it.
+    pub since_ms: u64,
+    /// How long it may still take, from the moves that were done so far.
+    pub seconds_left: Option<u64>,
+}
+
+/// One epoch of the past.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryEntry {
+    /// Its number.
+    pub epoch: u64,
+    /// What it did to the one before.
+    pub change: EpochChange,
+    /// Milliseconds since 1970 when this member learnt it.
+    pub learnt_ms: u64,
+    /// The plan that was under way, or ended with it.
+    pub plan: Option<u64>,
+    /// Addresses of members that came.
+    pub came: Vec<String>,
+    /// Addresses of members that were removed.
+    pub went: Vec<String>,
+    /// Positions that began to move.
+    pub begun: usize,
+    /// Positions that arrived.
+    pub settled: usize,
+}

@@ -1,0 +1,94 @@
+//! What stewards say to each other, and what a process that wants to become a member says to one.
+//!
+//! ```text
+//! Chain(…)                 votes, epochs: `topology/chain/messages.rs`
+//! Progress                 each second while a plan runs, else each five: what arrived, how much is held
+//! Throttle                 an operator's word, handed on once
+//! EnrolRequest ─► EnrolAnswer    a conversation of its own, before the joiner is a member
+//! ```
+//!
+//! Invariants
+//! 1. Every message may be lost, or arrive twice, late and out of order.
+//! 2. `MemberProgress::epoch` is durable at the sender.
+//!
+//! Not here: bytes (`codec.rs`), links (crate `server`).
+
+use crate::ring::table::MemberId;
+use crate::topology::Member;
+use crate::topology::chain::ChainMessage;
+use crate::topology::drive::MoveArrived;
+use crate::topology::record::EpochRecord;
+use std::sync::Arc;
+
+/// From one member's steward to another's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StewardMessage {
+    /// About the chain of epochs.
+    Chain(ChainMessage),
+    /// How the sender does.
+    Progress(MemberProgress),
+    /// Load at most so many bytes a second.
+    Throttle {
+        /// At least 1.
+        bytes_per_second: u64,
+    },
+}
+
+/// How a member does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberProgress {
+    /// Its newest durable epoch.
+    pub epoch: u64,
+    /// Moves to it that have arrived and are not settled.
+    pub arrived: Vec<MoveArrived>,
+    /// What its store holds and loads.
+    pub gauges: LoadGauges,
+    /// Its release; at most `RELEASE_BYTES_MAX` bytes.
+    pub release: String,
+}
+
+/// What a member's store holds and loads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadGauges {
+    /// Bytes of clients' records.
+    pub stored_bytes: u64,
+    /// Bytes loaded as a new owner since the process started.
+    pub loaded_bytes: u64,
+    /// Bytes loaded each second.
+    pub bytes_per_second: u64,
+}
+
+/// A process asks to become a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnrolRequest {
+    /// The cluster that it wants to join; empty = whichever this is.
+    pub cluster: String,
+    /// The id of its folder.
+    pub node: u128,
+    /// Its address, share and zone.
+    pub place: Member,
+    /// The address of the lost member whose place it takes.
+    pub replaces: Option<String>,
+}
+
+/// The answer. A process that has to wait asks again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnrolAnswer {
+    /// The folder is this member's: the newest epoch names it.
+    Enrolled {
+        /// Its number.
+        member: MemberId,
+        /// The newest epoch.
+        record: Arc<EpochRecord>,
+    },
+    /// Not yet.
+    Wait {
+        /// For what: a sentence.
+        why: String,
+    },
+    /// Not so, unless something is changed.
+    Refused {
+        /// Why, and the way out: a sentence.
+        why: String,
+    },
+}

@@ -1,0 +1,359 @@
+//! The steward: one member's part in changing the members, for a whole process.
+//!
+//! ```text
+//! operator, joiner ─► order ─► draft ─► proposal ─┐
+//! loops ─► loaded ─► arrivals ─► next step ───────┴─► Chain ─► chosen, durable ─► Adopt: fence, loops
+//! others ─► progress, votes, epochs ──────────────────┘            └─► orders answered, history
+//!
+//! which member carries a plan on: its author; when that one is not reached, the voters by number,
+//! each after `STEWARD_TURN_US` for every one in front of it that is
+//! ```
+//!
+//! How a world drives it: `open` with the folder's records, then `step` for each event, with time as
+//! an argument; effects are carried out in their order. The event loops of the process get their
+//! layouts from `Adopt` alone, and tell `Effect::Loaded` back as `StewardEvent::Loaded`. A process
+//! that is no member yet has no steward: it asks a member with `EnrolRequest` until it is told
+//! `Enrolled`, and opens its steward with that record.
+//!
+//! Invariants
+//! 1. Everything that a plan needs to go on is in the newest record and in what members repeat each
+//!    second: any voter can carry it on, also after all members were killed at once.
+//! 2. One order or one step of a plan is proposed at a time; orders go first.
+//! 3. A member that adopts its own removal goes on handing on that epoch until a majority of the
+//!    next voters has it: without that majority the cluster could need the removed one's vote.
+//! 4. Orders, drafts, history and reports are bounded.
+//!
+//! Not here: votes and records (`topology/`), operations while positions move (`coordinator/`),
+//! copying (`loader.rs`), links and notes (crate `server`).
+//! Test: crates/node/tests/steward. See: docs/protocol.md, "Changes of members".
+
+mod arrivals;
+mod codec;
+pub mod declined;
+mod draft;
+mod draft_id;
+mod driving;
+pub mod face;
+mod history;
+pub mod messages;
+mod ordering;
+mod orders;
+mod peers;
+mod status;
+pub mod step;
+
+use crate::layout::Layout;
+use crate::ring::table::BadTable;
+use crate::step::Now;
+use crate::topology::chain::{Chain, ChainEffect, ChainEvent, ChainMessage};
+use crate::topology::chain::{ChainPeer, ChainRules, VoteNote};
+use crate::topology::record::EpochRecord;
+use arrivals::Arrivals;
+use draft::Draft;
+use history::History;
+use messages::{LoadGauges, StewardMessage};
+use orders::PendingOrder;
+use peers::PeerSights;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use step::{StewardEffect, StewardEvent};
+
+/// What a steward begins with.
+#[derive(Debug)]
+pub struct StewardStart {
+    /// This member and its folder.
+    pub me: ChainPeer,
+    /// Epochs of the folder, the newest last, with the wall clock (milliseconds since 1970) at which
+    /// each was learnt. At least one.
+    pub records: Vec<(EpochRecord, u64)>,
+    /// The last vote of the folder.
+    pub vote: Option<VoteNote>,
+    /// Of this process, for the others; at most `RELEASE_BYTES_MAX` bytes.
+    pub release: String,
+    /// How many bytes a second this process loads, until it is told otherwise.
+    pub load_bytes_per_second: u64,
+    /// Positions that move at once: `MOVES_SIDE_BY_SIDE`.
+    pub side_by_side: usize,
+    /// The default, except in tests.
+    pub rules: ChainRules,
+    /// For jitter: another one at each start.
+    pub seed: u64,
+}
+
+/// The own rate of loading.
+#[derive(Debug, Default)]
+struct LoadMeter {
+    gauges: Option<LoadGauges>,
+    measured_us: u64,
+}
+
+impl LoadMeter {
+    fn gauged(&mut self, now_us: u64, stored_bytes: u64, loaded_bytes: u64) {
+        let before = self.gauges.unwrap_or_default();
+        let took_us = now_us.saturating_sub(self.measured_us).max(1);
+        let news = loaded_bytes.saturating_sub(before.loaded_bytes);
+        let rate = news.saturating_mul(1_000_000) / took_us;
+        let bytes_per_second = match self.gauges {
+            Some(_) => u64::midpoint(before.bytes_per_second, rate),
+            None => 0,
+        };
+        self.gauges = Some(LoadGauges {
+            stored_bytes,
+            loaded_bytes,
+            bytes_per_second,
+        });
+        self.measured_us = now_us;
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Steward {
+    me: ChainPeer,
+    chain: Chain,
+    /// The newest durable epoch, as of the last `adopted`.
+    last: Arc<EpochRecord>,
+    layout: Arc<Layout>,
+    arrivals: Arrivals,
+    peers: PeerSights,
+    orders: VecDeque<PendingOrder>,
+    drafts: VecDeque<Draft>,
+    history: History,
+    release: String,
+    load_bytes_per_second: u64,
+    side_by_side: usize,
+    meter: LoadMeter,
+    progress_due_us: u64,
+    /// Of this epoch something can be proposed since then.
+    wish_since: Option<(u64, u64)>,
+    /// Founders without a folder are waited for since then.
+    unenrolled_since_us: Option<u64>,
+    /// Something that `go_on` looks at has changed.
+    is_news: bool,
+    /// This epoch, or an earlier one, removed this member.
+    gone: Option<u64>,
+    is_gone_told: bool,
+}
+
+impl Steward {
+    /// Of a process that starts.
+    ///
+    /// # Errors
+    /// When the newest record has no layout.
+    ///
+    /// # Panics
+    /// Without a record.
+    pub fn open(start: StewardStart) -> Result<Steward, BadTable> {
+        let mut history = History::default();
+        for (at, (record, learnt_ms)) in start.records.iter().enumerate() {
+            let before = at.checked_sub(1).map(|before| &start.records[before].0);
+            let before = before.filter(|before| before.epoch() + 1 == record.epoch());
+            history.learnt(before, record, *learnt_ms);
+        }
+        let mut records = start.records;
+        let (record, _) = records.pop().expect("a folder has a first epoch");
+        let layout = Arc::new(Layout::of_record(&record)?);
+        let arrivals = Arrivals::of(&record);
+        let chain = Chain::open(start.me, record, start.vote, start.rules, start.seed);
+        Ok(Steward {
+            gone: chain.is_removed().then(|| chain.record().epoch()),
+            last: Arc::clone(chain.record()),
+            me: start.me,
+            chain,
+            layout,
+            arrivals,
+            peers: PeerSights::default(),
+            orders: VecDeque::new(),
+            drafts: VecDeque::new(),
+            history,
+            release: start.release,
+            load_bytes_per_second: start.load_bytes_per_second.max(1),
+            side_by_side: start.side_by_side.max(1),
+            meter: LoadMeter::default(),
+            progress_due_us: 0,
+            wish_since: None,
+            unenrolled_since_us: None,
+            is_news: true,
+            is_gone_told: false,
+        })
+    }
+
+    /// The newest durable epoch.
+    pub fn record(&self) -> &Arc<EpochRecord> {
+        self.chain.record()
+    }
+
+    /// Its layout.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// This member and its folder.
+    pub fn me(&self) -> ChainPeer {
+        self.me
+    }
+
+    /// Is this a member, as far as is known here?
+    pub fn knows(&self, peer: ChainPeer) -> bool {
+        self.chain.knows(peer)
+    }
+
+    /// One event; what has to be done for it is appended to `out`.
+    pub fn step(&mut self, now: Now, event: StewardEvent, out: &mut Vec<StewardEffect>) {
+        match event {
+            StewardEvent::Received { from, message } => self.received(now, from, message, out),
+            StewardEvent::Reached { peer, is_up } => {
+                let record = Arc::clone(self.record());
+                self.peers.reached(&record, peer, is_up);
+                self.is_news = true;
+            }
+            StewardEvent::Persisted { ticket } => {
+                self.tell_chain(now, ChainEvent::Persisted { ticket }, out);
+            }
+            StewardEvent::Loaded { epoch, partitions } => {
+                let (record, me) = (Arc::clone(self.record()), self.me.member);
+                self.arrivals.loaded(&record, me, epoch, &partitions);
+                self.is_news = true;
+                self.report(out);
+            }
+            StewardEvent::Gauged {
+                stored_bytes,
+                loaded_bytes,
+            } => self.meter.gauged(now.mono_us, stored_bytes, loaded_bytes),
+            StewardEvent::Ordered { ticket, order } => self.ordered(now, ticket, order, out),
+            StewardEvent::Enrol { ticket, request } => {
+                let answer = self.enrol(now, &request);
+                out.push(StewardEffect::EnrolAnswer { ticket, answer });
+            }
+            StewardEvent::Tick => {
+                self.is_news = true;
+                self.tell_chain(now, ChainEvent::Tick, out);
+                self.tell_progress(now, out);
+            }
+        }
+        if std::mem::take(&mut self.is_news) {
+            self.go_on(now, out);
+        }
+    }
+
+    fn received(
+        &mut self,
+        now: Now,
+        from: ChainPeer,
+        message: StewardMessage,
+        out: &mut Vec<StewardEffect>,
+    ) {
+        let record = Arc::clone(self.record());
+        self.peers.seen(&record, from);
+        match message {
+            StewardMessage::Chain(message) => {
+                let epoch = match &message {
+                    ChainMessage::At { epoch } => Some(*epoch),
+                    ChainMessage::Removed { record } => Some(record.epoch()),
+                    _ => None,
+                };
+                if let Some(epoch) = epoch.filter(|_| self.knows(from)) {
+                    self.arrivals.told(from.member, epoch);
+                    self.is_news = true;
+                }
+                self.tell_chain(now, ChainEvent::Received { from, message }, out);
+            }
+            StewardMessage::Progress(progress) => {
+                // The chain compares epochs, and answers a member that was removed.
+                let message = ChainMessage::At {
+                    epoch: progress.epoch,
+                };
+                self.tell_chain(now, ChainEvent::Received { from, message }, out);
+                if self.knows(from) {
+                    self.arrivals.told(from.member, progress.epoch);
+                    self.peers.told(&record, from, &progress);
+                    let record = Arc::clone(self.record());
+                    self.arrivals.report(&record, from.member, progress.arrived);
+                    self.is_news = true;
+                }
+            }
+            StewardMessage::Throttle { bytes_per_second } => {
+                if self.knows(from) {
+                    self.throttle(bytes_per_second, out);
+                }
+            }
+        }
+    }
+
+    fn throttle(&mut self, bytes_per_second: u64, out: &mut Vec<StewardEffect>) {
+        let bytes_per_second = bytes_per_second.max(1);
+        self.load_bytes_per_second = bytes_per_second;
+        out.push(StewardEffect::Throttle { bytes_per_second });
+    }
+
+    // The chain.
+
+    fn tell_chain(&mut self, now: Now, event: ChainEvent, out: &mut Vec<StewardEffect>) {
+        let mut effects = Vec::new();
+        self.chain.step(now.mono_us, event, &mut effects);
+        for effect in effects {
+            self.chain_effect(now, effect, out);
+        }
+    }
+
+    fn chain_effect(&mut self, now: Now, effect: ChainEffect, out: &mut Vec<StewardEffect>) {
+        match effect {
+            ChainEffect::Persist { ticket, note } => {
+                out.push(StewardEffect::Persist { ticket, note });
+            }
+            ChainEffect::Send { to, message } => out.push(StewardEffect::Send {
+                to,
+                message: StewardMessage::Chain(message),
+            }),
+            ChainEffect::SendEpochs { to, from } => {
+                out.push(StewardEffect::SendEpochs { to, from });
+            }
+            ChainEffect::Adopted { record } => self.adopted(now, &record, out),
+            // A step that came too late: the next look proposes another one.
+            ChainEffect::Refused { .. } => self.is_news = true,
+            ChainEffect::GaveUp { .. } => {
+                if let Some(order) = self.orders.front_mut() {
+                    order.proposed = None;
+                }
+                self.is_news = true;
+            }
+            ChainEffect::Diverged { from, epoch } => {
+                out.push(StewardEffect::Diverged { from, epoch });
+            }
+            ChainEffect::Removed { epoch } => {
+                self.gone = Some(epoch);
+                self.is_news = true;
+            }
+        }
+    }
+
+    fn adopted(&mut self, now: Now, record: &Arc<EpochRecord>, out: &mut Vec<StewardEffect>) {
+        let before = std::mem::replace(&mut self.last, Arc::clone(record));
+        self.history.learnt(Some(&before), record, now.wall_ms);
+        self.arrivals.adopt(&before, record);
+        self.peers.adopt(&before, record);
+        self.is_news = true;
+        self.wish_since = None;
+        if record.member(self.me.member).is_some() {
+            match self.layout.next(record) {
+                Ok(layout) => {
+                    self.layout = Arc::new(layout);
+                    out.push(StewardEffect::Adopt {
+                        record: Arc::clone(record),
+                        layout: Arc::clone(&self.layout),
+                    });
+                }
+                Err(_) => out.push(StewardEffect::NoLayout {
+                    epoch: record.epoch(),
+                }),
+            }
+        }
+        self.settle_orders(record, out);
+        self.report(out);
+        let gone = before.members().iter();
+        for member in gone.filter(|member| record.member(member.id).is_none()) {
+            // It waits for a majority of the members that stay.
+            self.send_progress(member.id, out);
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Orders of operators and requests of joiners: from their arrival to their answer.
+//!
+//! ```text
+//! Ordered ─┬─ Status, Plan, Throttle, History ────────────────────────────► Answer
+//!          └─ Apply, Cancel, Readdress, Rekey ─► queue ─► proposed ─ adopted ─► Done
+//!                                                  ▲          │ another was chosen, or none
+//!                                                  └──────────┘     CLUSTER_ORDER_US ─► Declined
+//! Enrol ─► Enrolled | Wait, the plan for it joins the queue | Refused
+//! ```
+//!
+//! Invariants
+//! 1. An order is answered once. A joiner is answered at once, and asks again.
+//! 2. A plan is begun only in the epoch that it was made for.
+//!
+//! Not here: plans (`draft.rs`), the state for operators (`status.rs`).
+
+use super::Steward;
+use super::declined::Declined;
+use super::draft::{self, Sight};
+use super::face::{ClusterAnswer, ClusterOrder};
+use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
+use super::orders::{OrderIntent, PendingOrder};
+use super::status::{self, MemberNews, PlanTimes};
+use super::step::{OrderTicket, StewardEffect};
+use crate::limits::{CLUSTER_DRAFTS_MAX, CLUSTER_ORDER_US, CLUSTER_ORDERS_MAX};
+use crate::ring::table::MemberId;
+use crate::step::Now;
+use crate::topology::Member;
+use crate::topology::chain::{ChainEffect, ChainEvent};
+use crate::topology::record::{EpochRecord, MemberStatus};
+use crate::topology::why_not::WhyNot;
+use std::sync::Arc;
+
+impl Steward {
+    pub(super) fn ordered(
+        &mut self,
+        now: Now,
+        ticket: OrderTicket,
+        order: ClusterOrder,
+        out: &mut Vec<StewardEffect>,
+    ) {
+        let answer = match self.begin(now, ticket, order, out) {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return,
+            Err(declined) => ClusterAnswer::Declined(declined),
+        };
+        out.push(StewardEffect::Answer { ticket, answer });
+    }
+
+    /// The answer, if it can be given at once.
+    fn begin(
+        &mut self,
+        now: Now,
+        ticket: OrderTicket,
+        order: ClusterOrder,
+        out: &mut Vec<StewardEffect>,
+    ) -> Result<Option<ClusterAnswer>, Declined> {
+        let record = Arc::clone(self.record());
+        let epoch = record.epoch();
+        let intent = match order {
+            ClusterOrder::Status => {
+                return Ok(Some(ClusterAnswer::Status(Box::new(self.status(now)))));
+            }
+            ClusterOrder::History { entries } => {
+                return Ok(Some(ClusterAnswer::History(self.history.newest(entries))));
+            }
+            ClusterOrder::Throttle { bytes_per_second } => {
+                self.throttle(bytes_per_second, out);
+                let others = record.members().iter().map(|member| member.id);
+                for to in others.filter(|id| *id != self.me.member) {
+                    let message = StewardMessage::Throttle { bytes_per_second };
+                    out.push(StewardEffect::Send { to, message });
+                }
+                return Ok(Some(ClusterAnswer::Done { epoch }));
+            }
+            ClusterOrder::Plan(wish) => {
+                let draft = self.with_sight(|sight| draft::of_wish(&record, &wish, sight))?;
+                let rate = self.load_bytes_per_second;
+                let plan = self.with_sight(|sight| draft.describe(&record, sight, rate));
+                self.drafts.retain(|other| other.id != draft.id);
+                if self.drafts.len() == CLUSTER_DRAFTS_MAX {
+                    self.drafts.pop_front();
+                }
+                self.drafts.push_back(draft);
+                return Ok(Some(ClusterAnswer::Planned(Box::new(plan))));
+            }
+            ClusterOrder::Apply { draft } => {
+                let mut drafts = self.drafts.iter();
+                let found = drafts.find(|known| known.id == draft);
+                let found = found.ok_or(Declined::UnknownDraft { draft })?;
+                OrderIntent::Begin(Box::new(found.record.clone()))
+            }
+            ClusterOrder::Cancel => OrderIntent::Cancel,
+            ClusterOrder::Readdress { from, to } => {
+                let member = draft::member_at(&record, &from)?.id;
+                let to = Member::new(&to)?.url;
+                if draft::member_at(&record, &to).is_ok() {
+                    return Err(Declined::IsMember { url: to });
+                }
+                OrderIntent::Readdress { member, to }
+            }
+            ClusterOrder::Rekey => OrderIntent::Rekey,
+        };
+        self.check_vote()?;
+        // What cannot be done now is said now.
+        self.wanted(&intent)?;
+        self.enqueue(now, Some(ticket), intent)?;
+        Ok(None)
+    }
+
+    fn check_vote(&self) -> Result<(), Declined> {
+        let member = self.me.member;
+        let own = self.record().member(member);
+        match own.filter(|own| own.status != MemberStatus::Joining && self.gone.is_none()) {
+            Some(_) => Ok(()),
+            None => Err(Declined::NoVote { member }),
+        }
+    }
+
+    fn enqueue(
+        &mut self,
+        now: Now,
+        ticket: Option<OrderTicket>,
+        intent: OrderIntent,
+    ) -> Result<(), Declined> {
+        if self.orders.len() >= CLUSTER_ORDERS_MAX {
+            return Err(Declined::Busy);
+        }
+        self.orders.push_back(PendingOrder {
+            ticket,
+            intent,
+            due_us: now.mono_us + CLUSTER_ORDER_US,
+            proposed: None,
+        });
+        self.is_news = true;
+        Ok(())
+    }
+
+    /// The record that an order wants next.
+    fn wanted(&self, intent: &OrderIntent) -> Result<EpochRecord, Declined> {
+        let record = self.record();
+        Ok(match intent {
+            OrderIntent::Begin(next) => {
+                if let Some(plan) = record.plan().map(|plan| plan.id) {
+                    return Err(WhyNot::PlanUnderWay { plan }.into());
+                }
+                if next.previous() != record.digest() {
+                    return Err(Declined::OtherEpoch {
+                        made: next.epoch() - 1,
+                        epoch: record.epoch(),
+                    });
+                }
+                EpochRecord::clone(next)
+            }
+            OrderIntent::Cancel => record.cancelled()?,
+            OrderIntent::Readdress { member, to } => record.readdressed(*member, to)?,
+            OrderIntent::Rekey => record.rekeyed()?,
+        })
+    }
+
+    /// Proposes for the first order, unless something is under way. True when it did.
+    pub(super) fn propose_orders(&mut self, now: Now, out: &mut Vec<StewardEffect>) -> bool {
+        while !self.chain.is_busy() {
+            let Some(order) = self.orders.front() else {
+                return false;
+            };
+            let proposed = self.wanted(&order.intent).and_then(|record| {
+                let digest = record.digest();
+                self.propose(now, record, out)?;
+                Ok(digest)
+            });
+            match proposed {
+                Ok(digest) => {
+                    if let Some(order) = self.orders.front_mut() {
+                        order.proposed = Some(digest);
+                    }
+                    return true;
+                }
+                Err(declined) => self.end_order(ClusterAnswer::Declined(declined), out),
+            }
+        }
+        true
+    }
+
+    /// Proposes a record.
+    pub(super) fn propose(
+        &mut self,
+        now: Now,
+        record: EpochRecord,
+        out: &mut Vec<StewardEffect>,
+    ) -> Result<(), WhyNot> {
+        let mut effects = Vec::new();
+        let event = ChainEvent::Propose { record };
+        self.chain.step(now.mono_us, event, &mut effects);
+        for effect in effects {
+            if let ChainEffect::Refused { why } = effect {
+                return Err(why);
+            }
+            self.chain_effect(now, effect, out);
+        }
+        Ok(())
+    }
+
+    fn end_order(&mut self, answer: ClusterAnswer, out: &mut Vec<StewardEffect>) {
+        if let Some(PendingOrder { ticket, .. }) = self.orders.pop_front()
+            && let Some(ticket) = ticket
+        {
+            out.push(StewardEffect::Answer { ticket, answer });
+        }
+    }
+
+    /// An epoch was adopted: is it the one that the first order waits for?
+    pub(super) fn settle_orders(&mut self, record: &EpochRecord, out: &mut Vec<StewardEffect>) {
+        let Some(order) = self.orders.front_mut() else {
+            return;
+        };
+        match order.proposed.take() {
+            Some(digest) if digest == record.digest() => {
+                let epoch = record.epoch();
+                self.end_order(ClusterAnswer::Done { epoch }, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// Orders whose time is over.
+    pub(super) fn expire_orders(&mut self, now: Now, out: &mut Vec<StewardEffect>) {
+        let epoch = self.record().epoch();
+        while self
+            .orders
+            .front()
+            .is_some_and(|order| now.mono_us >= order.due_us)
+        {
+            let declined = Declined::NoMajority { epoch };
+            self.end_order(ClusterAnswer::Declined(declined), out);
+        }
+    }
+
+    /// A process wants to be a member.
+    pub(super) fn enrol(&mut self, now: Now, request: &EnrolRequest) -> EnrolAnswer {
+        let record = Arc::clone(self.record());
+        let wait = |why| EnrolAnswer::Wait { why };
+        if let Err(declined) = self.check_vote() {
+            return wait(declined.to_string());
+        }
+        let mut members = record.members().iter();
+        let known = members.find(|member| request.node != 0 && member.node == request.node);
+        if let Some(member) = known {
+            let member = member.id;
+            return EnrolAnswer::Enrolled { member, record };
+        }
+        let made = self.with_sight(|sight| draft::of_joiner(&record, request, sight));
+        let draft = match made {
+            Ok(draft) => draft,
+            Err(Declined::CannotFollow(
+                why @ (WhyNot::PlanUnderWay { .. } | WhyNot::NotEnrolled { .. }),
+            )) => return wait(why.to_string()),
+            // Positions move: the plan under way says more than its first partition.
+            Err(declined) => match record.plan().map(|plan| plan.id) {
+                Some(plan) if declined.code() == "plan-under-way" => {
+                    return wait(WhyNot::PlanUnderWay { plan }.to_string());
+                }
+                _ => {
+                    let why = declined.to_string();
+                    return EnrolAnswer::Refused { why };
+                }
+            },
+        };
+        let is_waiting = self.orders.iter().any(|order| order.ticket.is_none());
+        let queued = match is_waiting {
+            true => Ok(()),
+            false => {
+                let next = OrderIntent::Begin(Box::new(draft.record));
+                self.enqueue(now, None, next)
+            }
+        };
+        match queued {
+            Ok(()) => wait("the plan that takes it in is being chosen".to_owned()),
+            Err(declined) => wait(declined.to_string()),
+        }
+    }
+
+    fn with_sight<T>(&self, look: impl FnOnce(&Sight<'_>) -> T) -> T {
+        let stored = |member: MemberId| Some(self.news(member).gauges?.stored_bytes);
+        look(&Sight {
+            me: self.me.member,
+            is_up: &|member| member == self.me.member || self.peers.is_up(member),
+            stored: &stored,
+        })
+    }
+
+    fn news(&self, member: MemberId) -> MemberNews {
+        if member == self.me.member {
+            return MemberNews {
+                is_up: true,
+                epoch: Some(self.record().epoch()),
+                gauges: self.meter.gauges,
+                release: Some(self.release.clone()),
+            };
+        }
+        let view = self.peers.of(member).cloned().unwrap_or_default();
+        MemberNews {
+            is_up: view.is_up,
+            epoch: self.arrivals.epoch_of(member),
+            gauges: view.gauges,
+            release: view.release,
+        }
+    }
+
+    fn status(&self, now: Now) -> super::face::ClusterStatus {
+        let record = self.record();
+        let plan = record.plan().map(|plan| plan.id);
+        let since_ms = plan.and_then(|plan| self.history.learnt_ms(plan));
+        let times = PlanTimes {
+            now_ms: now.wall_ms,
+            since_ms: since_ms.unwrap_or(now.wall_ms),
+        };
+        status::status(record, self.me.member, times, &|member| self.news(member))
+    }
+}

@@ -1,0 +1,29 @@
+//! An order that waits for its epoch.
+
+use super::step::OrderTicket;
+use crate::ring::table::MemberId;
+use crate::topology::record::EpochRecord;
+
+/// Which epoch it waits for.
+#[derive(Clone, Debug)]
+pub(super) enum OrderIntent {
+    /// This one exactly: a plan was made for the epoch before it.
+    Begin(Box<EpochRecord>),
+    Cancel,
+    Readdress {
+        member: MemberId,
+        to: String,
+    },
+    Rekey,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct PendingOrder {
+    /// `None` for a joiner, which asks again.
+    pub(super) ticket: Option<OrderTicket>,
+    pub(super) intent: OrderIntent,
+    pub(super) due_us: u64,
+    /// Digest of the record that was proposed for it last.
+    pub(super) proposed: Option<u128>,
+}

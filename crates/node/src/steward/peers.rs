@@ -1,0 +1,76 @@
+//! The other members, as a steward knows them: their folders, links, and what they told last.
+//!
+//! Invariants
+//! 1. There is a view of each member of the newest epoch, and of no process that is none, but for
+//!    the members that were removed by it.
+//!
+//! Not here: which process may be which member (`membership/mod.rs`).
+
+use super::messages::{LoadGauges, MemberProgress};
+use crate::ring::table::MemberId;
+use crate::topology::chain::ChainPeer;
+use crate::topology::record::EpochRecord;
+use std::collections::BTreeMap;
+
+/// One other member.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PeerSight {
+    /// The folder that it showed; 0 = none yet.
+    pub(super) node: u128,
+    pub(super) is_up: bool,
+    /// `None` until it told of them.
+    pub(super) gauges: Option<LoadGauges>,
+    pub(super) release: Option<String>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct PeerSights {
+    by_id: BTreeMap<MemberId, PeerSight>,
+}
+
+impl PeerSights {
+    /// Those of a new epoch.
+    pub(super) fn adopt(&mut self, before: &EpochRecord, after: &EpochRecord) {
+        let is_known = |id: &MemberId| before.member(*id).is_some() || after.member(*id).is_some();
+        self.by_id.retain(|id, _| is_known(id));
+    }
+
+    /// A link came up or the last one went down.
+    pub(super) fn reached(&mut self, record: &EpochRecord, peer: ChainPeer, is_up: bool) {
+        if let Some(view) = self.of_peer(record, peer) {
+            view.node = peer.node;
+            view.is_up = is_up;
+        }
+    }
+
+    /// A member told how it does.
+    pub(super) fn told(&mut self, record: &EpochRecord, peer: ChainPeer, news: &MemberProgress) {
+        if let Some(view) = self.of_peer(record, peer) {
+            view.gauges = Some(news.gauges);
+            view.release = Some(news.release.clone());
+        }
+    }
+
+    /// A message came from it.
+    pub(super) fn seen(&mut self, record: &EpochRecord, peer: ChainPeer) {
+        if let Some(view) = self.of_peer(record, peer) {
+            view.node = peer.node;
+        }
+    }
+
+    fn of_peer(&mut self, record: &EpochRecord, peer: ChainPeer) -> Option<&mut PeerSight> {
+        let is_member = record.is_member(peer.member, peer.node);
+        is_member.then(|| self.by_id.entry(peer.member).or_default())
+    }
+
+    /// One of them.
+    pub(super) fn of(&self, member: MemberId) -> Option<&PeerSight> {
+        self.by_id.get(&member)
+    }
+
+    /// Is there a link to it?
+    pub(super) fn is_up(&self, member: MemberId) -> bool {
+        self.of(member).is_some_and(|view| view.is_up)
+    }
+}

@@ -1,0 +1,157 @@
+//! The state of the cluster for operators, from what one steward knows.
+//!
+//! Invariants
+//! 1. What a member has not told is `None`, never 0.
+//!
+//! Not here: the values (`face.rs`), text and JSON (crates `server` and `dendra`).
+
+use super::draft::{Sight, copy_bytes};
+use super::face::{ClusterStatus, MemberState, PlanState};
+use super::messages::LoadGauges;
+use crate::ring::table::{MemberId, Move};
+use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, PlanUnderWay};
+
+/// What a steward knows of a member, itself included.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MemberNews {
+    pub(super) is_up: bool,
+    pub(super) epoch: Option<u64>,
+    pub(super) gauges: Option<LoadGauges>,
+    pub(super) release: Option<String>,
+}
+
+/// Wall clock, and when the plan was learnt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlanTimes {
+    pub(super) now_ms: u64,
+    pub(super) since_ms: u64,
+}
+
+/// The state of the cluster.
+pub(super) fn status(
+    record: &EpochRecord,
+    me: MemberId,
+    times: PlanTimes,
+    news: &dyn Fn(MemberId) -> MemberNews,
+) -> ClusterStatus {
+    let moving: Vec<Move> = record
+        .owners()
+        .all()
+        .filter_map(|p| record.moving(p))
+        .collect();
+    let members = record.members().iter();
+    let members = members.map(|member| state(record, member, &moving, news(member.id)));
+    let members: Vec<MemberState> = members.collect();
+    ClusterStatus {
+        cluster: record.name().to_owned(),
+        epoch: record.epoch(),
+        asked: me,
+        replication_factor: record.replication_factor(),
+        partitions: record.partitions(),
+        secrets: record.secrets(),
+        removed: record.removed().len(),
+        plan: record
+            .plan()
+            .map(|plan| plan_state(record, plan, &moving, times, (me, news))),
+        waits: waits(record, &members, &moving),
+        members,
+    }
+}
+
+fn state(
+    record: &EpochRecord,
+    member: &EpochMember,
+    moving: &[Move],
+    news: MemberNews,
+) -> MemberState {
+    let arriving = moving.iter();
+    let arriving = arriving.filter(|step| step.moving.to == Some(member.id));
+    MemberState {
+        id: member.id,
+        url: member.place.url.clone(),
+        weight: member.place.weight,
+        zone: member.place.zone.clone(),
+        status: member.status,
+        node: member.node,
+        is_up: news.is_up,
+        epoch: news.epoch,
+        positions: record.owners().load(member.id, u8::MAX),
+        arriving: arriving.count(),
+        release: news.release,
+        stored_bytes: news.gauges.map(|gauges| gauges.stored_bytes),
+        loaded_bytes: news.gauges.map(|gauges| gauges.loaded_bytes),
+        load_bytes_per_second: news.gauges.map(|gauges| gauges.bytes_per_second),
+    }
+}
+
+fn plan_state(
+    record: &EpochRecord,
+    plan: &PlanUnderWay,
+    moving: &[Move],
+    times: PlanTimes,
+    (me, news): (MemberId, &dyn Fn(MemberId) -> MemberNews),
+) -> PlanState {
+    let stored = |member| Some(news(member).gauges?.stored_bytes);
+    let sight = Sight {
+        me,
+        is_up: &|_| true,
+        stored: &stored,
+    };
+    let left = moving.iter().chain(plan.left());
+    let bytes_left = left.map(|step| copy_bytes(record, step, &sight)).sum();
+    let rate = |member: &EpochMember| news(member.id).gauges.map_or(0, |g| g.bytes_per_second);
+    let done = plan.begun.saturating_sub(moving.len());
+    let moves = plan.moves.len();
+    let elapsed_ms = times.now_ms.saturating_sub(times.since_ms);
+    let seconds_left = (done > 0 && elapsed_ms > 0)
+        .then(|| elapsed_ms.saturating_mul((moves - done) as u64) / done as u64 / 1_000);
+    PlanState {
+        id: plan.id,
+        author: plan.author,
+        is_cancelled: plan.is_cancelled,
+        replication_factor: plan.replication_factor,
+        moves,
+        done,
+        moving: moving.len(),
+        bytes_left,
+        bytes_per_second: record.members().iter().map(rate).sum(),
+        since_ms: times.since_ms,
+        seconds_left,
+    }
+}
+
+/// Why nothing goes on although something should.
+fn waits(record: &EpochRecord, members: &[MemberState], moving: &[Move]) -> Option<String> {
+    let voters: Vec<&MemberState> = members
+        .iter()
+        .filter(|member| member.status != MemberStatus::Joining)
+        .collect();
+    let up = voters.iter().filter(|member| member.is_up).count();
+    if 2 * up <= voters.len() {
+        return Some(format!(
+            "{up} of {} voters can be reached from here, and a change of the members needs a \
+             majority of them",
+            voters.len()
+        ));
+    }
+    if let Some(unknown) = members.iter().find(|member| member.node == 0) {
+        return Some(format!(
+            "the folder of {} is not known yet: start that member",
+            unknown.url
+        ));
+    }
+    record.plan()?;
+    let is_waited_for = |member: &&MemberState| member.arriving > 0 && !member.is_up;
+    if let Some(away) = members.iter().find(is_waited_for) {
+        return Some(format!(
+            "{} cannot be reached from here, and {} positions move to it: start it, or cancel the \
+             plan",
+            away.url, away.arriving
+        ));
+    }
+    let shrinking = moving.iter().filter(|step| step.moving.to.is_none());
+    let count = shrinking.count();
+    (count > 0 && count == moving.len()).then(|| {
+        format!("{count} positions are taken away once a majority of their owners has this epoch")
+    })
+}

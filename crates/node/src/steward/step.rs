@@ -1,0 +1,153 @@
+//! All that goes into a steward and comes out of it.
+//!
+//! ```text
+//!            Received Reached     Persisted    Loaded Gauged       Ordered Enrol        Tick
+//! world ───► other members        the log      loops, the store    operator, joiner     time
+//! world ◄─── Send SendEpochs      Persist      Adopt Throttle      Answer EnrolAnswer   Removed Diverged …
+//! ```
+//!
+//! Invariants
+//! 1. Every `Ordered` gets one `Answer`, at the latest with the first `Tick` after
+//!    `CLUSTER_ORDER_US`. Every `Enrol` gets one `EnrolAnswer`, in the same step.
+//! 2. `Persist` effects are made durable in their order, each reported by `Persisted`.
+//! 3. Before any loop gets the layout of an `Adopt`, the world raises the fence with it.
+//!
+//! Not here: what the events mean (`mod.rs`), bytes (`codec.rs`).
+
+use super::face::{ClusterAnswer, ClusterOrder};
+use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
+use crate::layout::Layout;
+use crate::ring::Partition;
+use crate::ring::table::MemberId;
+use crate::topology::chain::{ChainNote, ChainPeer};
+use crate::topology::record::EpochRecord;
+use std::sync::Arc;
+
+/// The world's mark for an order or a request.
+pub type OrderTicket = u64;
+
+/// What a steward is told.
+#[derive(Clone, Debug)]
+pub enum StewardEvent {
+    /// A message came over an authenticated link.
+    Received {
+        /// The member at its other end, and its folder.
+        from: ChainPeer,
+        /// The message.
+        message: StewardMessage,
+    },
+    /// A link to a member came up, or the last one went down.
+    Reached {
+        /// The member, and its folder.
+        peer: ChainPeer,
+        /// Which of the two.
+        is_up: bool,
+    },
+    /// The note is durable, and all earlier ones.
+    Persisted {
+        /// Of the note.
+        ticket: u64,
+    },
+    /// `Effect::Loaded` of the loop that loads.
+    Loaded {
+        /// As the loop said.
+        epoch: u64,
+        /// As the loop said.
+        partitions: Vec<Partition>,
+    },
+    /// What the store of this process holds, and what its loops have loaded. Each second or so.
+    Gauged {
+        /// Bytes of clients' records.
+        stored_bytes: u64,
+        /// Bytes loaded since the process started.
+        loaded_bytes: u64,
+    },
+    /// An operator orders.
+    Ordered {
+        /// Comes back with the answer.
+        ticket: OrderTicket,
+        /// The order.
+        order: ClusterOrder,
+    },
+    /// A process asks to become a member. Its proof of the secret held.
+    Enrol {
+        /// Comes back with the answer.
+        ticket: OrderTicket,
+        /// The request.
+        request: EnrolRequest,
+    },
+    /// Time has passed. Several times in each `EPOCH_VOTE_US`.
+    Tick,
+}
+
+/// What a steward wants done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StewardEffect {
+    /// Send a message, if there is a link. It may be lost.
+    Send {
+        /// To this member, removed ones included.
+        to: MemberId,
+        /// The message.
+        message: StewardMessage,
+    },
+    /// Send `ChainMessage::Chosen` with the stored epochs from this one on: at most
+    /// `EPOCH_PAGE_RECORDS_MAX` records, and no second one beyond `EPOCH_PAGE_BYTES_MAX` bytes.
+    SendEpochs {
+        /// To this member.
+        to: MemberId,
+        /// The first epoch.
+        from: u64,
+    },
+    /// Make the note durable, after all earlier ones, then report the ticket.
+    Persist {
+        /// Rises by one from note to note.
+        ticket: u64,
+        /// The note.
+        note: ChainNote,
+    },
+    /// This epoch is durable here. Advance the fence with the layout, then give it to all loops;
+    /// open links to new members, close those to removed ones a little later.
+    Adopt {
+        /// The record.
+        record: Arc<EpochRecord>,
+        /// Its layout: members that stay keep their indexes.
+        layout: Arc<Layout>,
+    },
+    /// This epoch is durable here and has no layout in this process: it must be started again.
+    NoLayout {
+        /// The epoch.
+        epoch: u64,
+    },
+    /// Answer an operator.
+    Answer {
+        /// Of the order.
+        ticket: OrderTicket,
+        /// The answer.
+        answer: ClusterAnswer,
+    },
+    /// Answer a joiner.
+    EnrolAnswer {
+        /// Of the request.
+        ticket: OrderTicket,
+        /// The answer.
+        answer: EnrolAnswer,
+    },
+    /// Load at most about so many bytes a second from now on.
+    Throttle {
+        /// At least 1.
+        bytes_per_second: u64,
+    },
+    /// This member was removed, for ever, and the members that stay can go on without it: end the
+    /// process, and mark its folder.
+    Removed {
+        /// By this epoch, or an earlier one.
+        epoch: u64,
+    },
+    /// Another member has another record of an epoch that is known here: an operator has to look.
+    Diverged {
+        /// The other member.
+        from: MemberId,
+        /// The epoch.
+        epoch: u64,
+    },
+}

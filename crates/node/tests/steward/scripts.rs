@@ -1,0 +1,414 @@
+//! Scripts: what operators order, and what they are told.
+
+use crate::town::{Town, joiner, node, url};
+use dendra_node::limits::CLUSTER_ORDER_US;
+use dendra_node::ring::table::MemberId;
+use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, DraftId, PlanWish};
+use dendra_node::steward::messages::EnrolAnswer;
+use dendra_node::topology::record::{EpochChange, EpochRecord, MemberStatus};
+
+fn remove(number: u32) -> PlanWish {
+    PlanWish {
+        remove: vec![url(number)],
+        ..PlanWish::default()
+    }
+}
+
+fn is_balanced(record: &EpochRecord) -> bool {
+    let loads = record.members().iter();
+    let loads: Vec<usize> = loads.map(|m| record.owners().load(m.id, u8::MAX)).collect();
+    let mean = loads.iter().sum::<usize>() as f64 / loads.len() as f64;
+    let is_near = |load: &usize| (*load as f64 - mean).abs() <= 1.0_f64.max(mean / 20.0);
+    loads.iter().all(is_near)
+}
+
+fn all_at(town: &Town, epoch: u64) -> bool {
+    town.up().all(|id| town.record(id.0).epoch() == epoch)
+}
+
+#[test]
+fn founders_enrol_themselves_once_all_are_there() {
+    let town = Town::found(3, 3);
+    assert!(all_at(&town, 2));
+    assert_eq!(town.record(0).change(), EpochChange::Enrolled);
+    let members = town.record(1).members().iter();
+    let nodes: Vec<u128> = members.map(|member| member.node).collect();
+    assert_eq!(nodes, [node(0), node(1), node(2)]);
+}
+
+#[test]
+fn a_joiner_is_planned_in_loads_and_votes() {
+    let mut town = Town::found(3, 3);
+    assert_eq!(town.join(1, &joiner(3)), MemberId(3));
+    town.pass(10_000_000);
+    let record = town.record(3).clone();
+    assert!(record.plan().is_none());
+    assert_eq!(record.change(), EpochChange::Finished);
+    assert_eq!(record.voters().len(), 4);
+    assert!(is_balanced(&record) && all_at(&town, record.epoch()));
+    // It is told that it is a member when it asks again.
+    let again = town.enrol(0, joiner(3));
+    assert!(matches!(
+        again,
+        EnrolAnswer::Enrolled {
+            member: MemberId(3),
+            ..
+        }
+    ));
+    let status = town.status(2);
+    assert_eq!(
+        (status.members.len(), status.plan, status.waits),
+        (4, None, None)
+    );
+    assert!(
+        status
+            .members
+            .iter()
+            .all(|m| m.is_up && m.positions > 0 && m.arriving == 0)
+    );
+    assert_eq!(status.members[3].release.as_deref(), Some("1.0.0"));
+}
+
+#[test]
+fn two_joiners_come_one_after_the_other() {
+    let mut town = Town::found(3, 3);
+    town.join(0, &joiner(3));
+    town.is_loading = false;
+    town.pass(1_000_000);
+    town.is_loading = true;
+    let waiting = town.enrol(1, joiner(4));
+    town.load(MemberId(3));
+    assert_eq!(town.join(1, &joiner(4)), MemberId(4));
+    town.pass(10_000_000);
+    assert_eq!(town.record(0).voters().len(), 5, "{waiting:?}");
+    assert!(is_balanced(town.record(4)));
+}
+
+#[test]
+fn a_plan_is_read_applied_and_removes_a_member_for_ever() {
+    let mut town = Town::found(4, 3);
+    let draft = town.plan(0, remove(2));
+    assert_eq!((draft.epoch, &draft.leaves[..]), (2, &[url(2)][..]));
+    assert_eq!(
+        draft.steps.len(),
+        town.record(0).owners().load(MemberId(2), u8::MAX)
+    );
+    assert_eq!(draft.bytes.is_some(), draft.seconds.is_some());
+    assert!(draft.bytes.is_some_and(|bytes| bytes > 0));
+    assert!(
+        draft
+            .steps
+            .iter()
+            .all(|step| step.from == Some(url(2)) && step.to.is_some())
+    );
+    assert!(all_at(&town, 2), "a plan changes nothing");
+    town.done(0, ClusterOrder::Apply { draft: draft.id });
+    town.pass(10_000_000);
+    let record = town.record(0).clone();
+    assert!(record.plan().is_none() && record.member(MemberId(2)).is_none());
+    assert!(town.houses[&MemberId(2)].was_removed);
+    assert!(is_balanced(&record) && all_at(&town, record.epoch()));
+    // It comes back, and is told so.
+    town.start(MemberId(2));
+    town.pass(3_000_000);
+    assert!(town.houses[&MemberId(2)].steward.is_none());
+    let again = joiner(2);
+    let EnrolAnswer::Refused { why } = town.enrol(0, again) else {
+        panic!("its folder is refused");
+    };
+    assert!(why.contains("never comes back"), "{why}");
+}
+
+#[test]
+fn a_lost_member_is_replaced_in_its_place_and_nothing_else_moves() {
+    let mut town = Town::found(4, 3);
+    let before = town.record(0).clone();
+    let mut request = joiner(9);
+    request.replaces = Some(url(3));
+    let EnrolAnswer::Refused { why } = town.enrol(0, request.clone()) else {
+        panic!("it answers");
+    };
+    assert!(
+        why.starts_with("http://h3:8080 answers, so it is not lost"),
+        "{why}"
+    );
+    town.stop(MemberId(3));
+    let new = town.join(0, &request);
+    town.pass(10_000_000);
+    let after = town.record(0).clone();
+    assert_eq!(after.voters(), [MemberId(0), MemberId(1), MemberId(2), new]);
+    for partition in before.owners().all() {
+        let was = before.owners().owners(partition).iter();
+        let was: Vec<MemberId> = was.map(|id| if id.0 == 3 { new } else { *id }).collect();
+        assert_eq!(after.owners().owners(partition), was);
+    }
+    // The lost one comes back after all.
+    town.start(MemberId(3));
+    town.pass(2_000_000);
+    assert!(town.houses[&MemberId(3)].was_removed);
+}
+
+#[test]
+fn a_new_folder_may_take_the_address_of_the_lost_one() {
+    let mut town = Town::found(4, 3);
+    town.stop(MemberId(3));
+    let mut request = joiner(9);
+    request.place.url = url(3);
+    let EnrolAnswer::Refused { why } = town.enrol(0, request.clone()) else {
+        panic!("the address is a member's");
+    };
+    assert!(why.contains("--replace http://h3:8080"), "{why}");
+    request.replaces = Some(url(3));
+    let new = town.join(0, &request);
+    town.pass(10_000_000);
+    let after = town.record(0);
+    let member = after.member(new).expect("it joined");
+    assert_eq!(member.status, MemberStatus::Member);
+    assert_eq!(member.place.url, url(3));
+}
+
+#[test]
+fn the_author_dies_and_another_member_carries_its_plan_on() {
+    let mut town = Town::found(5, 3);
+    town.is_loading = false;
+    let draft = town.plan(4, remove(0));
+    town.done(4, ClusterOrder::Apply { draft: draft.id });
+    town.pass(1_000_000);
+    town.stop(MemberId(4));
+    town.is_loading = true;
+    for number in 1..4 {
+        town.load(MemberId(number));
+    }
+    town.pass(3_000_000);
+    let left = town.status(1);
+    assert!(
+        left.waits
+            .is_some_and(|why| why.starts_with("http://h4:8080 cannot be reached"))
+    );
+    town.start(MemberId(4));
+    // Not its author any more: it lost its turn, and everything it held in memory.
+    town.pass(20_000_000);
+    assert!(town.record(1).plan().is_none(), "{:?}", town.status(1).plan);
+    assert_eq!(town.record(1).members().len(), 4);
+}
+
+#[test]
+fn all_members_are_killed_in_the_middle_of_a_plan_and_it_goes_on() {
+    let mut town = Town::found(3, 2);
+    town.is_loading = false;
+    let new = town.join(0, &joiner(3));
+    town.pass(2_000_000);
+    assert!(town.status(0).plan.is_some_and(|plan| plan.moving > 0));
+    for number in 0..4 {
+        town.stop(MemberId(number));
+    }
+    town.is_loading = true;
+    for number in 0..4 {
+        town.start(MemberId(number));
+    }
+    town.pass(10_000_000);
+    assert!(town.record(0).plan().is_none());
+    assert!(town.record(0).voters().contains(&new));
+}
+
+#[test]
+fn a_plan_is_cancelled_and_its_joiner_that_owns_nothing_is_refused() {
+    let mut town = Town::found(3, 3);
+    town.is_loading = false;
+    let new = town.join(0, &joiner(3));
+    town.pass(1_000_000);
+    let declined = town.declined(1, ClusterOrder::Plan(remove(0)));
+    assert!(
+        declined.starts_with("plan-under-way: a plan is under way"),
+        "{declined}"
+    );
+    town.done(1, ClusterOrder::Cancel);
+    town.pass(3_000_000);
+    let record = town.record(0);
+    assert!(record.plan().is_none() && record.members().len() == 3);
+    assert!(town.houses[&new].was_removed);
+    let declined = town.declined(1, ClusterOrder::Cancel);
+    assert!(
+        declined.starts_with("no-plan-under-way: no plan is under way"),
+        "{declined}"
+    );
+}
+
+#[test]
+fn each_refusal_has_a_code_and_a_sentence_with_the_way_out() {
+    let mut town = Town::found(3, 3);
+    let plan = ClusterOrder::Plan;
+    let starts = |told: String, wanted: &str| assert!(told.starts_with(wanted), "{told}");
+    starts(
+        town.declined(0, plan(remove(1))),
+        "fewer-members-than-copies: 2 members with a weight cannot keep 3 copies",
+    );
+    starts(
+        town.declined(0, plan(remove(7))),
+        "not-a-member: http://h7:8080 is not a member",
+    );
+    starts(
+        town.declined(0, plan(PlanWish::default())),
+        "nothing-asked: ",
+    );
+    let mut twice = remove(1);
+    twice.remove.push(url(1));
+    starts(
+        town.declined(0, plan(twice)),
+        "contradiction: the order names http://h1:8080 twice",
+    );
+    let zone = PlanWish {
+        zones: vec![(url(0), "no zone".to_owned())],
+        ..PlanWish::default()
+    };
+    starts(
+        town.declined(0, plan(zone)),
+        "bad-member: http://h0:8080 has the zone",
+    );
+    let draft = DraftId(7);
+    starts(
+        town.declined(0, ClusterOrder::Apply { draft }),
+        "unknown-plan: this member made no plan 0000000000000007",
+    );
+    let to = url(1);
+    let from = url(0);
+    starts(
+        town.declined(0, ClusterOrder::Readdress { from, to }),
+        "is-member: http://h1:8080 is a member already",
+    );
+    let mut stranger = joiner(3);
+    stranger.cluster = "village".to_owned();
+    let EnrolAnswer::Refused { why } = town.enrol(0, stranger) else {
+        panic!("it is of another cluster");
+    };
+    starts(
+        why,
+        "this member is of the cluster town, and the new one says village",
+    );
+    let mut alike = joiner(3);
+    alike.node = node(1) + (1 << 40);
+    let EnrolAnswer::Refused { why } = town.enrol(0, alike) else {
+        panic!("its versions would be those of another");
+    };
+    assert!(why.contains("join with another empty folder"), "{why}");
+}
+
+#[test]
+fn the_last_copy_of_a_partition_is_not_removed() {
+    let mut town = Town::found(3, 1);
+    town.stop(MemberId(1));
+    let declined = town.declined(0, ClusterOrder::Plan(remove(1)));
+    assert!(
+        declined.starts_with("last-copy: all copies of partition"),
+        "{declined}"
+    );
+}
+
+#[test]
+fn a_plan_that_was_made_for_another_epoch_is_not_applied() {
+    let mut town = Town::found(4, 3);
+    let draft = town.plan(0, remove(2));
+    town.done(1, ClusterOrder::Rekey);
+    town.pass(200_000);
+    let declined = town.declined(0, ClusterOrder::Apply { draft: draft.id });
+    assert_eq!(
+        declined,
+        "other-epoch: the plan was made for epoch 2, and the cluster is at epoch 3; make the plan \
+         again and read it"
+    );
+}
+
+#[test]
+fn an_order_without_a_majority_is_answered_in_time() {
+    let mut town = Town::found(3, 3);
+    town.stop(MemberId(1));
+    town.stop(MemberId(2));
+    assert_eq!(town.order(0, ClusterOrder::Rekey), None);
+    town.pass(CLUSTER_ORDER_US + 1_000_000);
+    let waits = town.status(0).waits.expect("it waits");
+    assert!(waits.starts_with("1 of 3 voters can be reached"), "{waits}");
+    town.start(MemberId(1));
+    town.pass(5_000_000);
+    assert!(town.record(0).secrets() == 2 || town.record(0).epoch() == 2);
+}
+
+#[test]
+fn an_address_changes_like_anything_else() {
+    let mut town = Town::found(3, 3);
+    let (from, to) = (url(2), "H9:9000/".to_owned());
+    let epoch = town.done(0, ClusterOrder::Readdress { from, to });
+    town.pass(200_000);
+    assert_eq!(epoch, 3);
+    let member = town.record(1).member(MemberId(2)).expect("it stays");
+    assert_eq!(member.place.url, "http://h9:9000");
+}
+
+#[test]
+fn all_members_are_told_how_fast_they_may_load() {
+    let mut town = Town::found(3, 3);
+    let bytes_per_second = 1 << 20;
+    town.done(2, ClusterOrder::Throttle { bytes_per_second });
+    assert!(
+        town.houses
+            .values()
+            .all(|house| house.throttle == Some(1 << 20))
+    );
+    let wish = PlanWish {
+        weights: vec![(url(0), 2)],
+        replication_factor: Some(2),
+        ..PlanWish::default()
+    };
+    let draft = town.plan(2, wish);
+    assert!(draft.seconds.is_some() && draft.replication_factor == 2);
+}
+
+#[test]
+fn a_replication_factor_shrinks_and_grows() {
+    let mut town = Town::found(5, 3);
+    for copies in [5, 2, 3] {
+        let wish = PlanWish {
+            replication_factor: Some(copies),
+            ..PlanWish::default()
+        };
+        let draft = town.plan(0, wish);
+        town.done(0, ClusterOrder::Apply { draft: draft.id });
+        town.pass(120_000_000);
+        let record = town.record(4);
+        assert_eq!(
+            record.plan().map(|plan| plan.begun),
+            None,
+            "{copies} copies"
+        );
+        assert_eq!(record.replication_factor(), copies);
+        assert!(is_balanced(record));
+    }
+}
+
+#[test]
+fn history_tells_what_each_epoch_did() {
+    let mut town = Town::found(3, 3);
+    town.join(0, &joiner(3));
+    town.pass(10_000_000);
+    let Some(ClusterAnswer::History(entries)) =
+        town.order(3, ClusterOrder::History { entries: 100 })
+    else {
+        panic!("a history");
+    };
+    // The joiner begins with an epoch that names it.
+    assert!(entries.last().is_some_and(|e| e.epoch >= 3));
+    assert_eq!(entries[0].change, EpochChange::Finished);
+    let Some(ClusterAnswer::History(entries)) =
+        town.order(0, ClusterOrder::History { entries: 100 })
+    else {
+        panic!("a history");
+    };
+    let settled: usize = entries.iter().map(|entry| entry.settled).sum();
+    let begun: usize = entries.iter().map(|entry| entry.begun).sum();
+    assert!(begun > 170 && settled == begun, "{settled} of {begun}");
+    let planned = entries.iter().find(|e| e.change == EpochChange::Planned);
+    assert_eq!(planned.map(|entry| &entry.came[..]), Some(&[url(3)][..]));
+    assert_eq!(
+        entries.last().map(|e| (e.epoch, e.change)),
+        Some((1, EpochChange::Founded))
+    );
+}

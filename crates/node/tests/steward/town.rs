@@ -1,0 +1,330 @@
+//! A made-up world of stewards in which everything arrives at once and in order: for scripts.
+//!
+//! Invariants
+//! 1. No chance: a script gives the same run for ever.
+//! 2. A member that was stopped gets nothing; its folder stays.
+
+use dendra_node::limits::{EPOCH_VOTE_US, LOAD_BYTES_PER_SECOND_DEFAULT, MOVES_SIDE_BY_SIDE};
+use dendra_node::ring::table::MemberId;
+use dendra_node::step::Now;
+use dendra_node::steward::StewardStart;
+use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, ClusterStatus, PlanDraft, PlanWish};
+use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
+use dendra_node::steward::step::{StewardEffect, StewardEvent};
+use dendra_node::topology::chain::{ChainMessage, ChainNote, ChainPeer, ChainRules, VoteNote};
+use dendra_node::topology::record::{EpochRecord, MemberStatus};
+use dendra_node::{Member, Steward, Topology};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+const TICK_US: u64 = EPOCH_VOTE_US / 5;
+
+pub struct House {
+    pub peer: ChainPeer,
+    pub steward: Option<Steward>,
+    epochs: BTreeMap<u64, Arc<EpochRecord>>,
+    vote: Option<VoteNote>,
+    pub was_removed: bool,
+    pub throttle: Option<u64>,
+}
+
+#[derive(Default)]
+pub struct Town {
+    pub now_us: u64,
+    pub houses: BTreeMap<MemberId, House>,
+    letters: VecDeque<(MemberId, MemberId, StewardMessage)>,
+    answers: BTreeMap<u64, ClusterAnswer>,
+    enrolled: BTreeMap<u64, EnrolAnswer>,
+    tickets: u64,
+    /// Do members load?
+    pub is_loading: bool,
+}
+
+pub fn url(number: u32) -> String {
+    format!("http://h{number}:8080")
+}
+
+pub fn node(number: u32) -> u128 {
+    (1 << 100) + u128::from(number) * 0x101 + 1
+}
+
+impl Town {
+    pub fn found(count: u32, copies: u8) -> Town {
+        let members = (0..count).map(|n| Member::new(&url(n)).expect("an address"));
+        let topology = Topology::new("town", members.collect(), copies).expect("a topology");
+        let first = EpochRecord::founded(&topology);
+        let mut town = Town {
+            is_loading: true,
+            ..Town::default()
+        };
+        for number in 0..count {
+            town.settle(MemberId(number), node(number), &first);
+        }
+        for number in 0..count {
+            town.start(MemberId(number));
+        }
+        town.pass(2_000_000);
+        town
+    }
+
+    fn settle(&mut self, member: MemberId, node: u128, record: &EpochRecord) {
+        let house = House {
+            peer: ChainPeer { member, node },
+            steward: None,
+            epochs: BTreeMap::from([(record.epoch(), Arc::new(record.clone()))]),
+            vote: None,
+            was_removed: false,
+            throttle: None,
+        };
+        self.houses.insert(member, house);
+    }
+
+    pub fn start(&mut self, member: MemberId) {
+        let house = self.houses.get_mut(&member).expect("a house");
+        let records = house.epochs.values();
+        let start = StewardStart {
+            me: house.peer,
+            records: records.map(|r| (EpochRecord::clone(r), 0)).collect(),
+            vote: house.vote.clone(),
+            release: "1.0.0".to_owned(),
+            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
+            side_by_side: MOVES_SIDE_BY_SIDE,
+            rules: ChainRules::default(),
+            seed: u64::from(member.0),
+        };
+        house.steward = Some(Steward::open(start).expect("a layout"));
+        self.links(member, true);
+        let up: Vec<MemberId> = self.up().filter(|other| *other != member).collect();
+        for other in up {
+            let peer = self.houses[&other].peer;
+            self.tell(member, StewardEvent::Reached { peer, is_up: true });
+        }
+        let stored_bytes = 1 << 20;
+        let loaded_bytes = 0;
+        self.tell(
+            member,
+            StewardEvent::Gauged {
+                stored_bytes,
+                loaded_bytes,
+            },
+        );
+        self.load(member);
+    }
+
+    pub fn stop(&mut self, member: MemberId) {
+        self.houses.get_mut(&member).expect("a house").steward = None;
+        self.links(member, false);
+    }
+
+    fn links(&mut self, member: MemberId, is_up: bool) {
+        let peer = self.houses[&member].peer;
+        let others: Vec<MemberId> = self.up().filter(|other| *other != member).collect();
+        for other in others {
+            self.tell(other, StewardEvent::Reached { peer, is_up });
+        }
+    }
+
+    pub fn up(&self) -> impl Iterator<Item = MemberId> + use<'_> {
+        let houses = self.houses.iter();
+        houses.filter_map(|(id, house)| house.steward.as_ref().map(|_| *id))
+    }
+
+    pub fn steward(&self, number: u32) -> &Steward {
+        self.houses[&MemberId(number)]
+            .steward
+            .as_ref()
+            .expect("it runs")
+    }
+
+    pub fn record(&self, number: u32) -> &Arc<EpochRecord> {
+        self.steward(number).record()
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            mono_us: self.now_us,
+            wall_ms: 1_700_000_000_000 + self.now_us / 1_000,
+            wall_part_us: 0,
+        }
+    }
+
+    pub fn tell(&mut self, member: MemberId, event: StewardEvent) {
+        let now = self.now();
+        let Some(steward) = self
+            .houses
+            .get_mut(&member)
+            .and_then(|h| h.steward.as_mut())
+        else {
+            return;
+        };
+        let mut effects = Vec::new();
+        steward.step(now, event, &mut effects);
+        for effect in effects {
+            self.effect(member, effect);
+        }
+    }
+
+    fn effect(&mut self, member: MemberId, effect: StewardEffect) {
+        let house = self.houses.get_mut(&member).expect("it acted");
+        match effect {
+            StewardEffect::Send { to, message } => {
+                // As it would travel.
+                let message = StewardMessage::decode(&message.encode()).expect("own bytes");
+                self.letters.push_back((member, to, message));
+            }
+            StewardEffect::SendEpochs { to, from } => {
+                let records = house.epochs.range(from..).take(4);
+                let records: Vec<_> = records.map(|(_, record)| Arc::clone(record)).collect();
+                let message = StewardMessage::Chain(ChainMessage::Chosen { records });
+                self.letters.push_back((member, to, message));
+            }
+            StewardEffect::Persist { ticket, note } => {
+                match note {
+                    ChainNote::Epoch(record) => {
+                        house.epochs.insert(record.epoch(), record);
+                    }
+                    ChainNote::Vote(vote) => house.vote = Some(vote),
+                }
+                self.tell(member, StewardEvent::Persisted { ticket });
+            }
+            StewardEffect::Adopt { .. } => self.load(member),
+            StewardEffect::Answer { ticket, answer } => {
+                let before = self.answers.insert(ticket, answer);
+                assert_eq!(before, None, "an order is answered once");
+            }
+            StewardEffect::EnrolAnswer { ticket, answer } => {
+                let answer = EnrolAnswer::decode(&answer.encode()).expect("own bytes");
+                self.enrolled.insert(ticket, answer);
+            }
+            StewardEffect::Removed { .. } => {
+                house.was_removed = true;
+                house.steward = None;
+            }
+            StewardEffect::Throttle { bytes_per_second } => {
+                house.throttle = Some(bytes_per_second);
+            }
+            other => panic!("{member}: {other:?}"),
+        }
+    }
+
+    /// All that moves to the member arrives at once.
+    pub fn load(&mut self, member: MemberId) {
+        let Some(steward) = self.houses[&member].steward.as_ref() else {
+            return;
+        };
+        if !self.is_loading {
+            return;
+        }
+        let record = Arc::clone(steward.record());
+        let is_its = |p: &_| {
+            record
+                .moving(*p)
+                .is_some_and(|step| step.moving.to == Some(member))
+        };
+        let partitions: Vec<_> = record.owners().all().filter(is_its).collect();
+        let epoch = record.epoch();
+        if !partitions.is_empty() {
+            self.tell(member, StewardEvent::Loaded { epoch, partitions });
+        }
+    }
+
+    fn deliver(&mut self) {
+        let mut count = 0;
+        while let Some((from, to, message)) = self.letters.pop_front() {
+            let from = self.houses[&from].peer;
+            self.tell(to, StewardEvent::Received { from, message });
+            count += 1;
+            assert!(count < 100_000, "messages without an end");
+        }
+    }
+
+    /// Time passes.
+    pub fn pass(&mut self, us: u64) {
+        let until_us = self.now_us + us;
+        self.deliver();
+        while self.now_us < until_us {
+            self.now_us += TICK_US;
+            let members: Vec<MemberId> = self.up().collect();
+            for member in members {
+                self.tell(member, StewardEvent::Tick);
+                self.deliver();
+            }
+        }
+    }
+
+    pub fn order(&mut self, number: u32, order: ClusterOrder) -> Option<ClusterAnswer> {
+        self.tickets += 1;
+        let ticket = self.tickets;
+        self.tell(MemberId(number), StewardEvent::Ordered { ticket, order });
+        self.deliver();
+        self.answers.remove(&ticket)
+    }
+
+    /// The sentence with which an order is declined, behind its code.
+    pub fn declined(&mut self, number: u32, order: ClusterOrder) -> String {
+        match self.order(number, order) {
+            Some(ClusterAnswer::Declined(why)) => format!("{}: {why}", why.code()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn done(&mut self, number: u32, order: ClusterOrder) -> u64 {
+        match self.order(number, order) {
+            Some(ClusterAnswer::Done { epoch }) => epoch,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn plan(&mut self, number: u32, wish: PlanWish) -> PlanDraft {
+        match self.order(number, ClusterOrder::Plan(wish)) {
+            Some(ClusterAnswer::Planned(draft)) => *draft,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn status(&mut self, number: u32) -> ClusterStatus {
+        match self.order(number, ClusterOrder::Status) {
+            Some(ClusterAnswer::Status(status)) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn enrol(&mut self, host: u32, request: EnrolRequest) -> EnrolAnswer {
+        self.tickets += 1;
+        let ticket = self.tickets;
+        let request = EnrolRequest::decode(&request.encode()).expect("own bytes");
+        self.tell(MemberId(host), StewardEvent::Enrol { ticket, request });
+        self.deliver();
+        self.enrolled.remove(&ticket).expect("an answer at once")
+    }
+
+    /// A process with an empty folder asks until it is a member, and starts.
+    pub fn join(&mut self, host: u32, request: &EnrolRequest) -> MemberId {
+        for _ in 0..20 {
+            match self.enrol(host, request.clone()) {
+                EnrolAnswer::Enrolled { member, record } => {
+                    let own = record.member(member).expect("it is named");
+                    assert_eq!(
+                        (own.node, own.status),
+                        (request.node, MemberStatus::Joining)
+                    );
+                    self.settle(member, request.node, &record);
+                    self.start(member);
+                    return member;
+                }
+                EnrolAnswer::Wait { .. } => self.pass(200_000),
+                refused @ EnrolAnswer::Refused { .. } => panic!("{refused:?}"),
+            }
+        }
+        panic!("it waits for ever");
+    }
+}
+
+pub fn joiner(number: u32) -> EnrolRequest {
+    EnrolRequest {
+        cluster: "town".to_owned(),
+        node: node(number),
+        place: Member::new(&url(number)).expect("an address"),
+        replaces: None,
+    }
+}

@@ -1,0 +1,359 @@
+//! Tests that find a planted bug: they fail with it and hold without.
+//!
+//! ```text
+//! sim 18                  seed 18 of the simulator            otherwise its first seeds
+//! twin 6738               seed 6738 of the quick twin         otherwise its first seeds
+//! test PACKAGE TARGET     all tests of a file of tests
+//! ```
+//!
+//! Invariants
+//! 1. A finder that failed to start is an error, not a bug found: only a test that says that it
+//!    failed counts.
+//!
+//! Not here: which finder belongs to which patch (`patch.rs`).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A test that notices a bug.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Finder {
+    /// A seed of a search.
+    Seed {
+        search: Search,
+        seed: u64,
+        rule: String,
+    },
+    /// A file of tests.
+    Test { package: String, target: String },
+}
+
+/// A search through seeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Search {
+    Sim,
+    Twin,
+}
+
+impl Search {
+    const ALL: [Search; 2] = [Search::Sim, Search::Twin];
+
+    fn word(self) -> &'static str {
+        match self {
+            Search::Sim => "sim",
+            Search::Twin => "twin",
+        }
+    }
+
+    /// Package, target, test, variables of the first seed and of how many.
+    fn test(self) -> [&'static str; 5] {
+        match self {
+            Search::Sim => [
+                "dendra-sim",
+                "seeds",
+                "a_fixed_set_of_seeds_keeps_every_promise",
+                "DENDRA_SIM_FIRST",
+                "DENDRA_SIM_SEEDS",
+            ],
+            Search::Twin => [
+                "dendra-node",
+                "twin",
+                "no_seed_shows_what_one_register_could_not",
+                "DENDRA_TWIN_FIRST",
+                "DENDRA_TWIN_SEEDS",
+            ],
+        }
+    }
+
+    /// Seeds that are tried for one bug.
+    fn seeds_max(self) -> u64 {
+        match self {
+            Search::Sim => 6_000,
+            Search::Twin => 20_000,
+        }
+    }
+}
+
+/// The files of tests that take seconds, and that `--search` tries.
+const QUICK: [(&str, &str); 3] = [
+    ("dendra-node", "conversations"),
+    ("dendra-node", "membership"),
+    ("dendra-node", "rounds"),
+];
+
+/// All finders that `--search` tries.
+pub(crate) fn known() -> Vec<Finder> {
+    let seeds = Search::ALL.map(|search| Finder::Seed {
+        search,
+        seed: 0,
+        rule: String::new(),
+    });
+    let tests = QUICK.map(|(package, target)| Finder::Test {
+        package: package.to_owned(),
+        target: target.to_owned(),
+    });
+    seeds.into_iter().chain(tests).collect()
+}
+
+impl Finder {
+    /// Of the words behind `Found by:`.
+    pub(crate) fn parse(words: &str) -> Result<Finder, String> {
+        let parts: Vec<&str> = words.split(' ').collect();
+        if let ["test", package, target] = parts.as_slice() {
+            return Ok(Finder::Test {
+                package: (*package).to_owned(),
+                target: (*target).to_owned(),
+            });
+        }
+        let search = Search::ALL
+            .into_iter()
+            .find(|search| search.word() == parts[0]);
+        let seed = parts.get(1).and_then(|seed| seed.parse().ok());
+        match (search, seed) {
+            (Some(search), Some(seed)) => Ok(Finder::Seed {
+                search,
+                seed,
+                rule: parts[2..].join(" "),
+            }),
+            _ => Err(format!(
+                "`{words}` is no finder: sim SEED, twin SEED, test PACKAGE TARGET"
+            )),
+        }
+    }
+
+    /// The same search or test, whatever the seed?
+    pub(crate) fn is_like(&self, other: &Finder) -> bool {
+        match (self, other) {
+            (Finder::Seed { search, .. }, Finder::Seed { search: of, .. }) => search == of,
+            (own, other) => own == other,
+        }
+    }
+
+    fn target(&self) -> (&str, &str) {
+        match self {
+            Finder::Seed { search, .. } => {
+                let [package, target, ..] = search.test();
+                (package, target)
+            }
+            Finder::Test { package, target } => (package, target),
+        }
+    }
+}
+
+impl fmt::Display for Finder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finder::Seed { search, seed, rule } => {
+                let words = format!("{} {seed} {rule}", search.word());
+                f.write_str(words.trim_end())
+            }
+            Finder::Test { package, target } => write!(f, "test {package} {target}"),
+        }
+    }
+}
+
+/// The built tests of the copy.
+pub(crate) struct Tests {
+    copy: PathBuf,
+    /// By package and target.
+    executables: BTreeMap<(String, String), PathBuf>,
+}
+
+impl Tests {
+    /// Builds the tests that `finders` name.
+    pub(crate) fn build(copy: &Path, finders: &[&Finder]) -> Result<Tests, String> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.args([
+            "test",
+            "--no-run",
+            "--message-format",
+            "json-render-diagnostics",
+        ]);
+        let mut wanted: Vec<(&str, &str)> = finders.iter().map(|finder| finder.target()).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut packages: Vec<&str> = wanted.iter().map(|(package, _)| *package).collect();
+        packages.dedup();
+        for package in packages {
+            command.args(["--package", package]);
+        }
+        for (_, target) in &wanted {
+            command.args(["--test", target]);
+        }
+        let target = copy.parent().ok_or("the copy is in no folder")?;
+        command.current_dir(copy).env("CARGO_TARGET_DIR", target);
+        let built = command.stderr(Stdio::inherit()).output();
+        let built = built.map_err(|error| format!("cargo does not start: {error}"))?;
+        if !built.status.success() {
+            return Err(format!("the copy in {} does not build", copy.display()));
+        }
+        let text = String::from_utf8_lossy(&built.stdout);
+        let executables = text.lines().filter_map(executable).collect();
+        Ok(Tests {
+            copy: copy.to_owned(),
+            executables,
+        })
+    }
+
+    /// Which finder like `finder` notices the bug `number`: it with its own seed, or the first seed
+    /// that does.
+    pub(crate) fn find(&self, finder: &Finder, number: u32) -> Result<Option<Finder>, String> {
+        match self.find_at(finder, number)? {
+            Some(found) => Ok(Some(found)),
+            None => self.find_from_zero(finder, number),
+        }
+    }
+
+    /// Does `finder`, with its own seed, notice the bug `number`?
+    pub(crate) fn find_at(&self, finder: &Finder, number: u32) -> Result<Option<Finder>, String> {
+        match finder {
+            Finder::Seed { search, seed, .. } => self.seeds(*search, *seed, 1, number),
+            Finder::Test { .. } => {
+                let failed = self.fails(finder, number, |_| {})?;
+                Ok(failed.map(|_| finder.clone()))
+            }
+        }
+    }
+
+    /// The same from the first seed on.
+    pub(crate) fn find_from_zero(
+        &self,
+        finder: &Finder,
+        number: u32,
+    ) -> Result<Option<Finder>, String> {
+        match finder {
+            Finder::Seed { search, .. } => self.seeds(*search, 0, search.seeds_max(), number),
+            Finder::Test { .. } => self.find_at(finder, number),
+        }
+    }
+
+    fn seeds(
+        &self,
+        search: Search,
+        first: u64,
+        seeds: u64,
+        number: u32,
+    ) -> Result<Option<Finder>, String> {
+        let [_, _, test, first_name, seeds_name] = search.test();
+        let finder = Finder::Seed {
+            search,
+            seed: first,
+            rule: String::new(),
+        };
+        let failed = self.fails(&finder, number, |command| {
+            command.args(["--exact", test]);
+            command.env(first_name, first.to_string());
+            command.env(seeds_name, seeds.to_string());
+        })?;
+        let Some(output) = failed else {
+            return Ok(None);
+        };
+        let (seed, rule) = found(&output)
+            .ok_or_else(|| format!("`{finder}` failed without naming a seed:\n{output}"))?;
+        Ok(Some(Finder::Seed { search, seed, rule }))
+    }
+
+    /// The output of a test that failed; `None` when it held.
+    fn fails(
+        &self,
+        finder: &Finder,
+        number: u32,
+        options: impl Fn(&mut Command),
+    ) -> Result<Option<String>, String> {
+        let (package, target) = finder.target();
+        let executable = self
+            .executables
+            .get(&(package.to_owned(), target.to_owned()))
+            .ok_or_else(|| format!("{package} has no tests called {target}"))?;
+        let name = package.trim_start_matches("dendra-");
+        let mut command = Command::new(executable);
+        command
+            .current_dir(self.copy.join("crates").join(name))
+            .env("DENDRA_PLANTED", number.to_string());
+        options(&mut command);
+        let output = command
+            .output()
+            .map_err(|error| format!("`{finder}` does not start: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        match (
+            output.status.success(),
+            text.contains("test result: FAILED"),
+        ) {
+            (true, _) if text.contains(" 0 passed") => Err(format!("`{finder}` runs no test")),
+            (true, _) => Ok(None),
+            (false, true) => Ok(Some(text)),
+            (false, false) => Err(format!("`{finder}` ended with {}", output.status)),
+        }
+    }
+}
+
+/// The package, target and path of a built test, of one line that cargo writes.
+fn executable(line: &str) -> Option<((String, String), PathBuf)> {
+    let message: serde_json::Value = serde_json::from_str(line).ok()?;
+    let path = message["executable"].as_str()?;
+    let target = message["target"]["name"].as_str()?;
+    // `path+file:///…/crates/node#dendra-node@0.1.0`, or without the name where the folder has it.
+    let package = message["package_id"].as_str()?.rsplit('#').next()?;
+    let package = package.split('@').next()?;
+    Some(((package.to_owned(), target.to_owned()), path.into()))
+}
+
+/// The seed and the broken rule in the output of a search that failed.
+fn found(output: &str) -> Option<(u64, String)> {
+    let line = output.lines().find(|line| line.starts_with("seed "))?;
+    let (seed, rest) = line.strip_prefix("seed ")?.split_once(':')?;
+    let rule = rest.trim_start().split(':').next().unwrap_or_default();
+    let is_rule = !rule.is_empty() && rule.chars().all(char::is_alphanumeric);
+    Some((
+        seed.parse().ok()?,
+        if is_rule {
+            rule.to_owned()
+        } else {
+            String::new()
+        },
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finders_are_read_as_they_are_written() {
+        for words in [
+            "sim 18 VersionOrder",
+            "sim 18",
+            "twin 6738",
+            "test dendra-node rounds",
+        ] {
+            assert_eq!(
+                Finder::parse(words).map(|f| f.to_string()),
+                Ok(words.to_owned())
+            );
+        }
+        for words in ["sim", "sim x", "test dendra-node", "dream 3"] {
+            assert!(Finder::parse(words).is_err(), "{words}");
+        }
+    }
+
+    #[test]
+    fn the_seed_and_the_rule_are_read_from_a_failed_search() {
+        let text = "thread 'a' panicked:\nseed 18: VersionOrder: 3 before 2\nrepeat it\n";
+        assert_eq!(found(text), Some((18, "VersionOrder".to_owned())));
+        let text = "seed 7:\nEntry { at: 3 }\n";
+        assert_eq!(found(text), Some((7, String::new())));
+        assert_eq!(found("test a ... FAILED\n"), None);
+    }
+
+    #[test]
+    fn built_tests_are_found_in_what_cargo_writes() {
+        let line = r#"{"reason":"compiler-artifact","package_id":"path+file:///a/crates/node#dendra-node@0.1.0","target":{"name":"twin"},"executable":"/t/twin-1"}"#;
+        let (name, path) = executable(line).expect("it is one");
+        assert_eq!(name, ("dendra-node".to_owned(), "twin".to_owned()));
+        assert_eq!(path, PathBuf::from("/t/twin-1"));
+        assert!(executable(r#"{"reason":"build-finished","success":true}"#).is_none());
+    }
+}

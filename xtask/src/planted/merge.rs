@@ -1,0 +1,334 @@
+//! All patches in one copy of the sources: each function that patches change becomes a switch.
+//!
+//! ```text
+//! fn f(a: u8) -> u8 {                 fn f(a: u8) -> u8 {
+//!     a + 1                               match dendra_base::planted::bug() {
+//! }                                           7 => {
+//!              07: -    a + 1     ──►     a
+//!                  +    a                     }
+//!                                             _ => {
+//!                                         a + 1
+//!                                             }
+//!                                         }
+//!                                     }
+//! ```
+//!
+//! Invariants
+//! 1. Without a bug switched on the copy does what the source does.
+//! 2. A patch changes bodies of functions, and adds items beside them; anything else is refused.
+//!
+//! Not here: building and running the copy (`copy.rs`, `finders.rs`).
+
+use super::patch::{Edit, Plant};
+use crate::source::Source;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// The changed files: path and text.
+pub(crate) type Merged = BTreeMap<String, String>;
+
+/// What all patches do to one file.
+#[derive(Default)]
+struct Changes {
+    /// By the function's body (its lines), and by the number of the patch.
+    bodies: BTreeMap<(usize, usize), BTreeMap<u32, Vec<Edit>>>,
+    /// Items that patches add, in front of a line.
+    items: BTreeMap<usize, BTreeSet<Vec<String>>>,
+}
+
+/// The sources that `plants` change, with all of them in it; or every reason why one does not fit.
+pub(crate) fn merge(
+    plants: &[Plant],
+    source_of: impl Fn(&str) -> Option<String>,
+) -> Result<Merged, Vec<String>> {
+    let mut changes: BTreeMap<&str, Changes> = BTreeMap::new();
+    let mut reasons = Vec::new();
+    for plant in plants {
+        for file in &plant.files {
+            let of_file = changes.entry(&file.path).or_default();
+            let added = source_of(&file.path)
+                .ok_or_else(|| "there is no such file".to_owned())
+                .and_then(|text| {
+                    let lines: Vec<&str> = text.lines().collect();
+                    let edits = file.edits(&lines)?;
+                    let edits = edits.into_iter().map(|edit| slid(edit, &lines)).collect();
+                    of_file.add(plant.number, edits, &bodies(&text))
+                });
+            if let Err(why) = added {
+                reasons.push(format!(
+                    "{} no longer applies to {}: {why}",
+                    plant.name, file.path
+                ));
+            }
+        }
+    }
+    if !reasons.is_empty() {
+        return Err(reasons);
+    }
+    let merged = changes.into_iter().filter_map(|(path, changes)| {
+        let text = source_of(path)?;
+        Some((path.to_owned(), changes.apply(path, &text)))
+    });
+    Ok(merged.collect())
+}
+
+impl Changes {
+    fn add(
+        &mut self,
+        number: u32,
+        edits: Vec<Edit>,
+        bodies: &[Range<usize>],
+    ) -> Result<(), String> {
+        for edit in edits {
+            let body = bodies
+                .iter()
+                .find(|body| body.start <= edit.old.start && edit.old.end <= body.end);
+            if let Some(body) = body {
+                let of_body = self.bodies.entry((body.start, body.end)).or_default();
+                of_body.entry(number).or_default().push(edit);
+            } else if edit.old.is_empty() {
+                self.items
+                    .entry(edit.old.start)
+                    .or_default()
+                    .insert(edit.new);
+            } else {
+                return Err(format!(
+                    "line {} is in no body of a function: a patch changes bodies and adds items",
+                    edit.old.start + 1
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, path: &str, text: &str) -> String {
+        let bug = if path.starts_with("crates/base/") {
+            "crate::planted::bug()"
+        } else {
+            "dendra_base::planted::bug()"
+        };
+        let lines: Vec<&str> = text.lines().collect();
+        let mut out = String::new();
+        let mut at = 0;
+        while at <= lines.len() {
+            for item in self.items.get(&at).into_iter().flatten().flatten() {
+                push(&mut out, item);
+            }
+            let mut starting = self.bodies.range((at, 0)..(at + 1, 0));
+            if let Some(((from, to), patched)) = starting.next() {
+                let body = &lines[*from..*to];
+                push(&mut out, &format!("match {bug} {{"));
+                for (number, edits) in patched {
+                    push(&mut out, &format!("{number} => {{"));
+                    for line in edited(body, *from, edits) {
+                        push(&mut out, line);
+                    }
+                    push(&mut out, "}");
+                }
+                push(&mut out, "_ => {");
+                for line in body {
+                    push(&mut out, line);
+                }
+                push(&mut out, "}\n}");
+                at = *to;
+            } else {
+                if let Some(line) = lines.get(at) {
+                    push(&mut out, line);
+                }
+                at += 1;
+            }
+        }
+        out
+    }
+}
+
+/// A diff may show a function that is added behind another one as if it began with the end of that
+/// one. Then it is moved down, line by line, until its braces are its own.
+fn slid(mut edit: Edit, lines: &[&str]) -> Edit {
+    let is_whole = |new: &[String]| {
+        let code = Source::new("", &new.join("\n")).code;
+        let depth = code.chars().try_fold(0usize, |depth, c| match c {
+            '{' => Some(depth + 1),
+            '}' => depth.checked_sub(1),
+            _ => Some(depth),
+        });
+        depth == Some(0)
+    };
+    let is_same =
+        |edit: &Edit| lines.get(edit.old.start) == edit.new.first().map(|l| &**l).as_ref();
+    while edit.old.is_empty() && !is_whole(&edit.new) && is_same(&edit) {
+        edit.new.rotate_left(1);
+        edit.old = edit.old.start + 1..edit.old.start + 1;
+    }
+    edit
+}
+
+fn push(out: &mut String, line: &str) {
+    out.push_str(line);
+    out.push('\n');
+}
+
+/// `body`, whose first line is the file's line `from`, with `edits`.
+fn edited<'a>(body: &[&'a str], from: usize, edits: &'a [Edit]) -> Vec<&'a str> {
+    let mut out = Vec::new();
+    let mut at = 0;
+    for edit in edits {
+        out.extend(&body[at..edit.old.start - from]);
+        out.extend(edit.new.iter().map(String::as_str));
+        at = edit.old.end - from;
+    }
+    out.extend(&body[at..]);
+    out
+}
+
+/// The lines between the braces of each function that is in no other one. Functions on one line
+/// have none, and neither do constant ones: they cannot look at a switch.
+fn bodies(text: &str) -> Vec<Range<usize>> {
+    let code = Source::new("", text).code;
+    let line_of: Vec<usize> = code
+        .bytes()
+        .scan(0, |line, byte| {
+            let of_byte = *line;
+            *line += usize::from(byte == b'\n');
+            Some(of_byte)
+        })
+        .collect();
+    let mut bodies = Vec::new();
+    let mut at = 0;
+    while let Some(found) = code[at..].find("fn ") {
+        let start = at + found;
+        at = start + 3;
+        let before = code[..start].chars().next_back();
+        if before.is_some_and(|c| c.is_alphanumeric() || c == '_') {
+            continue;
+        }
+        let line_start = code[..start].rfind('\n').map_or(0, |end| end + 1);
+        let is_constant = code[line_start..start]
+            .split(' ')
+            .any(|word| word == "const");
+        let Some((open, close)) = braces(&code, at) else {
+            continue;
+        };
+        at = close;
+        if !is_constant && line_of[open] < line_of[close] {
+            bodies.push(line_of[open] + 1..line_of[close]);
+        }
+    }
+    bodies
+}
+
+/// Where the body of the function whose head goes on at `from` opens and closes; `None` if it has
+/// none.
+fn braces(code: &str, from: usize) -> Option<(usize, usize)> {
+    let (mut open, mut depth, mut around) = (None, 0usize, 0usize);
+    for (at, byte) in code.bytes().enumerate().skip(from) {
+        match byte {
+            b'(' | b'[' if open.is_none() => around += 1,
+            b')' | b']' if open.is_none() => around = around.checked_sub(1)?,
+            b';' if open.is_none() && around == 0 => return None,
+            b'{' if around == 0 => {
+                open.get_or_insert(at);
+                depth += 1;
+            }
+            b'}' if around == 0 => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    return Some((open?, at));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: &str = "\
+const fn c() -> u8 {
+    1
+}
+trait T {
+    fn no_body(&self, of: [u8; 2]);
+}
+fn f(a: u8) -> u8 {
+    let b = a;
+    b + 1
+}
+fn last() {}
+";
+
+    fn plant(name: &str, hunk: &str) -> Plant {
+        let text = format!("--- a/crates/node/src/a.rs\n+++ b/crates/node/src/a.rs\n@@ @@\n{hunk}");
+        Plant::parse(name, &text).expect("it is a patch")
+    }
+
+    fn merged(plants: &[Plant]) -> Result<String, Vec<String>> {
+        let merged = merge(plants, |_| Some(SOURCE.to_owned()))?;
+        Ok(merged["crates/node/src/a.rs"].clone())
+    }
+
+    #[test]
+    fn bodies_are_the_lines_between_braces() {
+        assert_eq!(bodies(SOURCE), vec![Range { start: 7, end: 9 }]);
+    }
+
+    #[test]
+    fn each_patch_has_its_own_body_and_the_rest_stays() {
+        let first = plant("1-a", "     let b = a;\n-    b + 1\n+    b\n }\n");
+        let other = plant(
+            "2-b",
+            " fn f(a: u8) -> u8 {\n-    let b = a;\n+    let b = 9;\n",
+        );
+        let text = merged(&[first, other]).expect("both apply");
+        let switch = "\
+fn f(a: u8) -> u8 {
+match dendra_base::planted::bug() {
+1 => {
+    let b = a;
+    b
+}
+2 => {
+    let b = 9;
+    b + 1
+}
+_ => {
+    let b = a;
+    b + 1
+}
+}
+}
+";
+        let (start, end) = SOURCE.split_at(SOURCE.find("fn f").expect("it is there"));
+        let (_, end) = end.split_at(end.find("fn last").expect("it is there"));
+        assert_eq!(text, format!("{start}{switch}{end}"));
+    }
+
+    #[test]
+    fn items_are_added_once() {
+        let hunk = " }\n+fn g() {}\n fn last() {}\n";
+        let text = merged(&[plant("1-a", hunk), plant("2-b", hunk)]).expect("both apply");
+        assert_eq!(text.matches("fn g() {}").count(), 1);
+    }
+
+    #[test]
+    fn an_item_behind_a_function_is_none_of_its_lines() {
+        let hunk = "     b + 1\n+}\n+fn g() {\n+    2;\n }\n fn last() {}\n";
+        let text = merged(&[plant("1-a", hunk)]).expect("it applies");
+        assert!(
+            text.contains("    b + 1\n}\nfn g() {\n    2;\n}\nfn last"),
+            "{text}"
+        );
+        assert!(!text.contains("match"), "{text}");
+    }
+
+    #[test]
+    fn changes_outside_of_bodies_are_refused() {
+        let head = plant("1-a", "-fn f(a: u8) -> u8 {\n+fn f(a: u16) -> u8 {\n");
+        assert!(merged(&[head]).expect_err("no body")[0].contains("line 7 is in no body"));
+        let constant = plant("1-a", " const fn c() -> u8 {\n-    1\n+    2\n");
+        assert!(merged(&[constant]).is_err());
+    }
+}
