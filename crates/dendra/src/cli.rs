@@ -1,7 +1,8 @@
 //! The command line, drawn once for parsing, help, completions and the manual page.
 //!
 //! ```text
-//! dendra serve | get | put | delete | scan | load | bench | profile | dev | ring | check | dump | config print | completions | man
+//! dendra serve | get | put | delete | scan | load | bench | profile | cluster | dev | ring | cert | check | dump
+//!        config print | completions | man
 //! ```
 //!
 //! Invariants
@@ -13,6 +14,7 @@
 //! See: docs/cli.md.
 
 use crate::bench::flags::Bench;
+use crate::cluster::flags::ClusterFlags;
 use crate::config::table::{Fallback, OPTIONS};
 use crate::encoding::Encoding;
 use clap::{ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -85,10 +87,14 @@ pub(crate) enum Command {
     Bench(Box<Bench>),
     /// Show where a running node spends its time: a flame graph, or folded stacks
     Profile(Profile),
+    /// See and change the members of a running cluster: status, plan, apply, cancel, history
+    Cluster(ClusterFlags),
     /// Run a cluster on this machine, and hurt it: dev kill 2, dev pause 1, dev cut 1 2, dev heal
     Dev(Dev),
     /// Show who owns what in a cluster, and what a change of its members would move
     Ring(Ring),
+    /// Make a private CA, and certificates for members and clients
+    Cert(Cert),
     /// Verify the data folder of a stopped node, byte by byte
     Check(Check),
     /// Print a table, a log segment or a manifest of a data folder readably
@@ -184,6 +190,9 @@ pub(crate) struct Profile {
     /// The node's admin port
     #[arg(default_value = "http://127.0.0.1:9080")]
     pub(crate) url: String,
+    /// How this client is let in
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
     /// Where its threads work: samples of their CPU time (the default)
     #[arg(long, group = "measure")]
     pub(crate) cpu: bool,
@@ -206,6 +215,27 @@ pub(crate) struct Profile {
     /// Write to a file; one that ends in .svg gets an interactive flame graph, others folded stacks
     #[arg(short, long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// `dendra cert`
+#[derive(Debug, Args)]
+pub(crate) struct Cert {
+    /// Where the files go; a CA that is there already signs
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
+    /// A member's name: the host of its URL, an address or a name; more names of it behind commas
+    #[arg(long, value_name = "HOST,…")]
+    pub(crate) member: Vec<String>,
+    /// A client's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) client: Vec<String>,
+    /// How long the certificates of members and clients hold
+    #[arg(long, value_name = "N", default_value_t = 365)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub(crate) days: u32,
+    /// Replace certificates that are there
+    #[arg(long)]
+    pub(crate) renew: bool,
 }
 
 /// `dendra ring`
@@ -341,6 +371,9 @@ pub(crate) struct Client {
     /// The node's data port
     #[arg(long, env = "DENDRA_URL", default_value = "http://127.0.0.1:8080")]
     pub(crate) url: String,
+    /// How it is let in
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
     /// The request's deadline on the server, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=60_000))]
@@ -356,6 +389,20 @@ impl Client {
             _ => Encoding::Raw,
         }
     }
+}
+
+/// What a client trusts, and what it shows to be let in.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct AccessArgs {
+    /// Trust the certificates that this CA signed (PEM), for https://
+    #[arg(long, env = "DENDRA_CA", value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Show this certificate (PEM), where the node asks for one
+    #[arg(long, env = "DENDRA_CERT", value_name = "FILE", requires = "key_file")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The key of --cert (PEM), open to its owner alone
+    #[arg(long, env = "DENDRA_KEY_FILE", value_name = "FILE", requires = "cert")]
+    pub(crate) key_file: Option<PathBuf>,
 }
 
 /// How many copies an operation addresses and how many must answer.

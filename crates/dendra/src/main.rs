@@ -6,6 +6,7 @@
 //! serve.rs     options -> crate `server`
 //! client/      HTTP -> ops.rs (get, put, delete), scan.rs, load/
 //! bench.rs     crate `lab`: load, and the record of a run
+//! cluster/     orders about members -> the admin port
 //! check.rs     a stopped node's folder -> crate `engine`
 //! dev/         a cluster of child processes, to be played with
 //! exit.rs      exit codes         console.rs   stderr         encoding.rs   hex, base64, JSON
@@ -19,9 +20,11 @@
 //! See: docs/cli.md.
 
 mod bench;
+mod cert;
 mod check;
 mod cli;
 mod client;
+mod cluster;
 mod config;
 mod console;
 mod dev;
@@ -97,8 +100,10 @@ fn run(cli: &Cli, console: Console) -> ExitResult {
         Command::Load(args) => runtime()?.block_on(load::load(args, console)),
         Command::Bench(args) => bench::bench(args, console),
         Command::Profile(args) => client_command(profile::profile(args, console)),
+        Command::Cluster(args) => client_command(cluster::cluster(args, console)),
         Command::Dev(args) => dev::dev(args, console),
         Command::Ring(args) => ring::ring(args),
+        Command::Cert(args) => cert::cert(args, console),
         Command::Check(args) => check::check(args, console),
         Command::Dump(args) => check::dump(args),
         Command::Config {

@@ -14,7 +14,7 @@
 //! See: docs/cli.md.
 
 use crate::cli::{self, ConditionArgs, Delete, Get, Put, QuorumArgs};
-use crate::client::{Ask, Base, Client, WholeAnswer};
+use crate::client::{Ask, Base, Client, Credentials, WholeAnswer};
 use crate::console::{Console, show_key};
 use crate::encoding::{self, Encoding};
 use crate::exit::{Exit, ExitResult, Failure};
@@ -62,7 +62,8 @@ impl Query {
 /// The client that the flags describe.
 pub(crate) fn client(flags: &cli::Client, console: Console) -> Result<Client, Failure> {
     let base = Base::parse(&flags.url).map_err(Failure::usage)?;
-    Ok(Client::new(base, flags.timeout_ms, console))
+    let access = Credentials::read(&flags.access, &base)?;
+    Ok(Client::new(base, access, flags.timeout_ms, console))
 }
 
 /// A key from the command line.

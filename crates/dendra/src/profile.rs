@@ -12,7 +12,7 @@
 //! See: docs/cli.md, docs/lab/profiles.md.
 
 use crate::cli::Profile;
-use crate::client::{Ask, Base, Client};
+use crate::client::{Ask, Base, Client, Credentials};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
@@ -31,7 +31,8 @@ pub(crate) async fn profile(args: &Profile, console: Console) -> ExitResult {
     if let Some(path) = &args.out {
         ops::can_write(path)?;
     }
-    let client = Client::new(base, args.seconds * 1000 + NAMING_MS, console);
+    let access = Credentials::read(&args.access, &base)?;
+    let client = Client::new(base, access, args.seconds * 1000 + NAMING_MS, console);
     let ask = Ask {
         method: Method::GET,
         path: path(args),

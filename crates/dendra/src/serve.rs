@@ -61,13 +61,14 @@ fn start_log(effective: &Effective, colour: Colour, console: Console) -> Result<
 }
 
 fn announce(running: &Running, console: Console) {
+    let scheme = if running.is_sealed() { "https" } else { "http" };
     let urls: Vec<String> = running
         .addrs()
         .iter()
-        .map(|a| format!("http://{a}"))
+        .map(|a| format!("{scheme}://{a}"))
         .collect();
     let admin = match running.admin_addr() {
-        Some(address) => format!("http://{address}"),
+        Some(address) => format!("{scheme}://{address}"),
         None => "off".to_owned(),
     };
     console.note(&format!("listening on {} admin on {admin}", urls.join(",")));

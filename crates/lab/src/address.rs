@@ -31,6 +31,12 @@ impl Address {
     /// The sentence.
     pub fn parse(text: &str) -> Result<Address, String> {
         let fix = "write one like http://127.0.0.1:8080";
+        if text.starts_with("https://") {
+            return Err(format!(
+                "{text:?} is https, and bench speaks clear text alone: its clocks are those of the socket. Measure a port in clear, or \
+                 put a proxy that speaks TLS between"
+            ));
+        }
         let Some(rest) = text.strip_prefix("http://") else {
             return Err(format!("{text:?} is not a URL of plain http; {fix}"));
         };

@@ -43,7 +43,6 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Arriving {
     /// The epoch in which its position began to move.
     since: u64,
-    since_us: u64,
     /// Sources that were walked to their ends.
     walked: BTreeSet<MemberIndex>,
     is_told: bool,
@@ -84,6 +83,8 @@ pub(crate) struct Loader {
     walks: u64,
     /// Sources whose stores cannot be read, and until when they are not asked.
     unusable: BTreeMap<MemberIndex, u64>,
+    /// Old owners without a link, and since when none was seen.
+    away_since_us: BTreeMap<MemberIndex, u64>,
     due_us: u64,
 }
 
@@ -106,6 +107,7 @@ impl Loader {
             walk: None,
             walks: 0,
             unusable: BTreeMap::new(),
+            away_since_us: BTreeMap::new(),
             due_us: if is_due { 0 } else { NEVER },
         }
     }
@@ -148,7 +150,6 @@ impl Loader {
             if !is_known {
                 let arriving = Arriving {
                     since,
-                    since_us: turn.now.mono_us,
                     walked: BTreeSet::new(),
                     is_told: false,
                 };
@@ -218,6 +219,14 @@ impl Loader {
     fn begin_walk(&mut self, desk: &Desk, turn: &Turn<'_>) {
         let now_us = turn.now.mono_us;
         self.unusable.retain(|_, until_us| now_us < *until_us);
+        self.away_since_us
+            .retain(|member, _| !desk.health.is_up(*member));
+        for partition in self.arriving.keys() {
+            let (old, _) = owners(desk, *partition);
+            if let Some(old) = old.filter(|old| !desk.health.is_up(*old)) {
+                self.away_since_us.entry(old).or_insert(now_us);
+            }
+        }
         let mut useful: BTreeMap<MemberIndex, Vec<Partition>> = BTreeMap::new();
         let mut is_waiting = false;
         for (partition, arriving) in &self.arriving {
@@ -270,7 +279,8 @@ impl Loader {
             if is_usable(&old) {
                 return vec![old];
             }
-            let is_away_long = now_us >= arriving.since_us + self.patience_us;
+            let away = self.away_since_us.get(&old);
+            let is_away_long = away.is_some_and(|since| now_us >= since + self.patience_us);
             if !is_away_long && !self.unusable.contains_key(&old) {
                 return Vec::new();
             }

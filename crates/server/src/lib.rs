@@ -10,7 +10,7 @@
 //! clients/       accepting, connections          event_loop/    a loop, its turns and its mailbox
 //! backend.rs     what carries operations out     disk/          threads that may wait for the disk
 //! peers/         the node, links of members      admin/         what a person and a scraper see
-//! limits.rs      bounds
+//! tls/           sealed connections               limits.rs      bounds
 //! ```
 //!
 //! Invariants
@@ -29,6 +29,7 @@ mod lifecycle;
 pub mod limits;
 mod peers;
 pub mod settings;
+pub mod tls;
 
 pub use admin::profile::SampledAlloc;
 pub use disk::folder;

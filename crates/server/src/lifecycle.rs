@@ -25,7 +25,7 @@ use crate::clients::listener::{self, Door};
 use crate::clients::room::Space;
 use crate::disk::last_clock;
 use crate::disk::maintenance;
-use crate::disk::notes;
+use crate::disk::notes::{self, FolderHome};
 use crate::disk::store_pool::{self, StorePool};
 use crate::disk::versions::Versions;
 use crate::disk::wal_thread;
@@ -36,11 +36,13 @@ use crate::event_loop::mailbox::LaneEvent;
 use crate::event_loop::shared::{LaneHandle, Phase, PhaseCell, Shared};
 use crate::limits;
 use crate::peers::{self, Cluster, StartGate};
-use crate::settings::Settings;
+use crate::settings::{ClusterSettings, Settings};
+use crate::tls::Tls;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::{Engine, Error, Identity};
 use dendra_node::Gate;
 use dendra_node::membership::Disowned;
+use dendra_node::topology::record::EpochRecord;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -151,15 +153,19 @@ impl Server {
         starting: &Starting,
     ) -> Result<Running, StartError> {
         let settings = fit_descriptors(settings);
+        let tls = settings.tls.as_ref().map(Tls::new).transpose();
+        let tls = tls.map_err(|reason| StartError::Settings { reason })?;
+        let tls = tls.map(Arc::new);
         let admin = match doors.admin {
             Some((addr, door)) => Some(admin::start(
                 open("admin", addr, door)?,
                 Arc::clone(&starting.phase),
                 settings.hosts(),
+                tls.clone(),
             )?),
             None => None,
         };
-        let shared = Arc::new(open_engine(settings, vfs, starting)?);
+        let shared = Arc::new(open_engine(settings, vfs, tls, starting)?);
         if let Some(admin) = &admin {
             admin.attach(Arc::clone(&shared));
         }
@@ -339,6 +345,7 @@ fn proposed_identity() -> io::Result<Identity> {
 fn open_engine(
     settings: Settings,
     vfs: Arc<dyn Vfs>,
+    tls: Option<Arc<Tls>>,
     starting: &Starting,
 ) -> Result<Shared, StartError> {
     dendra_engine::observe_waits(admin::profile::watched);
@@ -365,29 +372,39 @@ fn open_engine(
         },
     })?;
     let cluster = settings.cluster.as_ref();
-    let is_member = cluster.is_some_and(|cluster| cluster.topology.len() > 1);
-    let last = match is_member {
+    let last = match cluster.is_some() {
         true => take_last_clock(&*vfs, &engine).map_err(in_folder)?,
         false => None,
     };
     let versions = Versions::above(&engine, last, clock::wall_ms());
-    let starts = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
+    let home = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
+    let home = match (home, cluster) {
+        (FolderHome::Joins, Some(cluster)) => {
+            become_member(cluster, &engine, &versions, tls.as_deref(), starting)?
+        }
+        (home, _) => home,
+    };
+    let (starts, member) = match home {
+        FolderHome::Alone(starts) => (starts, None),
+        FolderHome::Member(member) => (member.boot, Some(*member)),
+        FolderHome::Joins => unreachable!("a process that joins is a member behind that"),
+    };
     let loops = settings.loops.unwrap_or_else(|| {
         std::thread::available_parallelism().map_or(1, |n| n.get().min(limits::LOOPS_MAX))
     });
-    let cluster = cluster.filter(|cluster| cluster.topology.len() > 1);
     let cluster = cluster
-        .map(|cluster| {
+        .zip(member)
+        .map(|(cluster, member)| {
             Cluster::new(
                 cluster,
                 settings.durability,
                 &engine,
-                starts,
+                member,
                 loops,
                 last,
                 clock::wall_ms(),
             )
-            .map(Arc::new)
+            .map(|cluster| Arc::new(cluster.sealed(tls.clone())))
         })
         .transpose()
         .map_err(in_folder)?;
@@ -430,8 +447,39 @@ fn open_engine(
         folder: vfs,
         engine,
         hosts: settings.hosts(),
+        tls,
+        handshakes: Arc::default(),
         settings,
     })
+}
+
+/// Waits until a member lets this node in, and notes that.
+fn become_member(
+    cluster: &ClusterSettings,
+    engine: &Engine,
+    versions: &Versions,
+    tls: Option<&Tls>,
+    starting: &Starting,
+) -> Result<FolderHome, StartError> {
+    let join = cluster
+        .join
+        .as_ref()
+        .expect("a folder joins by this option");
+    let asking = peers::join(cluster, join, engine.identity(), tls);
+    let enrolled = starting
+        .wait_for(asking)?
+        .map_err(|reason| StartError::Settings { reason })?;
+    let epoch = enrolled.record.epoch();
+    tracing::info!(member = %enrolled.member, epoch, "this node is let in as a new member");
+    let record = EpochRecord::clone(&enrolled.record);
+    notes::joined(
+        engine,
+        versions,
+        (enrolled.member, record),
+        enrolled.founding,
+        clock::wall_ms(),
+    )
+    .map_err(|reason| StartError::Folder { reason })
 }
 
 /// Where the clock of the start before this one ended, if that one stopped cleanly.
@@ -482,6 +530,10 @@ impl Running {
         admin: Option<admin::Admin>,
     ) -> Result<Running, StartError> {
         let no_thread = system("a thread could not be started");
+        if shared.cluster.is_some() {
+            let first = shared.lanes.first().expect("a node has a loop");
+            first.mailbox.post(LaneEvent::Run(peers::settle));
+        }
         let (stop_accepting, _) = watch::channel(false);
         let loops = (0..shared.lanes.len())
             .map(|index| lane::spawn(shared, index, connection::spawn))
@@ -550,6 +602,11 @@ impl Running {
     /// Address of the admin plane.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(admin::Admin::addr)
+    }
+
+    /// Do its ports speak TLS?
+    pub fn is_sealed(&self) -> bool {
+        self.shared.tls.is_some()
     }
 
     /// Where in its life the node is.
@@ -693,7 +750,7 @@ enum Wake {
 /// then what is durable. `on_serving` is called once, when clients are accepted.
 pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReason {
     let (wake, woken) = mpsc::sync_channel(4);
-    let signals = match Signals::catch() {
+    let signals = match Signals::catch(settings.tls.is_some()) {
         Ok(signals) => signals,
         Err(error) => {
             return ExitReason::NotStarted(system("signals cannot be caught")(error));
@@ -735,10 +792,12 @@ struct Signals {
     runtime: tokio::runtime::Runtime,
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
+    /// Without files to read again it ends the process, as the system does.
+    hangup: Option<tokio::signal::unix::Signal>,
 }
 
 impl Signals {
-    fn catch() -> io::Result<Signals> {
+    fn catch(has_files: bool) -> io::Result<Signals> {
         use tokio::signal::unix::{SignalKind, signal};
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -746,11 +805,15 @@ impl Signals {
         let _inside = runtime.enter();
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
+        let hangup = has_files
+            .then(|| signal(SignalKind::hangup()))
+            .transpose()?;
         drop(_inside);
         Ok(Signals {
             runtime,
             terminate,
             interrupt,
+            hangup,
         })
     }
 
@@ -758,7 +821,17 @@ impl Signals {
         self.runtime.block_on(async {
             let mut signals = 0;
             loop {
+                let hangup = async {
+                    match &mut self.hangup {
+                        Some(hangup) => hangup.recv().await,
+                        None => std::future::pending().await,
+                    }
+                };
                 let what = tokio::select! {
+                    _ = hangup => {
+                        phase.renew.notify_one();
+                        continue;
+                    }
                     _ = self.terminate.recv() => (Wake::Signal, 143),
                     _ = self.interrupt.recv() => (Wake::Signal, 130),
                     () = phase.ended.notified() => (Wake::Ended, 0),

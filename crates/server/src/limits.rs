@@ -130,6 +130,25 @@ pub const ACCEPT_PAUSE_NEAR: Duration = Duration::from_millis(40);
 /// And while it is above it.
 pub const ACCEPT_PAUSE_BEYOND: Duration = Duration::from_millis(200);
 
+/// Messages and requests that wait for the steward: a page of each member of a full cluster. Beyond
+/// it they are dropped, and their senders repeat them.
+pub const STEWARD_CALLS_MAX: usize = 256;
+
+/// How often the steward is told what the store holds.
+pub const GAUGE_US: u64 = 1_000_000;
+
+/// Links of a member that was removed stay open for so long, for it to hear of that.
+pub const REMOVED_LINGER: Duration = Duration::from_secs(3);
+
+/// How long a joiner waits for an answer.
+pub const JOIN_ASK_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Orders of operators that wait for the steward: a few people and a script.
+pub const ORDERS_OF_OPERATORS_MAX: usize = 16;
+
+/// Body of an operator's order: a hundred members with their addresses, twice.
+pub const ORDER_BYTES_MAX: usize = 64 << 10;
+
 /// Admin connections at once: a scraper, a few people, a probe.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// From the first byte of an admin request to the end of its head.
@@ -177,6 +196,11 @@ pub const LINK_OPEN_TIMEOUT: Duration =
 /// Links whose asker has not proven yet that it knows the secret, all loops together. A member proves within a round
 /// trip: ten thousand strangers a second that hold on leave it fifty milliseconds.
 pub const LINKS_UNPROVEN_MAX: usize = 512;
+/// TLS handshakes under way, all loops together. A client's takes a round trip or two: a hundred a second that hold on leave
+/// it some seconds, and ten thousand some tens of milliseconds.
+pub const HANDSHAKES_MAX: usize = 512;
+/// How often the files of certificates and keys are looked at.
+pub const TLS_FILES_LOOK: Duration = Duration::from_secs(1);
 /// The first pause before a lost link is opened again, and the longest one; each is stretched or cut by
 /// up to a half. A member that comes back is asked again within 400 ms, and one that stays away costs
 /// each loop of the others four packets a second.

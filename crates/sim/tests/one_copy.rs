@@ -175,8 +175,8 @@ impl Decider for OneCopy {
             | Event::Heard { .. }
             | Event::Paged { .. }
             | Event::Surveyed { .. }
-            | Event::Throttle { .. }
             | Event::Layout { .. }
+            | Event::Throttle { .. }
             | Event::Pressed { .. }
             | Event::Withdrawn { .. } => {}
         }

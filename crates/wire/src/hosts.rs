@@ -209,6 +209,14 @@ pub fn authority_of_url(url: &str) -> &str {
     rest.split('/').next().unwrap_or(rest)
 }
 
+/// The host of a host and port, an IPv6 address without its brackets.
+pub fn name_of_authority(authority: &str) -> &str {
+    let host = host_of(authority.as_bytes());
+    let host = host.strip_prefix(b"[").unwrap_or(host);
+    let host = host.strip_suffix(b"]").unwrap_or(host);
+    std::str::from_utf8(host).unwrap_or_default()
+}
+
 /// The host of a host and port, without a dot at its end.
 fn host_of(authority: &[u8]) -> &[u8] {
     let end = match authority.first() {

@@ -16,10 +16,12 @@
 //! See: docs/api.md.
 
 mod answer;
+mod credentials;
 pub(crate) mod retry;
 mod url;
 
 pub(crate) use answer::{Trouble, WholeAnswer};
+pub(crate) use credentials::Credentials;
 pub(crate) use url::Base;
 
 use crate::console::Console;
@@ -62,6 +64,7 @@ pub(crate) struct Ask {
 /// A client of one node, for one thread.
 pub(crate) struct Client {
     base: Base,
+    access: Credentials,
     timeout_ms: u64,
     console: Console,
     idle: RefCell<Vec<Connection>>,
@@ -76,9 +79,15 @@ enum Age {
 
 impl Client {
     /// No connection is made yet. `timeout_ms` is the deadline each request carries.
-    pub(crate) fn new(base: Base, timeout_ms: u64, console: Console) -> Client {
+    pub(crate) fn new(
+        base: Base,
+        access: Credentials,
+        timeout_ms: u64,
+        console: Console,
+    ) -> Client {
         Client {
             base,
+            access,
             timeout_ms,
             console,
             idle: RefCell::new(Vec::new()),
@@ -183,7 +192,12 @@ impl Client {
         socket
             .set_nodelay(true)
             .map_err(|e| Trouble::Unreachable(e.to_string()))?;
-        let (connection, driver) = http1::handshake(TokioIo::new(socket))
+        let sealing = self.access.seal(socket, &self.base);
+        let stream = match timeout(CONNECT_TIMEOUT, sealing).await {
+            Ok(stream) => stream.map_err(Trouble::Unreachable)?,
+            Err(_) => return Err(Trouble::Unreachable("no TLS handshake in 5 s".to_owned())),
+        };
+        let (connection, driver) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|e| Trouble::broken(&e, true))?;
         tokio::spawn(async move {

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! http://host[:port][/path]        port 80 unless given
+//! https://host[:port][/path]       port 443 unless given; TLS, with --ca
 //! ```
 //!
 //! Invariants
-//! 1. Only `http`: a URL of another scheme is refused with a sentence, never guessed.
+//! 1. Only `http` and `https`: a URL of another scheme is refused with a sentence, never guessed.
 //!
 //! Not here: percent-encoding of keys (crate `wire`).
 //! See: docs/cli.md.
@@ -19,6 +20,7 @@ pub(crate) struct Base {
     port: u16,
     authority: String,
     path: String,
+    is_tls: bool,
 }
 
 impl Base {
@@ -28,11 +30,15 @@ impl Base {
         let uri: Uri = text
             .parse()
             .map_err(|e| format!("--url {text:?} is not a URL ({e}); {fix}"))?;
-        if uri.scheme_str() != Some("http") {
-            return Err(format!(
-                "--url {text:?} is not plain http, the only thing a node speaks; {fix}"
-            ));
-        }
+        let is_tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => {
+                return Err(format!(
+                    "--url {text:?} is neither http nor https, and a node speaks nothing else; {fix}"
+                ));
+            }
+        };
         let (Some(authority), Some(host)) = (uri.authority(), uri.host()) else {
             return Err(format!("--url {text:?} names no host; {fix}"));
         };
@@ -49,15 +55,21 @@ impl Base {
         }
         Ok(Base {
             host: host.trim_matches(['[', ']']).to_owned(),
-            port: uri.port_u16().unwrap_or(80),
+            port: uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 }),
             authority: authority.as_str().to_owned(),
             path: path.to_owned(),
+            is_tls,
         })
     }
 
     /// Name or address, IPv6 without brackets.
     pub(crate) fn host(&self) -> &str {
         &self.host
+    }
+
+    /// Does the node speak TLS there?
+    pub(crate) fn is_tls(&self) -> bool {
+        self.is_tls
     }
 
     /// The port.
@@ -97,7 +109,7 @@ mod tests {
         for text in [
             "",
             "node:8080",
-            "https://node",
+            "ftp://node",
             "http://",
             "http://me:secret@node",
             "http://node/?id=1",

@@ -6,6 +6,7 @@
 //! off          URL         a cluster of one
 //! URL          off         a cluster of one
 //! URL,URL,…    one of it   a member of a cluster
+//! off          URL         with join: a new member of a running cluster
 //! ```
 //!
 //! Invariants
@@ -17,11 +18,11 @@
 //! Not here: what a list of members may be (crate `node`), what is in the file (crate `server`).
 //! See: docs/cli.md, "A cluster".
 
-use super::Effective;
 use super::table::Value;
+use super::{Effective, Source};
 use dendra_server::Settings;
 use dendra_server::settings::{
-    BadTopology, ClusterSettings, Member, PeerTransport, Secret, Topology,
+    BadTopology, ClusterSettings, JoinSettings, Member, PeerTransport, Secret, Topology,
 };
 use std::net::{IpAddr, SocketAddr};
 
@@ -47,10 +48,11 @@ impl Effective {
     /// When the options are fine alone and impossible together.
     pub(crate) fn cluster(&self) -> Result<Option<ClusterSettings>, String> {
         let (members, me) = (self.members("cluster"), self.members("self").first());
-        if members.is_empty() && me.is_none() {
+        if members.is_empty() && me.is_none() && self.join()?.is_none() {
             return Ok(None);
         }
         let at = |key: &str| self.setting(key).source.to_string();
+        let join = self.join()?;
         let members = match me {
             Some(me) if members.is_empty() => std::slice::from_ref(me),
             _ => members,
@@ -83,12 +85,51 @@ impl Effective {
                 at("cluster")
             )
         })?;
+        cluster.is_named = self.setting("cluster-name").source != Source::Default;
+        cluster.join = join;
         cluster.transport = match self.setting("peer-transport").value {
             Value::Choice("http") => PeerTransport::Http,
             _ => PeerTransport::Frames,
         };
         cluster.compare_bytes_per_second = self.number("compare-bytes-per-second");
         Ok(Some(cluster))
+    }
+
+    /// Which cluster the node joins.
+    ///
+    /// # Errors
+    /// When the options contradict each other.
+    fn join(&self) -> Result<Option<JoinSettings>, String> {
+        let at = |key: &str| self.setting(key).source.to_string();
+        let one = |key: &str| self.members(key).first().map(|member| member.url.clone());
+        let (join, replaces) = (one("join"), one("replace"));
+        let Some(join) = join else {
+            return match replaces {
+                Some(url) => Err(format!(
+                    "replace ({}) is {url}, and join is off: name a member that runs with --join",
+                    at("replace")
+                )),
+                None => Ok(None),
+            };
+        };
+        if !self.members("cluster").is_empty() {
+            return Err(format!(
+                "join ({}) and cluster ({}) are both set: a list founds a cluster, and a new member needs none; leave one of \
+                 them out",
+                at("join"),
+                at("cluster")
+            ));
+        }
+        if self.members("self").is_empty() {
+            return Err(format!(
+                "join ({}) is set, and self is not: say with --self where the other members reach this node",
+                at("join")
+            ));
+        }
+        Ok(Some(JoinSettings {
+            host: join.trim_start_matches("http://").to_owned(),
+            replaces,
+        }))
     }
 
     /// What is possible and perhaps not meant: sentences to warn with.
@@ -135,7 +176,7 @@ impl Effective {
             Some(address) if !is_waived => Err(format!(
                 "cluster-secret-file ({}) is off, and this cluster is reached at {address}: every program that reaches it could say that it is \
                  a member, shut members out for good and change every record; make a secret (head -c 32 /dev/urandom | base64 > \
-                 FILE; chmod 600 FILE), the same file for every member, or say --insecure-peers on",
+                 FILE; chmod 600 FILE), the same file for every member, or have members show certificates (--tls-peer-ca), or say --insecure-peers on",
                 self.setting("cluster-secret-file").source
             )),
             _ => Ok(()),
@@ -146,7 +187,11 @@ impl Effective {
     fn open_to_strangers(&self, settings: &Settings) -> Option<String> {
         let cluster = settings.cluster.as_ref()?;
         let has_secret = self.setting("cluster-secret-file").value != Value::File(None);
-        if has_secret || cluster.topology.len() == 1 {
+        let is_sealed = settings
+            .tls
+            .as_ref()
+            .is_some_and(|tls| tls.peer_ca.is_some() && !tls.change_over);
+        if has_secret || is_sealed || is_alone(cluster) {
             return None;
         }
         let is_open = |address: &&SocketAddr| !address.ip().is_loopback();
@@ -162,7 +207,7 @@ impl Effective {
         let url = &cluster.member().url;
         let (_, port) = url.rsplit_once(':')?;
         let is_its = |address: &SocketAddr| address.port().to_string() == port;
-        if cluster.topology.len() == 1 || listen.iter().any(is_its) {
+        if is_alone(cluster) || listen.iter().any(is_its) {
             return None;
         }
         let listen: Vec<String> = listen.iter().map(SocketAddr::to_string).collect();
@@ -181,7 +226,7 @@ impl Effective {
             1 => "one member has one copy".to_owned(),
             _ => format!("{copies} members has {copies} copies"),
         };
-        (copies < asked).then(|| {
+        (copies < asked && cluster.join.is_none()).then(|| {
             format!(
                 "replication-factor ({}) is {asked}, and a cluster of {has} of a record, until it has more members",
                 self.setting("replication-factor").source
@@ -216,6 +261,11 @@ impl Effective {
             _ => panic!("{key} is not text"),
         }
     }
+}
+
+/// Is there no other member, as far as the options say?
+fn is_alone(cluster: &ClusterSettings) -> bool {
+    cluster.topology.len() == 1 && cluster.join.is_none()
 }
 
 /// Does the url of a member lead to the machine it is used on?
@@ -358,6 +408,15 @@ mod tests {
                 "http://h2:1 is not a member",
             ),
             (&[("replication-factor", "0")], "0 is outside 1 to 100"),
+            (
+                &[("replace", "h1:1")],
+                "replace (flag) is http://h1:1, and join is off",
+            ),
+            (
+                &[("join", "h1:1"), ("cluster", "h1:1,h2:1"), ("self", "h2:1")],
+                "join (flag) and cluster (flag) are both set",
+            ),
+            (&[("join", "h1:1")], "join (flag) is set, and self is not"),
             (
                 &[("cluster-name", "a b")],
                 "--cluster-name: the cluster's name",

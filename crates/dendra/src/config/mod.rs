@@ -33,7 +33,15 @@ use std::path::{Path, PathBuf};
 use table::{Fallback, OPTIONS, Value};
 
 /// Variables that begin with `DENDRA_` and are no option of a node.
-const OTHER_VARIABLES: [&str; 2] = ["DENDRA_CONFIG", "DENDRA_URL"];
+const OTHER_VARIABLES: [&str; 7] = [
+    "DENDRA_CONFIG",
+    "DENDRA_URL",
+    "DENDRA_CA",
+    "DENDRA_CERT",
+    "DENDRA_KEY_FILE",
+    "DENDRA_TOKEN",
+    "DENDRA_TOKEN_FILE",
+];
 
 /// Where an effective value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]

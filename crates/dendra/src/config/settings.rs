@@ -15,6 +15,7 @@ use super::Effective;
 use super::table::Value;
 use dendra_engine::Durability;
 use dendra_server::Settings;
+use dendra_server::settings::TlsSettings;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,9 +46,37 @@ impl Effective {
         settings.memtable_bytes = Some(self.size("memtable"));
         settings.value_bytes_max = self.size("value-bytes-max");
         settings.drain_ms = self.number("drain-ms");
+        settings.tls = self.tls()?;
         settings.cluster = self.cluster()?;
         self.check_border(&settings)?;
         Ok(settings)
+    }
+
+    /// The files of TLS.
+    ///
+    /// # Errors
+    /// When some are named and others that they need are not.
+    fn tls(&self) -> Result<Option<TlsSettings>, String> {
+        let file = |key: &str| match &self.setting(key).value {
+            Value::File(path) => path.clone(),
+            _ => unreachable!("the table says that {key} is a file"),
+        };
+        let change_over = self.setting("tls-change-over").value == Value::Choice("on");
+        let (client_ca, peer_ca) = (file("tls-client-ca"), file("tls-peer-ca"));
+        match (file("tls-cert"), file("tls-key")) {
+            (Some(cert), Some(key)) => Ok(Some(TlsSettings {
+                client_ca,
+                peer_ca,
+                change_over,
+                ..TlsSettings::new(cert, key)
+            })),
+            (None, None) if client_ca.is_none() && peer_ca.is_none() && !change_over => Ok(None),
+            _ => Err(
+                "tls-cert and tls-key go together, and the other options of TLS need both: \
+                      dendra cert makes a pair"
+                    .to_owned(),
+            ),
+        }
     }
 
     /// Why the server would refuse the options, with who set the one that the reason begins with.
@@ -110,6 +139,11 @@ mod tests {
             ("listen", "127.0.0.1:1,127.0.0.1:2"),
             ("admin", "off"),
             ("allowed-hosts", "KV.example.com,*.internal"),
+            ("tls-cert", "a.crt"),
+            ("tls-key", "a.key"),
+            ("tls-client-ca", "clients.crt"),
+            ("tls-peer-ca", "ca.crt"),
+            ("tls-change-over", "on"),
             ("data", "elsewhere"),
             ("workers", "7"),
             ("queue", "70"),
@@ -139,6 +173,11 @@ mod tests {
         expected.admin = None;
         let hosts = ["kv.example.com", "*.internal"].map(|text| text.parse());
         expected.allowed_hosts = hosts.into_iter().collect::<Result<_, _>>().expect("hosts");
+        let mut tls = TlsSettings::new("a.crt", "a.key");
+        tls.client_ca = Some("clients.crt".into());
+        tls.peer_ca = Some("ca.crt".into());
+        tls.change_over = true;
+        expected.tls = Some(tls);
         expected.workers = 7;
         expected.queue = 70;
         expected.queue_delay_target = Duration::from_millis(50);

@@ -124,7 +124,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 22] = [
+pub(crate) static OPTIONS: [Spec; 29] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -145,6 +145,41 @@ pub(crate) static OPTIONS: [Spec; 22] = [
         kind: Kind::Hosts,
         fallback: Fallback::Fixed("off"),
         help: "Names of this node that requests may use beside addresses, localhost, the machine's name and --self, with commas: kv.example.com, *.example.com, or * for every name",
+    },
+    Spec {
+        key: "tls-cert",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "Certificate of this node (PEM, with those between it and its CA): both ports speak TLS alone",
+    },
+    Spec {
+        key: "tls-key",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "Key of the certificate (PEM); open to its owner alone",
+    },
+    Spec {
+        key: "tls-client-ca",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "CA whose certificates clients must show",
+    },
+    Spec {
+        key: "tls-peer-ca",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "CA of the members: they speak TLS with each other, and show certificates with the hosts of their URLs",
+    },
+    Spec {
+        key: "tls-change-over",
+        shape: "off|on",
+        kind: Kind::Choice(&["off", "on"]),
+        fallback: Fallback::Fixed("off"),
+        help: "on = clear text is taken beside TLS, while clients and members change over",
     },
     Spec {
         key: "data",
@@ -246,6 +281,20 @@ pub(crate) static OPTIONS: [Spec; 22] = [
         kind: Kind::MemberOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Which of the members this node is",
+    },
+    Spec {
+        key: "join",
+        shape: "URL",
+        kind: Kind::MemberOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "Any member of a running cluster, which this node joins as --self; not looked at once its folder is a member's",
+    },
+    Spec {
+        key: "replace",
+        shape: "URL",
+        kind: Kind::MemberOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "With --join: the lost member whose place this node takes",
     },
     Spec {
         key: "replication-factor",

@@ -106,7 +106,8 @@ impl Acquaintance {
 
     /// An own link was lost; over it the peer had confirmed clock values up to `confirmed`.
     pub(super) fn unlinked(&mut self, confirmed: u64) {
-        self.links -= 1;
+        // The place of a member that was removed may have been given to another one meanwhile.
+        self.links = self.links.saturating_sub(1);
         if let Some(noted) = self.noted.as_mut().filter(|_| self.is_for_good) {
             noted.clock = noted.clock.max(confirmed);
         }

@@ -55,6 +55,16 @@ struct OtherMember {
     still_there_us: BTreeMap<u16, u64>,
 }
 
+impl OtherMember {
+    fn of_note(note: Option<Peer>) -> OtherMember {
+        OtherMember {
+            met: Acquaintance::of_note(note),
+            shut_out: None,
+            still_there_us: BTreeMap::new(),
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Membership {
@@ -73,12 +83,8 @@ impl Membership {
         loops: u16,
         notes: impl IntoIterator<Item = Option<Peer>>,
     ) -> Membership {
-        let of_note = |note| OtherMember {
-            met: Acquaintance::of_note(note),
-            shut_out: None,
-            still_there_us: BTreeMap::new(),
-        };
-        let others: Vec<OtherMember> = notes.into_iter().map(of_note).collect();
+        let others = notes.into_iter().map(OtherMember::of_note);
+        let others: Vec<OtherMember> = others.collect();
         assert_eq!(others.len(), usize::from(topology.len()), "a note each");
         Membership {
             topology: Arc::clone(topology),
@@ -88,9 +94,20 @@ impl Membership {
         }
     }
 
-    /// The member at `url`, if it is another one.
-    pub fn other_at(&self, url: &str) -> Option<MemberIndex> {
-        self.topology.index_of(url).filter(|&m| m != self.me)
+    /// The members of a later epoch. `fresh` are the places of members that this process did not
+    /// know, each with the note about its member.
+    pub fn adopt(
+        &mut self,
+        topology: &Arc<Topology>,
+        fresh: impl IntoIterator<Item = (MemberIndex, Option<Peer>)>,
+    ) {
+        self.topology = Arc::clone(topology);
+        while self.others.len() < usize::from(topology.len()) {
+            self.others.push(OtherMember::of_note(None));
+        }
+        for (member, note) in fresh {
+            self.others[member.at()] = OtherMember::of_note(note);
+        }
     }
 
     /// The admitted life of a member; 0 = there was none.
@@ -107,13 +124,13 @@ impl Membership {
     /// member that answers does not admit it, or is not admitted. A process that reaches no other
     /// one may be the first to start.
     pub fn shut_out(&self) -> Option<String> {
-        let linked = self.others.iter().filter(|other| other.met.is_linked());
-        if 1 + linked.count() > self.others.len() / 2 {
+        let linked = self.live().filter(|(_, other)| other.met.is_linked());
+        if 1 + linked.count() > usize::from(self.topology.live()) / 2 {
             return None;
         }
-        let mut others = self.others.iter().zip(self.topology.members());
-        let found =
-            others.find_map(|(other, member)| Some((&member.url, other.shut_out.as_ref()?)));
+        let found = self
+            .live()
+            .find_map(|(member, other)| Some((self.url(member), other.shut_out.as_ref()?)));
         found.map(|(url, why)| format!("shut out: no link to {url}: {why}"))
     }
 
@@ -162,9 +179,9 @@ impl Membership {
             MemberEvent::Heard { member, lane } => self.start.heard(now_us, member, lane, effects),
             MemberEvent::StartAsked => {
                 let me = self.me;
-                let members = (0..self.topology.len()).map(MemberIndex);
-                self.start
-                    .ask(now_us, members.filter(|&m| m != me), effects);
+                let members = self.live().map(|(member, _)| member);
+                let members: Vec<MemberIndex> = members.filter(|&m| m != me).collect();
+                self.start.ask(now_us, members.into_iter(), effects);
             }
             MemberEvent::StartAnswered { member, answer } => {
                 if let Err(NoLink::NotAdmitted(reason)) = &answer {
@@ -174,14 +191,19 @@ impl Membership {
             }
             MemberEvent::Tick => self.start.go_on(now_us, effects),
             MemberEvent::Stopping => {
-                let members = (0..self.topology.len()).map(MemberIndex).zip(&self.others);
-                let news = members.filter_map(|(member, other)| {
+                let news = self.live().filter_map(|(member, other)| {
                     let peer = other.met.unnoted_at_stop()?;
                     Some(MemberEffect::WriteNote(of_clock(member, peer)))
                 });
                 effects.extend(news);
             }
         }
+    }
+
+    /// Members of the topology, by their places.
+    fn live(&self) -> impl Iterator<Item = (MemberIndex, &OtherMember)> {
+        let members = (0..self.topology.len()).map(MemberIndex).zip(&self.others);
+        members.filter(|(member, _)| self.topology.has(*member))
     }
 
     fn url(&self, member: MemberIndex) -> &str {

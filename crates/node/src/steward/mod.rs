@@ -216,6 +216,14 @@ impl Steward {
                 self.is_news = true;
                 self.report(out);
             }
+            StewardEvent::Ahead { member, epoch } => {
+                let other = self.record().member(member);
+                if let Some(node) = other.map(|other| other.node) {
+                    let from = ChainPeer { member, node };
+                    let message = ChainMessage::At { epoch };
+                    self.tell_chain(now, ChainEvent::Received { from, message }, out);
+                }
+            }
             StewardEvent::Gauged {
                 stored_bytes,
                 loaded_bytes,

@@ -55,6 +55,13 @@ pub enum StewardEvent {
         /// As the loop said.
         partitions: Vec<Partition>,
     },
+    /// `Effect::Learn` of a loop: another member knows a later epoch.
+    Ahead {
+        /// That member.
+        member: MemberId,
+        /// The epoch.
+        epoch: u64,
+    },
     /// What the store of this process holds, and what its loops have loaded. Each second or so.
     Gauged {
         /// Bytes of clients' records.

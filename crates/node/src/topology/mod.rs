@@ -316,7 +316,14 @@ impl Topology {
 
     /// Of everything that must be equal on all nodes.
     pub fn digest(&self) -> u64 {
-        hash(b"dendra topology1", self.describe().as_bytes())
+        Topology::digest_of(&self.describe())
+    }
+
+    /// The digest of a topology with this description, or `digest=` and the digest itself.
+    pub fn digest_of(description: &str) -> u64 {
+        let digest = description.strip_prefix("digest=");
+        let known = digest.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        known.unwrap_or_else(|| hash(b"dendra topology1", description.as_bytes()))
     }
 
     /// Everything that must be equal on all nodes, in one line.
@@ -338,11 +345,15 @@ impl Topology {
     /// What differs between this topology and the one that another node described, in one sentence
     /// with both sides; `None` when nothing does.
     pub fn difference(&self, other_description: &str) -> Option<String> {
-        let ours = self.describe();
+        Topology::difference_of(&self.describe(), other_description)
+    }
+
+    /// The same of two descriptions.
+    pub fn difference_of(ours: &str, other_description: &str) -> Option<String> {
         if ours == other_description {
             return None;
         }
-        let (here, there) = (fields(&ours), fields(other_description));
+        let (here, there) = (fields(ours), fields(other_description));
         let mut parts = Vec::new();
         for (name, words) in [
             ("cluster", "the cluster's name"),

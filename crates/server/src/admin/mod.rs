@@ -7,6 +7,7 @@
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
 //! /debug/profile/{cpu,wall,alloc,lock}  what the threads do, as folded stacks or a flame graph
+//! /v0/cluster…   members, epochs, plans: cluster/
 //! /              a page that draws /v0/status, and links to the above; /page.js and /page.css are parts of it
 //! ```
 //!
@@ -22,6 +23,7 @@
 //! Not here: the data plane (`connection/`), which shares no thread with this.
 //! See: docs/api.md, section "Admin plane".
 
+mod cluster;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
 pub(crate) mod profile;
@@ -31,6 +33,7 @@ use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use crate::lifecycle::StartError;
 use crate::limits;
 use crate::peers::Cluster;
+use crate::tls::{ByteStream, Opening, Tls};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -76,6 +79,7 @@ pub(crate) fn start(
     socket: TcpListener,
     phase: Arc<PhaseCell>,
     hosts: Hosts,
+    tls: Option<Arc<Tls>>,
 ) -> Result<Admin, StartError> {
     let failed = |error: io::Error| StartError::System {
         reason: format!("the admin plane could not be started: {error}"),
@@ -101,7 +105,7 @@ pub(crate) fn start(
         .name("admin".to_owned())
         .spawn(move || {
             let _seat = profile::register(profile::Kind::Admin);
-            runtime.block_on(accept(socket, router(plane), stopped));
+            runtime.block_on(accept(socket, router(plane), tls, stopped));
         })
         .map_err(failed)?;
     tracing::info!(%addr, "admin plane");
@@ -135,7 +139,12 @@ impl Admin {
     }
 }
 
-async fn accept(socket: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) {
+async fn accept(
+    socket: TcpListener,
+    router: Router,
+    tls: Option<Arc<Tls>>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let socket = match tokio::net::TcpListener::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => {
@@ -147,7 +156,7 @@ async fn accept(socket: TcpListener, router: Router, mut stopped: watch::Receive
     let serving = async {
         loop {
             match socket.accept().await {
-                Ok((stream, _)) => guests.welcome(stream, &router),
+                Ok((stream, _)) => guests.welcome(stream, &router, tls.clone()),
                 Err(error) => {
                     tracing::debug!(%error, "the admin plane could not accept");
                     tokio::time::sleep(limits::SWEEP).await;
@@ -173,7 +182,7 @@ struct Guest {
 
 impl Guests {
     /// Serves `stream`, and makes room for it before.
-    fn welcome(&mut self, stream: TcpStream, router: &Router) {
+    fn welcome(&mut self, stream: TcpStream, router: &Router, tls: Option<Arc<Tls>>) {
         self.0.retain(|guest| !guest.task.is_finished());
         if self.0.len() >= limits::ADMIN_CONNECTIONS_MAX {
             let is_idle = |guest: &Guest| !guest.is_at_work.load(Ordering::Relaxed);
@@ -186,7 +195,7 @@ impl Guests {
         }
         let is_at_work = Arc::new(AtomicBool::new(false));
         let mark = middleware::from_fn_with_state(Arc::clone(&is_at_work), mark_work);
-        let task = tokio::spawn(serve(stream, router.clone().layer(mark)));
+        let task = tokio::spawn(enter(stream, tls, router.clone().layer(mark)));
         self.0.push_back(Guest { is_at_work, task });
     }
 }
@@ -202,8 +211,30 @@ async fn mark_work(
     answer
 }
 
+/// Seals one connection where the port is sealed, and serves it.
+async fn enter(tcp: TcpStream, tls: Option<Arc<Tls>>, router: Router) {
+    let entering = async {
+        let Some(tls) = tls else {
+            return Some(ByteStream::Clear(tcp));
+        };
+        match tls.first_of(&tcp).await {
+            Ok(Opening::Tls) => tls.accept(tcp).await.ok(),
+            Ok(Opening::Clear) if tls.takes_clear() => Some(ByteStream::Clear(tcp)),
+            Ok(Opening::Clear) => {
+                tls.refuse_clear(tcp).await;
+                None
+            }
+            Err(_gone) => None,
+        }
+    };
+    match tokio::time::timeout(limits::ADMIN_HEAD_TIMEOUT, entering).await {
+        Ok(Some(stream)) => serve(stream, router).await,
+        Ok(None) | Err(_) => tracing::debug!("an admin connection has no TLS session"),
+    }
+}
+
 /// Serves one connection: for a while, then to the end of the answer that is under way, then no longer.
-async fn serve(stream: TcpStream, router: Router) {
+async fn serve(stream: ByteStream, router: Router) {
     let service = TowerToHyperService::new(router);
     // Without a timer the head's deadline would be silently off.
     let connection = hyper::server::conn::http1::Builder::new()
@@ -270,6 +301,7 @@ fn router(plane: Arc<Plane>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/v0/status", get(status))
+        .merge(cluster::routes())
         .route("/openapi.yaml", get(openapi))
         .route("/debug/profile/{kind}", get(profile::routes::profile))
         .layer(middleware::from_fn_with_state(
@@ -352,8 +384,8 @@ fn node(shared: &Shared) -> serde_json::Value {
     serde_json::json!({
         "id": format!("{:032x}", identity.node),
         "origin": identity.origin,
-        "nodes": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology.len()),
-        "replication_factor": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology.replication_factor()),
+        "nodes": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology().live()),
+        "replication_factor": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology().replication_factor()),
         "durability": settings.durability.as_str(),
         "loops": shared.lanes.len(),
         "workers": settings.workers,
@@ -364,8 +396,10 @@ fn node(shared: &Shared) -> serde_json::Value {
 
 fn members(cluster: &Cluster) -> serde_json::Value {
     use std::sync::atomic::Ordering::Relaxed;
+    let topology = cluster.topology();
     let peers: Vec<_> = cluster
         .others()
+        .into_iter()
         .map(|(url, gauges)| {
             serde_json::json!({
                 "url": url,
@@ -379,10 +413,10 @@ fn members(cluster: &Cluster) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({
-        "name": cluster.topology.name(),
-        "epoch": cluster.topology.epoch(),
-        "digest": format!("{:016x}", cluster.topology.digest()),
-        "self": cluster.url(cluster.me),
+        "name": topology.name(),
+        "epoch": topology.epoch(),
+        "digest": format!("{:016x}", cluster.digest()),
+        "self": cluster.own_url(),
         "hints": {
             "bytes": cluster.hints.bytes(),
             "kept": cluster.hints.kept(),
@@ -398,7 +432,7 @@ fn members(cluster: &Cluster) -> serde_json::Value {
 fn comparisons(cluster: &Cluster) -> serde_json::Value {
     let comparisons = &cluster.comparisons;
     let now_us = crate::event_loop::clock::monotonic_us();
-    let peers = cluster.other_members().map(|(member, url)| {
+    let peers = cluster.other_members().into_iter().map(|(member, url)| {
         let full_us = comparisons.full_us(member);
         serde_json::json!({
             "url": url,

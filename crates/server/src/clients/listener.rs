@@ -19,6 +19,7 @@
 use crate::event_loop::mailbox::LaneEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
+use crate::tls::Tls;
 use dendra_node::standing::Pressure;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -87,6 +88,9 @@ pub(crate) fn spawn(
                     for socket in sockets {
                         tasks.spawn(accept_for_ever(Arc::clone(&shared), socket));
                     }
+                    if let Some(tls) = &shared.tls {
+                        tasks.spawn(renew_for_ever(Arc::clone(&shared), Arc::clone(tls)));
+                    }
                     while tasks.join_next().await.is_some() {}
                 };
                 tokio::select! {
@@ -95,6 +99,15 @@ pub(crate) fn spawn(
                 }
             });
         })
+}
+
+/// Looks at the files of TLS now and then, and when a signal asks for it.
+async fn renew_for_ever(shared: Arc<Shared>, tls: Arc<Tls>) {
+    loop {
+        let asked = shared.phase.renew.notified();
+        let is_asked = tokio::time::timeout(limits::TLS_FILES_LOOK, asked).await;
+        tls.look(is_asked.is_ok());
+    }
 }
 
 async fn until_true(mut stop: watch::Receiver<bool>) {

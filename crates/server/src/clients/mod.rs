@@ -6,6 +6,7 @@
 //! connection/    requests, answers, scans        body.rs       bodies that arrive slowly
 //! seat.rs        where a connection waits        finished.rs   how an operation ended
 //! answers.rs     from there to an answer         status.rs     outcome to HTTP
+//! doorway.rs     TLS before the first request    unproven.rs   handshakes under way
 //! ```
 //!
 //! Not here: what carries an operation out (`backend.rs`), bytes of HTTP (crate `wire`).
@@ -14,6 +15,7 @@
 pub(crate) mod answers;
 pub(crate) mod body;
 pub(crate) mod connection;
+pub(crate) mod doorway;
 pub(crate) mod finished;
 pub(crate) mod input;
 pub(crate) mod listener;
@@ -21,3 +23,4 @@ pub(crate) mod room;
 pub(crate) mod seat;
 pub(crate) mod socket;
 pub(crate) mod status;
+pub(crate) mod unproven;

@@ -27,7 +27,9 @@ use crate::clients::seat::{Due, Seat, Until};
 use crate::event_loop::clock;
 use crate::event_loop::lane::Lane;
 use crate::limits;
+use crate::tls::ByteStream;
 use bytes::BufMut;
+use dendra_node::MemberIndex;
 use dendra_node::standing::Called;
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -36,7 +38,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
-use tokio::net::TcpStream;
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +90,7 @@ pub(crate) struct Socket {
     lane: Rc<Lane>,
     seat: Rc<Seat>,
     source: IpAddr,
-    stream: TcpStream,
+    stream: ByteStream,
     input: Input,
     out: Vec<u8>,
     /// Room that `out` has already: a scan's, until it is written.
@@ -101,11 +102,18 @@ pub(crate) struct Socket {
     is_called_to_refuse: bool,
     /// A peer asks here: it stands in no line of clients.
     is_of_peer: bool,
+    /// The member that the certificate of this connection is of.
+    member: Option<MemberIndex>,
 }
 
 impl Socket {
     /// The socket of a client at `source` who has just connected.
-    pub(crate) fn new(lane: Rc<Lane>, seat: Rc<Seat>, source: IpAddr, stream: TcpStream) -> Socket {
+    pub(crate) fn new(
+        lane: Rc<Lane>,
+        seat: Rc<Seat>,
+        source: IpAddr,
+        stream: ByteStream,
+    ) -> Socket {
         Socket {
             lane,
             seat,
@@ -118,6 +126,7 @@ impl Socket {
             head_deadline_us: None,
             is_called_to_refuse: false,
             is_of_peer: false,
+            member: None,
         }
     }
 
@@ -181,8 +190,23 @@ impl Socket {
         self.is_of_peer = true;
     }
 
+    /// The bytes of the connection.
+    pub(crate) fn stream(&self) -> &ByteStream {
+        &self.stream
+    }
+
+    /// The member that the certificate of this connection is known to be of.
+    pub(crate) fn proven_member(&self) -> Option<MemberIndex> {
+        self.member
+    }
+
+    /// The certificate of this connection is that of `member`.
+    pub(crate) fn prove_member(&mut self, member: MemberIndex) {
+        self.member = Some(member);
+    }
+
     /// The stream and the unread bytes, for a connection that becomes a link.
-    pub(crate) fn into_link(mut self) -> (TcpStream, Vec<u8>) {
+    pub(crate) fn into_link(mut self) -> (ByteStream, Vec<u8>) {
         let rest = self.input.data().to_vec();
         self.drop_input();
         (self.stream, rest)
@@ -478,13 +502,14 @@ impl Socket {
                 Poll::Pending => return Poll::Pending,
             }
         }
-        Poll::Ready(Ok(()))
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        flushed.map_err(|_gone| End::HungUp)
     }
 
     /// Ends it: a client that may still read its last answer is waited for a little where unread
     /// bytes would otherwise
     /// make the kernel throw that answer away (a reset instead of an end).
-    pub(crate) async fn close(mut self, end: End, mut linger: Linger) -> TcpStream {
+    pub(crate) async fn close(mut self, end: End, mut linger: Linger) -> ByteStream {
         if self.drop_input() > 0 {
             linger = linger.max(Linger::Bytes);
         }
@@ -493,6 +518,7 @@ impl Socket {
             End::TooSlow => self.lane.metrics().timed_out.add(1),
             End::HungUp | End::Draining | End::Crowded => {}
         }
+        self.stream.say_goodbye();
         self.stream
     }
 
@@ -517,7 +543,7 @@ impl Socket {
 
     /// Has the client closed its side?
     pub(crate) fn is_client_gone(&self) -> bool {
-        let mut ready = pin!(self.stream.ready(Interest::READABLE));
+        let mut ready = pin!(self.stream.tcp().ready(Interest::READABLE));
         match ready.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(ready)) => ready.is_read_closed(),
             Poll::Ready(Err(_)) => true,

@@ -55,7 +55,7 @@ impl Alone {
     /// What the answer to a scan says about itself.
     pub(crate) fn scan_terms(self, lane: &Lane, style: Style) -> Terms {
         let durability = lane.shared.settings.durability;
-        Terms::new(style, Quorum::ONE, durability, &lane.routes)
+        Terms::new(style, Quorum::ONE, durability, &lane.routes())
     }
 
     /// Begins an operation. A read that need not wait calls `show` with the newest cell.

@@ -1,7 +1,9 @@
 //! The node's notes at a start: is this the folder of this member, and which start is it?
 //!
 //! ```text
-//! engine is open ─► read "self" ─► Own::start: go on, or exit 3 ─► write "self", durable ─► number of starts
+//! engine is open ─► read "self", "epoch/…", "vote" ─► go on, or exit 3 ─► write "self", durable ─► FolderHome
+//!   no epoch    --cluster founds one, --join asks a member for one (`peers/join.rs`)
+//!   an epoch    the folder knows its cluster; a list of `--cluster` is not looked at
 //! ```
 //!
 //! Invariants
@@ -17,10 +19,18 @@ use crate::settings::ClusterSettings;
 use dendra_base::{CellRef, Key, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{
-    Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Show, WriteOutcome,
+    Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Progress, Show, WriteOutcome,
 };
-use dendra_node::membership::identity::{self, Content, OWN_KEY, Own, Peer};
+use dendra_node::limits::HISTORY_ENTRIES_MAX;
+use dendra_node::membership::identity::{self, Content, Home, OWN_KEY, Own, Peer, VOTE_KEY};
+use dendra_node::ring::table::MemberId;
+use dendra_node::topology::chain::VoteNote;
+use dendra_node::topology::record::EpochRecord;
+use std::collections::VecDeque;
 use std::ops::Bound;
+
+/// Bits of a clock value below its milliseconds.
+const HLC_COUNTER_BITS: u32 = 16;
 
 /// How much of the folder is looked at per step when asking whether it holds a record.
 const LOOK_BYTES: usize = 64 << 10;
@@ -28,23 +38,80 @@ const LOOK_BYTES: usize = 64 << 10;
 /// Why a node cannot start on its folder: a sentence.
 type Reason = String;
 
-/// Checks that the folder is the one of this member, counts the start, and returns its number; 0
-/// without a cluster.
+/// What a folder is at a start.
+#[derive(Debug)]
+pub(crate) enum FolderHome {
+    /// Of a node by itself, or of a cluster of one that founds no chain: the number of starts.
+    Alone(u64),
+    /// Of a member of a cluster.
+    Member(Box<FolderMember>),
+    /// Empty, of a process that wants to become a member.
+    Joins,
+}
+
+/// What the folder of a member knows at a start.
+#[derive(Debug)]
+pub(crate) struct FolderMember {
+    /// Which start this is.
+    pub(crate) boot: u64,
+    /// The member's number.
+    pub(crate) id: MemberId,
+    /// The topology that the cluster was founded with, in a line, or its digest.
+    pub(crate) founding: String,
+    /// Epochs that are known here, the newest last, and when each was learnt.
+    pub(crate) records: Vec<(EpochRecord, u64)>,
+    /// The last vote.
+    pub(crate) vote: Option<VoteNote>,
+}
+
+/// Checks that the folder is the one of this member, and counts the start.
 pub(crate) fn start(
     engine: &Engine,
     versions: &Versions,
     cluster: Option<&ClusterSettings>,
     wall_ms: u64,
-) -> Result<u64, Reason> {
+) -> Result<FolderHome, Reason> {
     let key = Key::new(Space::Meta, OWN_KEY);
     let remembered = read(engine, &key)?;
     let Some(cluster) = cluster else {
         return Own::start_alone(remembered.as_ref())
-            .map(|()| 0)
+            .map(|()| FolderHome::Alone(0))
             .map_err(|stranger| stranger.to_string());
     };
-    let content = content(engine).map_err(|error| error.to_string())?;
     let node = engine.identity().node;
+    let records = epochs(engine)?;
+    if let (Some(own), Some((newest, _))) = (&remembered, records.last()) {
+        let name = cluster.is_named.then(|| cluster.topology.name());
+        let url = Some(cluster.member().url.as_str());
+        let (own, id) = own
+            .resume(node, newest, name, url)
+            .map_err(|stranger| stranger.to_string())?;
+        say_what_is_known(cluster, newest);
+        write(engine, versions, &key, &own, wall_ms)?;
+        return Ok(FolderHome::Member(Box::new(FolderMember {
+            boot: own.boot,
+            id,
+            founding: own.home.topology,
+            vote: vote(engine)?,
+            records,
+        })));
+    }
+    let content = content(engine).map_err(|error| error.to_string())?;
+    if let Some(join) = &cluster.join {
+        return match (remembered, content) {
+            (None, Content::Empty) => Ok(FolderHome::Joins),
+            (None, Content::Records) => Err(format!(
+                "the folder holds records of a node without a cluster, which the members of the cluster at {} would not find: \
+                 join with an empty folder, and load the records through the cluster (dendra scan | dendra load)",
+                join.host
+            )),
+            (Some(own), _) => Err(format!(
+                "the folder belongs to {} of the cluster {} already, and knows none of its epochs: start it with --cluster, as \
+                 before, or join with an empty folder",
+                own.home.url, own.home.cluster
+            )),
+        };
+    }
     let own = Own::start(
         remembered.as_ref(),
         node,
@@ -53,8 +120,163 @@ pub(crate) fn start(
         content,
     )
     .map_err(|stranger| stranger.to_string())?;
-    write(engine, versions, &key, &own, wall_ms)?;
-    Ok(own.boot)
+    if cluster.topology.len() == 1 {
+        write(engine, versions, &key, &own, wall_ms)?;
+        return Ok(FolderHome::Alone(own.boot));
+    }
+    let first = EpochRecord::founded(&cluster.topology);
+    let id = MemberId(u32::from(cluster.me.0));
+    keep(engine, versions, own, id, first, wall_ms)
+}
+
+/// Notes that the folder is the member `id` of the cluster with this epoch, which it joins.
+pub(crate) fn joined(
+    engine: &Engine,
+    versions: &Versions,
+    (id, record): (MemberId, EpochRecord),
+    founding: String,
+    wall_ms: u64,
+) -> Result<FolderHome, Reason> {
+    let url = record.member(id).map(|member| member.place.url.clone());
+    let own = Own {
+        node: engine.identity().node,
+        boot: 1,
+        home: Home {
+            cluster: record.name().to_owned(),
+            url: url.ok_or("the epoch that it was told does not name it")?,
+            fence: record.epoch(),
+            topology: founding,
+        },
+    };
+    keep(engine, versions, own, id, record, wall_ms)
+}
+
+/// The epoch is durable before the own record: a folder with the second one knows the first.
+fn keep(
+    engine: &Engine,
+    versions: &Versions,
+    own: Own,
+    id: MemberId,
+    record: EpochRecord,
+    wall_ms: u64,
+) -> Result<FolderHome, Reason> {
+    let key = epoch_key(record.epoch());
+    let version = versions.next(engine, wall_ms);
+    put(engine, &key, version, &record.encode(), wall_ms)
+        .map_err(|reason| format!("the epoch could not be noted: {reason}"))?;
+    let own_key = Key::new(Space::Meta, OWN_KEY);
+    write(engine, versions, &own_key, &own, wall_ms)?;
+    Ok(FolderHome::Member(Box::new(FolderMember {
+        boot: own.boot,
+        id,
+        founding: own.home.topology,
+        records: vec![(record, wall_ms)],
+        vote: None,
+    })))
+}
+
+/// The list of `--cluster` only founds a cluster.
+fn say_what_is_known(cluster: &ClusterSettings, newest: &EpochRecord) {
+    let mut listed: Vec<&str> = cluster.topology.members().iter().map(|m| &*m.url).collect();
+    let mut known: Vec<&str> = newest.members().iter().map(|m| &*m.place.url).collect();
+    listed.sort_unstable();
+    known.sort_unstable();
+    known.dedup();
+    if listed != known && listed.len() > 1 {
+        tracing::info!(
+            epoch = newest.epoch(),
+            members = known.join(","),
+            "the folder knows an epoch with other members than the list of --cluster, which only founds a cluster: it goes on \
+             with that epoch"
+        );
+    }
+}
+
+/// Where the record of an epoch is.
+pub(crate) fn epoch_key(epoch: u64) -> Key {
+    Key::new(Space::Meta, &identity::epoch_key(epoch))
+}
+
+/// Where the vote for the next epoch is.
+pub(crate) fn vote_key() -> Key {
+    Key::new(Space::Meta, VOTE_KEY)
+}
+
+/// The newest epochs of the folder that can be read, the newest last. One that is damaged is learnt
+/// anew from the other members.
+fn epochs(engine: &Engine) -> Result<Vec<(EpochRecord, u64)>, Reason> {
+    let found = epochs_from(engine, 0, usize::MAX, HISTORY_ENTRIES_MAX)?;
+    Ok(found.into())
+}
+
+/// Epochs from `first` on: those in front of a bound of records that are looked at, and of them the
+/// last `kept`.
+pub(crate) fn epochs_from(
+    engine: &Engine,
+    first: u64,
+    most: usize,
+    kept: usize,
+) -> Result<VecDeque<(EpochRecord, u64)>, Reason> {
+    let mut after = identity::EPOCH_PREFIX.to_vec();
+    if let Some(last) = after.last_mut() {
+        *last += 1;
+    }
+    let mut cursor = Cursor::new(
+        Bound::Included(epoch_key(first).as_stored().to_vec()),
+        Bound::Excluded(Key::new(Space::Meta, &after).as_stored().to_vec()),
+        Direction::Forward,
+        Show::All,
+    );
+    let mut found: VecDeque<(EpochRecord, u64)> = VecDeque::new();
+    let mut seen = 0;
+    let mut progress = Progress::More;
+    while progress == Progress::More && seen < most {
+        let look = |key: &[u8], cell: CellRef<'_>| {
+            seen += 1;
+            let record = cell
+                .is_intact(key)
+                .then(|| EpochRecord::decode(cell.value).ok());
+            match record.flatten() {
+                Some(record) => {
+                    if found.len() == kept {
+                        found.pop_front();
+                    }
+                    found.push_back((record, cell.version.hlc >> HLC_COUNTER_BITS));
+                }
+                None => tracing::error!(
+                    "the record of an epoch is damaged or of another release: it is learnt anew from the other members"
+                ),
+            }
+            match seen < most {
+                true => Flow::Continue,
+                false => Flow::Pause,
+            }
+        };
+        progress = engine
+            .scan(&mut cursor, LOOK_BYTES, look)
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(found)
+}
+
+/// The vote for the next epoch.
+fn vote(engine: &Engine) -> Result<Option<VoteNote>, Reason> {
+    let key = vote_key();
+    let found = engine.get(key.as_stored(), Wait::Block, |cell| {
+        cell.is_intact(key.as_stored())
+            .then(|| VoteNote::decode(cell.value).ok())
+            .flatten()
+    });
+    match found.map_err(|error| error.to_string())? {
+        Lookup::Cell(Some(vote)) => Ok(Some(vote)),
+        Lookup::Cell(None) => Err(
+            "the vote of this member for the next epoch is damaged, and a member must not forget a vote: \
+             replace the member (dendra serve --join … --replace …)"
+                .to_owned(),
+        ),
+        Lookup::Nothing => Ok(None),
+        Lookup::WouldBlock => unreachable!("a read that may wait does not give up"),
+    }
 }
 
 /// The number of the last start that is in the folder; 0 if there is none.
@@ -63,28 +285,36 @@ pub(crate) fn starts(engine: &Engine) -> Result<u64, Reason> {
     Ok(remembered.map_or(0, |own| own.boot))
 }
 
-/// The note about the member at `url`.
-pub(crate) fn peer(engine: &Engine, url: &str) -> Result<Option<Peer>, Reason> {
-    let key = peer_key(url);
-    let found = engine.get(key.as_stored(), Wait::Block, |cell| {
-        cell.is_intact(key.as_stored())
-            .then(|| Peer::decode(cell.value))
-            .flatten()
-    });
-    match found.map_err(|error| error.to_string())? {
-        Lookup::Cell(Some(peer)) => Ok(Some(peer)),
-        Lookup::Cell(None) => Err(format!(
-            "the note about {url} is damaged or of another release; run `dendra check` on the \
-             folder and restore it from a copy"
-        )),
-        Lookup::Nothing => Ok(None),
-        Lookup::WouldBlock => unreachable!("a read that may wait does not give up"),
+/// The note about the member with this number, which is at `url`.
+pub(crate) fn peer(engine: &Engine, id: MemberId, url: &str) -> Result<Option<Peer>, Reason> {
+    let keys = [
+        peer_key(id),
+        Key::new(Space::Meta, &identity::peer_key_of_url(url)),
+    ];
+    for key in keys {
+        let found = engine.get(key.as_stored(), Wait::Block, |cell| {
+            cell.is_intact(key.as_stored())
+                .then(|| Peer::decode(cell.value))
+                .flatten()
+        });
+        match found.map_err(|error| error.to_string())? {
+            Lookup::Cell(Some(peer)) => return Ok(Some(peer)),
+            Lookup::Cell(None) => {
+                return Err(format!(
+                    "the note about {url} is damaged or of another release; run `dendra check` on the \
+                     folder and restore it from a copy"
+                ));
+            }
+            Lookup::Nothing => {}
+            Lookup::WouldBlock => unreachable!("a read that may wait does not give up"),
+        }
     }
+    Ok(None)
 }
 
 /// Where that note is.
-pub(crate) fn peer_key(url: &str) -> Key {
-    Key::new(Space::Meta, &identity::peer_key(url))
+pub(crate) fn peer_key(id: MemberId) -> Key {
+    Key::new(Space::Meta, &identity::peer_key(id))
 }
 
 fn read(engine: &Engine, key: &Key) -> Result<Option<Own>, Reason> {
@@ -187,7 +417,15 @@ mod tests {
 
     fn start_of(vfs: &MemVfs, cluster: Option<&ClusterSettings>) -> Result<u64, Reason> {
         let (engine, versions) = opened(vfs);
-        start(&engine, &versions, cluster, WALL_MS)
+        starts_of(start(&engine, &versions, cluster, WALL_MS)?)
+    }
+
+    fn starts_of(home: FolderHome) -> Result<u64, Reason> {
+        match home {
+            FolderHome::Alone(starts) => Ok(starts),
+            FolderHome::Member(member) => Ok(member.boot),
+            FolderHome::Joins => Err("it joins".to_owned()),
+        }
     }
 
     #[test]
@@ -211,7 +449,8 @@ mod tests {
         let vfs = MemVfs::new();
         {
             let (engine, versions) = opened(&vfs);
-            assert_eq!(start(&engine, &versions, None, WALL_MS), Ok(0));
+            let home = start(&engine, &versions, None, WALL_MS).expect("it starts");
+            assert_eq!(starts_of(home), Ok(0));
             let key = Key::user(b"k");
             let version = versions.next(&engine, WALL_MS);
             let cell = CellRef::value(key.as_stored(), version, b"v");

@@ -25,6 +25,7 @@ use crate::admin::profile;
 use crate::admin::stages::{Draw, Watch};
 use crate::clients::room::Rooms;
 use crate::clients::seat::{Due, LocalBell, Seat};
+use crate::clients::unproven::Unproven;
 use crate::disk::store_pool::{Job, PoolAnswer, Work};
 use crate::disk::wal_thread;
 use crate::event_loop::clock::{self, Tick};
@@ -33,11 +34,12 @@ use crate::event_loop::mailbox::LaneEvent;
 use crate::event_loop::shared::{LaneHandle, Phase, Shared};
 use crate::limits;
 use crate::peers::{self, Agent, Cancelled};
+use crate::tls::ByteStream;
 use dendra_base::peer::Readiness;
 use dendra_base::{CellRef, Key};
 use dendra_engine::{Batch, Durability, Error, Guard, Pressure, Stop, Submitted, WriteOutcome};
 use dendra_node::step::{Event, Now, StoreTicket};
-use dendra_node::{Class, Entry, Gate, LocalGate, LocalPermit, Topology};
+use dendra_node::{Class, Entry, Gate, Layout, LocalGate, LocalPermit, Topology};
 use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -112,15 +114,17 @@ pub(crate) struct Lane {
     /// A clock ceiling whose note found no room in the log's queue.
     uncovered: Cell<Option<u64>>,
     /// What of the settings decides about requests.
-    pub(crate) routes: dendra_wire::Settings,
+    routes: Cell<dendra_wire::Settings>,
     /// The key of the request that is looked at: one buffer for all connections of the loop.
     pub(crate) key: RefCell<KeyBuf>,
     is_draining: Cell<bool>,
     is_poisoned: Cell<bool>,
+    /// Connections whose TLS handshake is under way.
+    pub(crate) handshakes: Unproven,
     /// How long requests wait for this loop.
     pub(crate) delay: Delay,
     /// Sockets that are to be closed; each is a connection of the gate until then.
-    ended_sockets: RefCell<Vec<(TcpStream, Guest)>>,
+    ended_sockets: RefCell<Vec<(ByteStream, Guest)>>,
     close_due: LocalBell,
     /// Rung when the loop should end.
     ended: LocalBell,
@@ -280,7 +284,8 @@ impl Lane {
         let loops = shared.lanes.len();
         let settings = &shared.settings;
         let options = settings.engine_options();
-        let topology = shared.cluster.as_ref().map(|cluster| &*cluster.topology);
+        let topology = shared.cluster.as_ref().map(|cluster| cluster.topology());
+        let topology = topology.as_deref();
         Lane {
             index,
             serve,
@@ -310,17 +315,18 @@ impl Lane {
                 Rc::new(Agent::new(cluster, index, longest, clock::monotonic_us()))
             }),
             uncovered: Cell::new(None),
-            routes: dendra_wire::Settings {
-                nodes: topology.map_or(1, Topology::len),
+            routes: Cell::new(dendra_wire::Settings {
+                nodes: topology.map_or(1, Topology::live),
                 replication_factor: topology.map_or(1, Topology::replication_factor),
                 key_bytes_max: dendra_base::limits::KEY_BYTES_MAX,
                 value_bytes_max: settings.value_bytes_max as u64,
-            },
+            }),
             key: RefCell::default(),
             spare_inputs: RefCell::default(),
             spare_outputs: RefCell::default(),
             is_draining: Cell::new(false),
             is_poisoned: Cell::new(false),
+            handshakes: Unproven::new(limits::HANDSHAKES_MAX, loops, &shared.handshakes),
             delay: Delay::new(settings.queue_delay_target),
             ended_sockets: RefCell::default(),
             close_due: LocalBell::default(),
@@ -409,6 +415,8 @@ impl Lane {
                 self.is_draining.set(true);
                 self.tell_all(Due::Drain);
             }
+            LaneEvent::Adopt(layout) => self.adopt(&layout),
+            LaneEvent::Run(job) => job(self),
             LaneEvent::Poisoned => {
                 self.is_poisoned.set(true);
                 self.tell_all(Due::Poisoned);
@@ -417,6 +425,23 @@ impl Lane {
                 self.ended.ring();
             }
         }
+    }
+
+    /// A later epoch: the loop's node gets it, and new members get links.
+    fn adopt(self: &Rc<Lane>, layout: &Arc<Layout>) {
+        let Some(agent) = self.agent() else { return };
+        let mut routes = self.routes.get();
+        routes.nodes = layout.topology().live();
+        routes.replication_factor = layout.topology().replication_factor();
+        self.routes.set(routes);
+        for member in agent.adopt(layout) {
+            tokio::task::spawn_local(peers::keep(Rc::clone(self), Rc::clone(&agent), member));
+        }
+    }
+
+    /// What requests may ask for, in the cluster as it is now.
+    pub(crate) fn routes(&self) -> dendra_wire::Settings {
+        self.routes.get()
     }
 
     fn tell_all(&self, due: Due) {
@@ -445,7 +470,7 @@ impl Lane {
     }
 
     /// Closes the socket of a connection that has ended: later, when others wait.
-    pub(crate) fn close(&self, stream: TcpStream, guest: Guest) {
+    pub(crate) fn close(&self, stream: ByteStream, guest: Guest) {
         if !self.ended_sockets.borrow().is_empty() || self.delay.is_crowded(self.now_us()) {
             self.ended_sockets.borrow_mut().push((stream, guest));
             self.close_due.ring();

@@ -16,7 +16,11 @@
 
 use crate::admin::profile::Lock;
 use crate::disk::store_pool::PoolAnswer;
+use crate::event_loop::lane::Lane;
 use dendra_engine::WriteOutcome;
+use dendra_node::Layout;
+use std::rc::Rc;
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// Everything that can happen to an event loop from outside: a closed list.
@@ -42,6 +46,10 @@ pub(crate) enum LaneEvent {
     QueueFree,
     /// Answer what is in flight, accept no further request.
     Drain,
+    /// A later epoch is durable, and the fence is advanced.
+    Adopt(Arc<Layout>),
+    /// Run this on the loop.
+    Run(fn(&Rc<Lane>)),
     /// The log failed: every waiting write is of unknown outcome.
     Poisoned,
     /// Leave: whatever is still open is cut.

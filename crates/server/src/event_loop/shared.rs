@@ -13,6 +13,7 @@
 
 use crate::admin::metrics::LaneMetrics;
 use crate::clients::room::Space;
+use crate::clients::unproven::UnprovenGauges;
 use crate::disk::maintenance::Poke;
 use crate::disk::store_pool::StorePool;
 use crate::disk::versions::Versions;
@@ -21,6 +22,7 @@ use crate::event_loop::delay::Overload;
 use crate::event_loop::mailbox::Mailbox;
 use crate::peers::Cluster;
 use crate::settings::Settings;
+use crate::tls::Tls;
 use dendra_engine::Engine;
 use dendra_engine::vfs::Vfs;
 use dendra_node::Gate;
@@ -75,6 +77,8 @@ pub(crate) struct PhaseCell {
     pub(crate) ended: Notify,
     /// Did a signal ask to stop?
     asked: watch::Sender<bool>,
+    /// Told when a signal asks to read files again.
+    pub(crate) renew: Notify,
 }
 
 impl PhaseCell {
@@ -84,6 +88,7 @@ impl PhaseCell {
             phase: AtomicU8::new(Phase::Starting as u8),
             ended: Notify::new(),
             asked: watch::Sender::new(false),
+            renew: Notify::new(),
         }
     }
 
@@ -141,6 +146,10 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     /// Whom the node answers for.
     pub(crate) hosts: Hosts,
+    /// What connections are sealed with.
+    pub(crate) tls: Option<Arc<Tls>>,
+    /// TLS handshakes under way.
+    pub(crate) handshakes: Arc<UnprovenGauges>,
     /// The engine's folder, for what the server itself leaves in it.
     pub(crate) folder: Arc<dyn Vfs>,
     pub(crate) engine: Engine,

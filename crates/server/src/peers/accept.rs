@@ -19,26 +19,35 @@
 use super::agent::Agent;
 use super::cluster::{count, random};
 use super::conduit::{Broken, Conduit, End, Seals};
+use super::hello_maker::HelloMaker;
 use super::notes::learn;
+use crate::clients::socket::Socket;
+use crate::clients::unproven::Place;
 use crate::event_loop::lane::Lane;
 use crate::limits;
+use crate::tls::ByteStream;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
-use dendra_node::membership::identity::Peer;
+use dendra_node::membership::identity::{Peer, REMOVED};
 use dendra_node::step::{Asker, Event};
 use dendra_wire::Refusal;
 use dendra_wire::http::{Field, Head};
-use dendra_wire::peer::{self, Age, Hello, Malformed, Message, Question, Role, Seal};
+use dendra_wire::peer::{
+    self, Age, Hello, Malformed, Message, PROOF_FRAME_BYTES, Question, Role, Seal,
+};
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
-use tokio::net::TcpStream;
+use tokio::io::AsyncReadExt;
 
 /// A hello that was read and judged, and what is said to it.
 #[derive(Debug)]
 pub(super) struct Met {
-    pub(super) member: MemberIndex,
+    pub(super) visitor: HelloMaker,
+    /// The address that it says to have.
+    pub(super) url: String,
     pub(super) claim: Peer,
     pub(super) lane: u16,
     /// Both hellos, as they were and will be sent.
@@ -62,7 +71,11 @@ pub(super) fn unreadable(what: &str) -> Refusal {
 }
 
 /// Reads and judges a peer's hello.
-pub(super) fn read_hello(agent: &Agent, head: &Head<'_>) -> Result<Met, Refusal> {
+pub(super) fn read_hello(
+    agent: &Agent,
+    stream: &ByteStream,
+    head: &Head<'_>,
+) -> Result<Met, Refusal> {
     let Field::Once(line) = head.peer_hello else {
         return Err(unreadable("the line itself"));
     };
@@ -76,10 +89,14 @@ pub(super) fn read_hello(agent: &Agent, head: &Head<'_>) -> Result<Met, Refusal>
         Refusal::not_serving("no randomness from the system", limits::RETRY_AFTER_S)
     })?;
     let own = agent.cluster.hello(agent.lane, nonce);
-    let (member, claim) = agent.cluster.judge_hello(&own, &theirs)?;
+    let (visitor, claim) = agent.cluster.judge_hello(&own, &theirs)?;
+    agent
+        .cluster
+        .check_identity(stream, &visitor, &theirs.url)?;
     let acceptor = own.to_string();
     Ok(Met {
-        member,
+        visitor,
+        url: theirs.url,
         claim,
         lane: theirs.lane,
         asker: asker.to_owned(),
@@ -94,12 +111,16 @@ pub(crate) struct PendingLink(Met);
 /// Judges a peer's hello and forms the answer: the link, or the refusal.
 pub(crate) fn meet(
     lane: &Lane,
-    out: &mut Vec<u8>,
+    socket: &mut Socket,
     head: &Head<'_>,
 ) -> Result<PendingLink, Refusal> {
     let agent = lane.agent().ok_or_else(no_peers)?;
-    let met = read_hello(&agent, head)?;
-    peer::hello::accept(out, &met.acceptor);
+    let met = read_hello(&agent, socket.stream(), head)?;
+    if met.visitor == HelloMaker::Joiner {
+        let sentence = "a process that joins asks by requests: POST /v0/peer/hello";
+        return Err(Refusal::new(400, "peer-hello", sentence));
+    }
+    peer::hello::accept(socket.out(), &met.acceptor);
     Ok(PendingLink(met))
 }
 
@@ -120,7 +141,7 @@ impl Drop for Listed<'_> {
 pub(crate) async fn serve<Guest>(
     lane: Rc<Lane>,
     link: PendingLink,
-    mut stream: TcpStream,
+    mut stream: ByteStream,
     rest: Vec<u8>,
     guest: Guest,
 ) {
@@ -133,8 +154,11 @@ pub(crate) async fn serve<Guest>(
     if !rest.is_empty() {
         return;
     }
-    let peer = agent.cluster.url(link.member).to_owned();
-    let is_proven = match place.first_frame(&mut stream).await {
+    let peer = match &link.visitor {
+        HelloMaker::Member(member) => agent.cluster.url(*member),
+        HelloMaker::Removed(_) | HelloMaker::Joiner => "a member that was removed".to_owned(),
+    };
+    let is_proven = match first_frame(&place, &mut stream).await {
         Ok(frame) => match peer::decode(&Bytes::copy_from_slice(&frame), &mut Seal::plain()) {
             Ok(Message::Proof(proof)) => {
                 agent
@@ -148,7 +172,7 @@ pub(crate) async fn serve<Guest>(
     };
     if !is_proven {
         tracing::warn!(peer, "a peer does not know the secret of the cluster");
-        let us = agent.cluster.url(agent.cluster.me);
+        let us = agent.cluster.own_url();
         let sentence = format!(
             "cluster-secret: {peer} does not know the secret that {us} knows: start both with the same --cluster-secret-file"
         );
@@ -176,15 +200,33 @@ pub(crate) async fn serve<Guest>(
             return;
         }
     };
-    let number = agent.put_asker(link.member, link.lane, &conduit);
-    agent.cluster.heard(link.member, link.lane);
+    let Some(member) = link.visitor.member() else {
+        return;
+    };
+    let number = agent.put_asker(member, link.lane, &conduit);
+    agent.cluster.heard(member, link.lane);
     let _listed = Listed {
         agent: &agent,
         number,
     };
     agent.send(&conduit, |out, seal| peer::encode_alive(out, seal, probe));
-    let broken = questions(&lane, &agent, &link, number, &conduit).await;
+    let broken = questions(&lane, &agent, (member, link.claim), number, &conduit).await;
     tracing::debug!(peer, %broken, "a peer's link ended");
+}
+
+/// The bytes of the first frame, if they come in time and while there is room.
+async fn first_frame(
+    place: &Place<'_>,
+    stream: &mut ByteStream,
+) -> io::Result<[u8; PROOF_FRAME_BYTES]> {
+    let mut frame = [0; PROOF_FRAME_BYTES];
+    let reading = async {
+        stream.read_exact(&mut frame).await?;
+        Ok(frame)
+    };
+    let reading = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, reading);
+    let read = place.unless_evicted(reading).await?;
+    read.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 /// Why a proven asker has no link.
@@ -203,13 +245,18 @@ async fn introduce(
     conduit: &Conduit,
 ) -> Result<u64, NotLinked> {
     let refused = |sentence| Err(NotLinked::Refused(sentence));
+    let member = match &link.visitor {
+        HelloMaker::Member(member) => *member,
+        HelloMaker::Removed(why) => return refused(format!("{REMOVED}: {why}")),
+        HelloMaker::Joiner => return Err(NotLinked::Gone),
+    };
     loop {
         let next = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, conduit.next_message()).await;
         let Ok(Ok(message)) = next else {
             return Err(NotLinked::Gone);
         };
         match message {
-            Message::Hail => match agent.cluster.admit(link.member, link.claim) {
+            Message::Hail => match agent.cluster.admit(member, link.claim) {
                 Ok(()) => {
                     conduit.put(peer::encode_welcome);
                     conduit.flush();
@@ -217,7 +264,7 @@ async fn introduce(
                 Err(refusal) => return refused(refusal.to_string()),
             },
             Message::Probe { id } => {
-                let learning = learn(lane, agent, link.member, link.claim);
+                let learning = learn(lane, agent, member, link.claim);
                 let learnt = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, learning).await;
                 return match learnt {
                     Ok(Ok(())) => Ok(id),
@@ -233,11 +280,11 @@ async fn introduce(
 async fn questions(
     lane: &Lane,
     agent: &Agent,
-    met: &Met,
+    (member, claim): (MemberIndex, Peer),
     link: u64,
     conduit: &Rc<Conduit>,
 ) -> Broken {
-    let (member, life) = (met.member, met.claim.life);
+    let life = claim.life;
     let gauges = &agent.cluster.peers[member.at()];
     let age = RefCell::new(Age::default());
     poll_fn(|cx| {
@@ -275,6 +322,7 @@ async fn questions(
                 agent.send(conduit, |out, seal| peer::encode_alive(out, seal, id));
                 Ok(())
             }
+            Message::Steward { body, .. } => agent.cluster.take_message(member, claim, &body),
             Message::Farewell(_) => {
                 conduit.close();
                 Ok(())
@@ -283,6 +331,8 @@ async fn questions(
             | Message::Proof(_)
             | Message::Alive { .. }
             | Message::Hail
+            | Message::Enrol(_)
+            | Message::Enrolment(_)
             | Message::Welcome => Err(Malformed::Body(
                 "an answer on a link that carries questions",
             )),

@@ -22,18 +22,20 @@
 use super::cluster::{Cluster, count};
 use super::conduit::Conduit;
 use super::pool::Pool;
-use super::unproven::Unproven;
 use crate::admin::metrics::LaneMetrics;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{LocalBell, Seat};
+use crate::clients::unproven::Unproven;
 use crate::event_loop::lane::{Lane, RoomPermit};
 use crate::limits;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
 use dendra_node::limits::{
-    COMPARE_PAUSE_US_DEFAULT, LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT,
+    COMPARE_PAUSE_US_DEFAULT, LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, MEMBERS_MAX,
 };
+use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Asker, ClientTicket, Effect, Event, Now};
-use dendra_node::{CompareReport, MemberIndex, Node, NodeConfig};
+use dendra_node::steward::step::StewardEvent;
+use dendra_node::{CompareReport, Layout, MemberIndex, Node, NodeConfig};
 use dendra_wire::limits::PEER_WITHDRAW_IDS_MAX;
 use dendra_wire::peer::{self, Question, Seal};
 use slab::Slab;
@@ -125,6 +127,8 @@ impl Drop for Visit {
 /// A link that a peer opened.
 struct Accepted {
     member: MemberIndex,
+    /// The number that the member had when the link was opened.
+    id: Option<MemberId>,
     lane: u16,
     conduit: Rc<Conduit>,
 }
@@ -134,6 +138,8 @@ pub(crate) struct Agent {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) lane: usize,
     node: RefCell<Node>,
+    /// Members and owners as this loop knows them.
+    layout: RefCell<Arc<Layout>>,
     events: RefCell<VecDeque<Event>>,
     /// Rung when there are events.
     bell: LocalBell,
@@ -165,9 +171,9 @@ impl Agent {
         value_bytes_max: usize,
         now_us: u64,
     ) -> Agent {
-        let members = cluster.topology.members().len();
+        let layout = cluster.layout();
         let node = Node::new(NodeConfig {
-            layout: Arc::clone(&cluster.layout),
+            layout: Arc::clone(&layout),
             fence: Arc::clone(&cluster.fence),
             me: cluster.me,
             origin: cluster.origin(lane),
@@ -189,9 +195,10 @@ impl Agent {
             cluster: Arc::clone(cluster),
             lane,
             node: RefCell::new(node),
+            layout: RefCell::new(layout),
             events: RefCell::default(),
             bell: LocalBell::default(),
-            links: RefCell::new(vec![None; members]),
+            links: RefCell::new(vec![None; MEMBERS_MAX]),
             askers: RefCell::default(),
             visitors: RefCell::default(),
             askers_so_far: Cell::new(0),
@@ -201,8 +208,12 @@ impl Agent {
             probes_so_far: Cell::new(0),
             readiness: Cell::default(),
             is_doubted: Cell::new(false),
-            confirmed: vec![Cell::new(0); members],
-            unproven: Unproven::new(cluster.loops(), &cluster.unproven),
+            confirmed: vec![Cell::new(0); MEMBERS_MAX],
+            unproven: Unproven::new(
+                limits::LINKS_UNPROVEN_MAX,
+                usize::from(cluster.loops()),
+                &cluster.unproven,
+            ),
         };
         for member in agent.others() {
             agent.post(Event::Link {
@@ -216,9 +227,87 @@ impl Agent {
     /// All members but this one.
     pub(crate) fn others(&self) -> impl Iterator<Item = MemberIndex> + use<> {
         let me = self.cluster.me;
-        (0..self.cluster.topology.len())
-            .map(MemberIndex)
-            .filter(move |member| *member != me)
+        let members: Vec<MemberIndex> = self.layout.borrow().members().collect();
+        members.into_iter().filter(move |member| *member != me)
+    }
+
+    /// The number of a member, as this loop knows it.
+    pub(super) fn id_of(&self, member: MemberIndex) -> Option<MemberId> {
+        self.layout.borrow().id_of(member)
+    }
+
+    /// Members and owners of a later epoch: the members that are new here. Links to those that were
+    /// removed are closed a little later, so that they hear of it.
+    pub(crate) fn adopt(self: &Rc<Agent>, layout: &Arc<Layout>) -> Vec<MemberIndex> {
+        if layout.epoch() <= self.layout.borrow().epoch() {
+            return Vec::new();
+        }
+        let before = self.layout.replace(Arc::clone(layout));
+        let url = |layout: &Layout, member: MemberIndex| {
+            let members = layout.topology().members();
+            members.get(member.at()).map(|member| member.url.clone())
+        };
+        let mut fresh = Vec::new();
+        for member in (0..MEMBERS_MAX as u8).map(MemberIndex) {
+            let (was, is) = (before.id_of(member), layout.id_of(member));
+            match (was, is) {
+                (Some(was), Some(is)) if was == is => {
+                    if url(&before, member) != url(layout, member) {
+                        self.close_links(member, was);
+                    }
+                    continue;
+                }
+                (Some(was), Some(_)) => self.close_links(member, was),
+                (Some(was), None) => {
+                    let agent = Rc::clone(self);
+                    tokio::task::spawn_local(async move {
+                        tokio::time::sleep(limits::REMOVED_LINGER).await;
+                        agent.close_links(member, was);
+                    });
+                }
+                (None, _) => {}
+            }
+            if is.is_some() {
+                fresh.push(member);
+            }
+        }
+        self.post(Event::Layout {
+            layout: Arc::clone(layout),
+        });
+        fresh
+    }
+
+    /// Closes the links from and to a member, unless its place is another member's by now.
+    fn close_links(&self, member: MemberIndex, id: MemberId) {
+        for asker in self.askers.borrow().values() {
+            if (asker.member, asker.id) == (member, Some(id)) {
+                asker.conduit.close();
+            }
+        }
+        let is_anothers = self.id_of(member).is_some_and(|now| now != id);
+        if !is_anothers && let Some(link) = &self.links.borrow()[member.at()] {
+            link.close();
+        }
+    }
+
+    /// Sends a message of the steward, if there is a link with room for it.
+    pub(super) fn send_steward(&self, member: MemberIndex, body: &[u8], now_us: u64) {
+        let links = self.links.borrow();
+        let has_room = |link: &&Link| link.waiting() < limits::LINK_OUT_BYTES_MAX;
+        match links[member.at()].as_ref().filter(has_room) {
+            Some(Link::Frames(conduit)) => {
+                self.send(conduit, |out, seal| {
+                    peer::encode_steward(out, seal, 0, body)
+                });
+            }
+            Some(Link::Http(pool)) => pool.tell(body, now_us),
+            None => {}
+        }
+    }
+
+    /// Bytes that this loop loaded as a new owner.
+    pub(super) fn loaded_bytes(&self) -> u64 {
+        self.node.borrow().loaded_bytes()
     }
 
     /// A peer answered a question of this loop.
@@ -290,10 +379,12 @@ impl Agent {
             before.conduit.close();
         }
         let conduit = Rc::clone(conduit);
+        let id = self.id_of(member);
         askers.insert(
             number,
             Accepted {
                 member,
+                id,
                 lane,
                 conduit,
             },
@@ -518,8 +609,16 @@ impl Agent {
                 ask,
             } => self.ask(now, member, id, stamp, ask),
             Effect::Withdraw { member, ids } => self.withdraw(member, &ids),
-            // The members of this release do not change.
-            Effect::Learn { .. } | Effect::Loaded { .. } => {}
+            Effect::Learn { member, epoch } => {
+                if let Some(member) = self.id_of(member) {
+                    let event = StewardEvent::Ahead { member, epoch };
+                    self.cluster.door.tell(event);
+                }
+            }
+            Effect::Loaded { epoch, partitions } => {
+                let event = StewardEvent::Loaded { epoch, partitions };
+                self.cluster.door.tell_surely(event);
+            }
             Effect::Cancel { tickets } => {
                 let events = lane.cancel_orders(tickets);
                 self.events.borrow_mut().extend(events);

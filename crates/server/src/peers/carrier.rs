@@ -13,13 +13,13 @@
 //! See: docs/peer.md, section "Over plain HTTP"; RFC 9112.
 
 use crate::limits;
+use crate::tls::ByteStream;
 use bytes::{Buf, Bytes, BytesMut};
 use dendra_wire::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
 use dendra_wire::http::{ChunkDecoder, Step};
 use dendra_wire::limits::{HEAD_BYTES_MAX, PEER_FRAME_BYTES_MAX};
 use dendra_wire::peer::hop::AskHead;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// A response of the other side.
 pub(super) struct Response {
@@ -40,7 +40,7 @@ impl Response {
 
 /// A connection, and what was read from it and not yet understood.
 pub(super) struct Carrier {
-    pub(super) stream: TcpStream,
+    pub(super) stream: ByteStream,
     input: BytesMut,
     /// The next request.
     pub(super) out: Vec<u8>,
@@ -50,7 +50,7 @@ pub(super) struct Carrier {
 
 impl Carrier {
     /// Over a connected socket.
-    pub(super) fn new(stream: TcpStream) -> Carrier {
+    pub(super) fn new(stream: ByteStream) -> Carrier {
         Carrier {
             stream,
             input: BytesMut::new(),
@@ -62,7 +62,10 @@ impl Carrier {
     /// Sends what is in `out` and reads the response to it.
     pub(super) async fn exchange(&mut self) -> Result<Response, String> {
         self.has_begun = false;
-        let sent = self.stream.write_all(&self.out).await;
+        let sent = match self.stream.write_all(&self.out).await {
+            Ok(()) => self.stream.flush().await,
+            failed => failed,
+        };
         if self.out.capacity() > 4 * limits::LINK_READ_BYTES {
             self.out = Vec::new();
         }

@@ -1,8 +1,8 @@
-//! The values that all event loops of a member share: topology, clock, identity, the membership
+//! The values that all event loops of a member share: the newest epoch, clock, identity, the membership
 //! machine, and counters.
 //!
 //! ```text
-//! settings, folder ─► Cluster ─┬─ hello, judge_hello, prove, check, keys      the bytes of a handshake
+//! folder, settings ─► Cluster ─┬─ hello, judge_hello, prove, check, keys      the bytes of a handshake
 //!                              ├─ tell(event) ─► Membership, under a lock ─► effects
 //!                              └─ is_current(life)                            without the lock, for each frame
 //! ```
@@ -17,23 +17,35 @@
 //! (`link.rs`, `accept.rs`), its bytes (crate `wire`).
 //! See: docs/peer.md, section "Handshake".
 
+use super::door::{Resident, StewardDoor};
+use super::hello_maker::HelloMaker;
+use super::orders::{Orders, orders};
 use super::session::Sessions;
-use super::unproven::UnprovenGauges;
-use crate::disk::notes;
+use crate::clients::unproven::UnprovenGauges;
+use crate::disk::notes::{self, FolderMember};
 use crate::event_loop::clock;
 use crate::settings::{ClusterSettings, PeerTransport};
+use crate::tls::{ByteStream, Tls};
 use dendra_base::Version;
-use dendra_engine::{Durability, Engine};
+use dendra_engine::{Durability, Engine, Identity};
 use dendra_node::hints::HintRoom;
-use dendra_node::limits::HINT_BYTES_MAX_DEFAULT;
+use dendra_node::limits::{
+    HINT_BYTES_MAX_DEFAULT, LOAD_BYTES_PER_SECOND_DEFAULT, MEMBERS_MAX, MOVES_SIDE_BY_SIDE,
+};
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{Disowned, MemberEffect, MemberEvent, WaitEnd};
+use dendra_node::ring::table::MemberId;
+use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
+use dendra_node::steward::step::StewardEvent;
+use dendra_node::steward::{Steward, StewardStart};
+use dendra_node::topology::chain::{ChainPeer, ChainRules};
+use dendra_node::topology::record::EpochRecord;
 use dendra_node::{Comparisons, Fence, Hlc, Layout, MemberIndex, Membership, Topology, Walls};
 use dendra_wire::Refusal;
 use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
-use dendra_wire::peer::{Hello, Nonce, Proof, Role, SessionKeys};
+use dendra_wire::peer::{Hello, Malformed, Nonce, Proof, Role, SessionKeys};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
 
 /// Counters about one peer, of all loops together.
@@ -63,9 +75,10 @@ pub(crate) fn count(gauge: &AtomicU64) {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    pub(crate) topology: Arc<Topology>,
-    /// Members and owners at the start.
-    pub(crate) layout: Arc<Layout>,
+    /// The topology that the cluster was founded with, in a line, or its digest.
+    founding: String,
+    /// The newest durable epoch.
+    newest: RwLock<NewestEpoch>,
     /// The newest durable epoch, for all loops.
     pub(crate) fence: Arc<Fence>,
     pub(crate) me: MemberIndex,
@@ -74,6 +87,8 @@ pub(crate) struct Cluster {
     pub(crate) walls: Arc<Walls>,
     pub(crate) peers: Vec<PeerGauges>,
     secret: Option<Box<[u8]>>,
+    /// What links are sealed with.
+    pub(crate) tls: Option<Arc<Tls>>,
     node: u128,
     pub(crate) boot: u64,
     life: u64,
@@ -99,8 +114,21 @@ pub(crate) struct Cluster {
     pub(super) stage: watch::Sender<StartGate>,
     /// By member: told whenever a link of it was admitted.
     news: Vec<watch::Sender<()>>,
+    /// The way of operators' orders to the steward.
+    pub(crate) orders: Orders,
+    /// The ways to the steward's home.
+    pub(super) door: StewardDoor,
+    /// The steward and the other ends of those ways, until its home takes them.
+    resident: Mutex<Option<Resident>>,
     /// Why another member does not let this folder in.
     pub(crate) disowned: OnceLock<Disowned>,
+}
+
+/// The newest epoch that is durable at this member, for all its threads.
+#[derive(Debug)]
+struct NewestEpoch {
+    record: Arc<EpochRecord>,
+    layout: Arc<Layout>,
 }
 
 /// How far a start is.
@@ -122,6 +150,35 @@ pub(super) struct Told {
     pub(super) version: Option<Version>,
 }
 
+/// What is known of a member: a note about another folder than that of the newest epoch is none.
+fn of_record(record: &EpochRecord, id: MemberId, noted: Option<Peer>) -> Option<Peer> {
+    let node = record.member(id).map_or(0, |member| member.node);
+    match noted.filter(|noted| node == 0 || noted.node == node) {
+        None if node != 0 => Some(Peer {
+            node,
+            boot: 0,
+            life: 0,
+            clock: 0,
+        }),
+        noted => noted,
+    }
+}
+
+impl Told {
+    /// Of an event that was not told.
+    pub(super) fn nothing() -> Told {
+        Told {
+            effects: Vec::new(),
+            version: None,
+        }
+    }
+}
+
+/// Host and port of a member's url.
+pub(super) fn host_of(url: &str) -> &str {
+    url.trim_start_matches("http://").trim_end_matches('/')
+}
+
 /// Bits of an origin that name the loop.
 const LANE_BITS: u32 = 8;
 
@@ -137,13 +194,18 @@ pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     Ok(bytes)
 }
 
+/// By which number versions of the first loop of a folder's node name it.
+pub(super) fn origin_of(identity: Identity) -> u32 {
+    identity.origin << LANE_BITS
+}
+
 impl Cluster {
-    /// The cluster of `settings` for the node whose folder `engine` has open.
+    /// The cluster of the member whose folder `engine` has open.
     pub(crate) fn new(
         settings: &ClusterSettings,
         durability: Durability,
         engine: &Engine,
-        starts: u64,
+        folder: FolderMember,
         loops: usize,
         last: Option<u64>,
         wall_ms: u64,
@@ -154,36 +216,58 @@ impl Cluster {
             );
         }
         let identity = engine.identity();
-        let topology = Arc::new(settings.topology.clone());
-        let members = topology.members();
-        let known = members
-            .iter()
-            .map(|member| notes::peer(engine, &member.url))
-            .collect::<Result<Vec<_>, String>>()?;
-        let loops = u16::try_from(loops).expect("loops are counted in eight bits");
-        let membership = Membership::new(&topology, settings.me, loops, known);
-        let lives = |member| membership.life(MemberIndex(member)).into();
         let life = random().map_err(|error| format!("no randomness from the system: {error}"))?;
-        let layout = Arc::new(Layout::of_list(&topology));
+        // Zero stands for "not known".
+        let life = u64::from_le_bytes(life).max(1);
+        let me = ChainPeer {
+            member: folder.id,
+            node: identity.node,
+        };
+        let steward = Steward::open(StewardStart {
+            me,
+            records: folder.records,
+            vote: folder.vote,
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
+            side_by_side: MOVES_SIDE_BY_SIDE,
+            rules: ChainRules::default(),
+            seed: life,
+        });
+        let steward = steward.map_err(|bad| format!("the newest epoch has no layout: {bad}"))?;
+        let (record, layout) = (Arc::clone(steward.record()), Arc::clone(steward.layout()));
+        let topology = Arc::clone(layout.topology());
+        let me = layout
+            .index_of(folder.id)
+            .ok_or("it is no member of the newest epoch")?;
+        let known = layout.members().map(|member| {
+            let id = layout.id_of(member).ok_or("a member has a number")?;
+            let noted = notes::peer(engine, id, &topology.member(member).url)?;
+            Ok(of_record(&record, id, noted))
+        });
+        let known = known.collect::<Result<Vec<_>, String>>()?;
+        let loops = u16::try_from(loops).expect("loops are counted in eight bits");
+        let membership = Membership::new(&topology, me, loops, known);
+        let lives = |member: usize| match member < usize::from(topology.len()) {
+            true => membership.life(MemberIndex(member as u8)).into(),
+            false => AtomicU64::new(0),
+        };
+        let lives = (0..MEMBERS_MAX).map(lives).collect();
+        let (orders, ordered) = orders();
+        let (door, calls) = StewardDoor::new();
         Ok(Cluster {
             fence: Arc::new(Fence::at(&layout)),
-            layout,
-            me: settings.me,
+            me,
             hlc: Arc::new(Hlc::resume(last, engine.hlc_floor(), wall_ms)),
-            walls: Arc::new(Walls::new(settings.me, topology.members().len())),
-            peers: topology
-                .members()
-                .iter()
-                .map(|_| PeerGauges::default())
-                .collect(),
+            walls: Arc::new(Walls::new(me, usize::from(topology.live()))),
+            peers: (0..MEMBERS_MAX).map(|_| PeerGauges::default()).collect(),
             secret: settings
                 .secret
                 .as_ref()
                 .map(|secret| secret.expose().into()),
+            tls: None,
             node: identity.node,
-            boot: starts,
-            // Zero stands for "not known".
-            life: u64::from_le_bytes(life).max(1),
+            boot: folder.boot,
+            life,
             clock: match durability {
                 Durability::Sync => engine.hlc_floor().max(1),
                 Durability::Os => 0,
@@ -196,13 +280,80 @@ impl Cluster {
             transport: settings.transport,
             sessions: Sessions::default(),
             unproven: Arc::default(),
-            lives: (0..topology.len()).map(lives).collect(),
+            lives,
             membership: Mutex::new(membership),
             stage: watch::Sender::new(StartGate::Begun),
-            news: members.iter().map(|_| watch::Sender::new(())).collect(),
+            news: (0..MEMBERS_MAX).map(|_| watch::Sender::new(())).collect(),
+            orders,
+            door,
+            resident: Mutex::new(Some(Resident {
+                steward,
+                calls,
+                ordered,
+            })),
             disowned: OnceLock::new(),
-            topology,
+            founding: folder.founding,
+            newest: RwLock::new(NewestEpoch { record, layout }),
         })
+    }
+
+    /// The steward, once: for its home.
+    pub(super) fn take_resident(&self) -> Option<Resident> {
+        self.resident.lock().expect("no holder panics").take()
+    }
+
+    fn newest(&self) -> RwLockReadGuard<'_, NewestEpoch> {
+        self.newest.read().expect("no holder panics")
+    }
+
+    /// Members and owners of the newest durable epoch.
+    pub(crate) fn layout(&self) -> Arc<Layout> {
+        Arc::clone(&self.newest().layout)
+    }
+
+    /// Its members.
+    pub(crate) fn topology(&self) -> Arc<Topology> {
+        Arc::clone(self.newest().layout.topology())
+    }
+
+    /// Digest of the topology that the cluster was founded with.
+    pub(crate) fn digest(&self) -> u64 {
+        Topology::digest_of(&self.founding)
+    }
+
+    /// The number of a member.
+    pub(crate) fn id_of(&self, member: MemberIndex) -> Option<MemberId> {
+        self.newest().layout.id_of(member)
+    }
+
+    /// An epoch is durable: the fence rises, and new members may come. The loops get the layout
+    /// behind this.
+    pub(super) fn adopt(&self, record: &Arc<EpochRecord>, layout: &Arc<Layout>) {
+        self.fence.advance(layout);
+        let before = self.layout();
+        *self.newest.write().expect("no holder panics") = NewestEpoch {
+            record: Arc::clone(record),
+            layout: Arc::clone(layout),
+        };
+        let is_fresh = |member: &MemberIndex| layout.id_of(*member) != before.id_of(*member);
+        let fresh: Vec<MemberIndex> = layout.members().filter(is_fresh).collect();
+        let mut membership = self.membership();
+        membership.adopt(
+            layout.topology(),
+            fresh.iter().map(|member| {
+                let id = layout.id_of(*member);
+                (*member, id.and_then(|id| of_record(record, id, None)))
+            }),
+        );
+        for member in fresh {
+            let life = membership.life(member);
+            self.lives[member.at()].store(life, Ordering::Release);
+        }
+    }
+
+    /// The same, and links are sealed with `tls`.
+    pub(crate) fn sealed(self, tls: Option<Arc<Tls>>) -> Cluster {
+        Cluster { tls, ..self }
     }
 
     /// The number of the versions that loop `lane` makes.
@@ -216,27 +367,33 @@ impl Cluster {
         self.loops
     }
 
-    /// The url of a member.
-    pub(crate) fn url(&self, member: MemberIndex) -> &str {
-        &self.topology.member(member).url
+    /// The url of a member; empty for the place of one that was removed.
+    pub(crate) fn url(&self, member: MemberIndex) -> String {
+        let topology = self.topology();
+        let member = topology.members().get(member.at());
+        member.map_or_else(String::new, |member| member.url.clone())
+    }
+
+    /// The url of this member.
+    pub(crate) fn own_url(&self) -> String {
+        self.url(self.me)
     }
 
     /// The other members' urls and counters.
-    pub(crate) fn others(&self) -> impl Iterator<Item = (&str, &PeerGauges)> {
-        let me = self.me.at();
-        let members = self.topology.members().iter().zip(&self.peers);
-        members
-            .enumerate()
-            .filter(move |(index, _)| *index != me)
-            .map(|(_, (member, gauges))| (member.url.as_str(), gauges))
+    pub(crate) fn others(&self) -> Vec<(String, &PeerGauges)> {
+        let others = self.other_members().into_iter();
+        others
+            .map(|(member, url)| (url, &self.peers[member.at()]))
+            .collect()
     }
 
     /// The other members with their urls.
-    pub(crate) fn other_members(&self) -> impl Iterator<Item = (MemberIndex, &str)> {
-        (0..self.topology.len())
-            .map(MemberIndex)
-            .filter(|member| *member != self.me)
-            .map(|member| (member, self.url(member)))
+    pub(crate) fn other_members(&self) -> Vec<(MemberIndex, String)> {
+        let layout = self.layout();
+        let others = layout.members().filter(|member| *member != self.me);
+        others
+            .map(|member| (member, layout.topology().member(member).url.clone()))
+            .collect()
     }
 
     /// Why this process is not ready although others are: see [`Membership::shut_out`].
@@ -263,16 +420,16 @@ impl Cluster {
 
     /// What this member says about itself on a link of `lane`.
     pub(crate) fn hello(&self, lane: usize, nonce: [u8; 16]) -> Hello {
-        let description = self.topology.describe();
+        let topology = self.topology();
         Hello {
             version_min: VERSION_MIN,
             version_max: VERSION_MAX,
-            cluster: self.topology.id(),
-            cluster_name: self.topology.name().to_owned(),
-            epoch: self.topology.epoch(),
-            topology: self.topology.digest(),
-            description: match description.len() {
-                0..=hello::TEXT_BYTES_MAX => description,
+            cluster: topology.id(),
+            cluster_name: topology.name().to_owned(),
+            epoch: topology.epoch(),
+            topology: self.digest(),
+            description: match self.founding.len() {
+                0..=hello::TEXT_BYTES_MAX => self.founding.clone(),
                 _ => String::new(),
             },
             node: self.node,
@@ -280,29 +437,24 @@ impl Cluster {
             boot: self.boot,
             life: self.life,
             clock: self.clock,
-            url: self.url(self.me).to_owned(),
+            url: topology.member(self.me).url.clone(),
             lane: u16::try_from(lane).expect("loops are counted in eight bits"),
             loops: self.loops,
             has_secret: self.secret.is_some(),
             nonce: Nonce(nonce),
+            joins: false,
         }
     }
 
-    /// Which member says `theirs`, and is it of this cluster as this node knows it? The hello is not
+    /// Which process says `theirs`, and is it of this cluster as this node knows it? The hello is not
     /// proven yet, so nothing is asked about the member itself.
     pub(crate) fn judge_hello(
         &self,
         own: &Hello,
         theirs: &Hello,
-    ) -> Result<(MemberIndex, Peer), Refusal> {
-        hello::judge(own, theirs, |other| self.topology.difference(other))?;
-        let (us, them) = (&own.url, &theirs.url);
-        let member = self.membership().other_at(them).ok_or_else(|| {
-            Refusal::new(
-                403,
-                "not-a-member",
-                format!("{us} knows no other member {them} in its topology"),
-            )
+    ) -> Result<(HelloMaker, Peer), Refusal> {
+        hello::judge(own, theirs, |other| {
+            Topology::difference_of(&self.founding, other)
         })?;
         let claim = Peer {
             node: theirs.node,
@@ -310,7 +462,41 @@ impl Cluster {
             life: theirs.life,
             clock: theirs.clock,
         };
-        Ok((member, claim))
+        if theirs.joins {
+            return Ok((HelloMaker::Joiner, claim));
+        }
+        let (us, them) = (&own.url, &theirs.url);
+        let standing = self.newest();
+        let (record, layout) = (&standing.record, &standing.layout);
+        let mut removed = record.removed().iter();
+        if let Some(gone) = removed.find(|gone| gone.node != 0 && gone.node == theirs.node) {
+            let why = format!(
+                "the folder of {them} was removed from the cluster by epoch {}, and never comes back: it has forgotten what was \
+                 written since; join with an empty folder (dendra serve --join {us} --self {them})",
+                gone.epoch
+            );
+            return Ok((HelloMaker::Removed(why), claim));
+        }
+        let by_folder = record.members().iter().find(|m| m.node == theirs.node);
+        let at_url = || record.members().iter().find(|m| m.place.url == *them);
+        let found = by_folder
+            .or_else(at_url)
+            .and_then(|m| layout.index_of(m.id));
+        match found.filter(|member| *member != self.me) {
+            Some(member) => Ok((HelloMaker::Member(member), claim)),
+            None if theirs.epoch > record.epoch() => Err(Refusal::not_serving(
+                "this member learns the epoch of another one first",
+                crate::limits::RETRY_AFTER_S,
+            )),
+            None => Err(Refusal::new(
+                403,
+                "not-a-member",
+                format!(
+                    "{us} knows no other member {them} in epoch {}",
+                    record.epoch()
+                ),
+            )),
+        }
     }
 
     fn membership(&self) -> MutexGuard<'_, Membership> {
@@ -392,6 +578,36 @@ impl Cluster {
         }
     }
 
+    /// Does a connection to this node come from `member`? Without TLS between members the secret says so, later.
+    ///
+    /// # Errors
+    /// 403: its certificate is not the member's.
+    pub(super) fn check_identity(
+        &self,
+        stream: &ByteStream,
+        maker: &HelloMaker,
+        said: &str,
+    ) -> Result<(), Refusal> {
+        let Some(tls) = &self.tls else {
+            return Ok(());
+        };
+        let url = match maker {
+            HelloMaker::Member(member) => self.url(*member),
+            HelloMaker::Removed(_) | HelloMaker::Joiner => said.to_owned(),
+        };
+        tls.check_member(stream, host_of(&url)).map_err(|why| {
+            if let Some(member) = maker.member() {
+                count(&self.peers[member.at()].strangers);
+            }
+            let sentence = format!(
+                "{url} did not prove with a certificate that it is that member ({why}): start it with --tls-cert, --tls-key and \
+                 --tls-peer-ca, its host among the names of its certificate"
+            );
+            tracing::warn!(peer = url, why, "a peer is not let in");
+            Refusal::new(403, "peer-identity", sentence)
+        })
+    }
+
     /// The proof that this member knows the secret, if there is one.
     pub(crate) fn prove(&self, role: Role, asker: &str, acceptor: &str) -> Proof {
         Proof::new(self.secret(), role, asker, acceptor)
@@ -405,6 +621,28 @@ impl Cluster {
     /// What the frames of a handshake are authenticated with.
     pub(crate) fn keys(&self, asker: &str, acceptor: &str) -> SessionKeys {
         SessionKeys::new(self.secret.as_deref(), asker, acceptor)
+    }
+
+    /// A steward's message came over a link of a member: to the own steward.
+    pub(super) fn take_message(
+        &self,
+        member: MemberIndex,
+        claim: Peer,
+        body: &[u8],
+    ) -> Result<(), Malformed> {
+        let message = StewardMessage::decode(body).map_err(Malformed::Body)?;
+        // The place of a member that was removed is empty for a while.
+        if let Some(id) = self.id_of(member) {
+            let node = claim.node;
+            let from = ChainPeer { member: id, node };
+            self.door.tell(StewardEvent::Received { from, message });
+        }
+        Ok(())
+    }
+
+    /// Asks the steward about a process that wants to become a member.
+    pub(crate) async fn enrol(&self, request: EnrolRequest) -> Option<EnrolAnswer> {
+        self.door.enrol(request).await
     }
 
     fn secret(&self) -> &[u8] {

@@ -19,13 +19,12 @@
 //! See: docs/peer.md, docs/overload.md.
 
 use crate::limits;
+use crate::tls::ByteStream;
 use bytes::{Bytes, BytesMut};
 use dendra_wire::peer::{self, Malformed, Message, Role, Seal, SessionKeys};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::task::{Context, Poll, Waker};
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 
 /// Which end of a link this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +82,7 @@ impl std::fmt::Display for Broken {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Conduit {
-    stream: TcpStream,
+    stream: ByteStream,
     end: End,
     /// Of what is sent, and of what comes.
     sealing: RefCell<Seal>,
@@ -102,7 +101,7 @@ pub(crate) struct Conduit {
 
 impl Conduit {
     /// Over a connected socket of which `rest` was read already.
-    pub(crate) fn new(stream: TcpStream, rest: &[u8], end: End, seals: Seals) -> Conduit {
+    pub(crate) fn new(stream: ByteStream, rest: &[u8], end: End, seals: Seals) -> Conduit {
         Conduit {
             stream,
             end,
@@ -185,7 +184,7 @@ impl Conduit {
         if out.capacity() > 4 * limits::LINK_READ_BYTES {
             *out = Vec::new();
         }
-        Ok(())
+        self.stream.try_flush()
     }
 
     /// One more look of the sweep; how many there were since the last byte came.
@@ -268,14 +267,7 @@ impl Conduit {
         if input.capacity() - input.len() < limits::LINK_READ_BYTES / 4 {
             input.reserve(room);
         }
-        let room = input.capacity() - input.len();
-        let got = self.stream.try_read_buf(&mut *input)?;
-        if got < room {
-            // That was all: the next look waits for news, and need not ask the system whether there are any.
-            let nothing = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-            let _is_noted = self.stream.try_io(Interest::READABLE, nothing);
-        }
-        Ok(got)
+        self.stream.try_read_buf(&mut input)
     }
 
     fn frames(
@@ -333,7 +325,7 @@ mod tests {
     use dendra_base::{CellRef, Version};
     use std::future::poll_fn;
     use std::time::Duration;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     const FRAMES: u64 = 64;
     const VALUE_BYTES: usize = 256 << 10;
@@ -345,6 +337,7 @@ mod tests {
         let asks = TcpStream::connect(address).await.expect("it listens");
         let (answers, _) = listener.accept().await.expect("somebody connects");
         let keys = SessionKeys::new(Some(b"secret"), "asker", "acceptor");
+        let (asks, answers) = (ByteStream::Clear(asks), ByteStream::Clear(answers));
         let asks = Conduit::new(asks, &[], End::Asks, Seals::new(&keys, End::Asks));
         let answers = Conduit::new(answers, &[], End::Answers, Seals::new(&keys, End::Answers));
         for end in [&asks, &answers] {

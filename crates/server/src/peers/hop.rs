@@ -19,6 +19,7 @@
 use super::accept;
 use super::agent::{Agent, Visit};
 use super::cluster::count;
+use super::hello_maker::HelloMaker;
 use super::notes::learn;
 use super::session::Session;
 use crate::admin::metrics::{Op, Refused, Share};
@@ -31,7 +32,10 @@ use crate::event_loop::lane::Lane;
 use crate::limits;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused as RefusedBy};
+use dendra_node::MemberIndex;
+use dendra_node::membership::identity::REMOVED;
 use dendra_node::step::Event;
+use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest};
 use dendra_wire::Refusal;
 use dendra_wire::http::response::{self, Style};
 use dendra_wire::http::{Body, Field, Head};
@@ -74,17 +78,17 @@ impl PendingAsk {
 /// Answers a hello: the asker's token is known from here on.
 pub(crate) fn greet(
     lane: &Lane,
-    out: &mut Vec<u8>,
+    socket: &mut Socket,
     head: &Head<'_>,
     style: Style,
 ) -> Result<(), Refusal> {
     let agent = lane.agent().ok_or_else(accept::no_peers)?;
-    let met = accept::read_hello(&agent, head)?;
+    let met = accept::read_hello(&agent, socket.stream(), head)?;
     let token = agent.cluster.prove(Role::Asker, &met.asker, &met.acceptor);
     let keys = agent.cluster.keys(&met.asker, &met.acceptor);
-    let session = Session::new(met.member, met.claim, met.lane, keys);
+    let session = Session::new((met.visitor, met.url), met.claim, met.lane, keys);
     agent.cluster.sessions.greet(&token, session);
-    hop::hello_answer(out, style, &met.acceptor);
+    hop::hello_answer(socket.out(), style, &met.acceptor);
     lane.finish(Op::Other, 200);
     Ok(())
 }
@@ -93,6 +97,7 @@ pub(crate) fn greet(
 /// head. Gives how much of it was taken.
 pub(crate) fn hear(
     lane: &Lane,
+    socket: &mut Socket,
     head: &Head<'_>,
     rest: &[u8],
     style: Style,
@@ -107,10 +112,20 @@ pub(crate) fn hear(
         Some((token, session))
     });
     let (token, session) = found.ok_or_else(|| {
-        let us = agent.cluster.url(agent.cluster.me);
+        let us = agent.cluster.own_url();
         let sentence = format!("{us} knows no peer with this Dendra-Peer-Proof: shake hands again");
         Refusal::new(403, "peer-token", sentence)
     })?;
+    // Once for each connection: a token that was overheard is of no use on another one.
+    let member = session.visitor.member();
+    if member.is_none() || socket.proven_member() != member {
+        agent
+            .cluster
+            .check_identity(socket.stream(), &session.visitor, &session.url)?;
+        if let Some(member) = member {
+            socket.prove_member(member);
+        }
+    }
     let arriving = |reader| Frame::Arriving {
         body: Inflow::new(reader, Some(Rc::clone(&lane.value_bytes))),
         expects_continue: head.expects_continue(),
@@ -202,22 +217,23 @@ async fn learn_about(
     agent: &Agent,
     token: &Proof,
     session: &Session,
+    member: MemberIndex,
 ) -> Result<(), Refusal> {
-    let is_current = || agent.cluster.is_current(session.member, session.claim.life);
+    let is_current = || agent.cluster.is_current(member, session.claim.life);
     if session.is_learnt() && is_current() {
         return Ok(());
     }
-    let learning = learn(lane, agent, session.member, session.claim);
+    let learning = learn(lane, agent, member, session.claim);
     let learnt = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, learning).await;
     match learnt {
         Ok(Ok(())) => {
             session.set_learnt();
             agent.cluster.sessions.settle(token);
-            agent.cluster.heard(session.member, session.lane);
+            agent.cluster.heard(member, session.lane);
             Ok(())
         }
         Ok(Err(sentence)) => {
-            let peer = agent.cluster.url(session.member);
+            let peer = agent.cluster.url(member);
             tracing::warn!(peer, sentence, "a peer is not let in");
             Err(Refusal::new(403, "peer-token", sentence))
         }
@@ -239,14 +255,34 @@ async fn answer_frame(
     let mut out = Vec::new();
     let mut seal = session.keys.of_requests(Role::Acceptor);
     let mut checking = session.keys.of_requests(Role::Asker);
-    let question = match peer::decode(frame, &mut checking).map_err(malformed)? {
+    let message = peer::decode(frame, &mut checking).map_err(malformed)?;
+    let member = match (&session.visitor, &message) {
+        (HelloMaker::Member(member), _) => *member,
+        (HelloMaker::Removed(why), _) => {
+            peer::encode_farewell(&mut out, &mut seal, &format!("{REMOVED}: {why}"));
+            return Ok(out);
+        }
+        (HelloMaker::Joiner, Message::Enrol(body)) => {
+            peer::encode_enrolment(&mut out, &mut seal, &enrol(agent, body).await?.encode());
+            return Ok(out);
+        }
+        (HelloMaker::Joiner, _) => return Err(malformed(Malformed::Body("no request to join"))),
+    };
+    let question = match message {
         Message::Ask(question) => Some(question),
+        Message::Steward { id, body } => {
+            learn_about(lane, agent, token, session, member).await?;
+            let taken = agent.cluster.take_message(member, session.claim, &body);
+            taken.map_err(malformed)?;
+            peer::encode_alive(&mut out, &mut seal, id);
+            return Ok(out);
+        }
         Message::Probe { id } => {
             peer::encode_alive(&mut out, &mut seal, id);
             None
         }
         Message::Hail => {
-            match agent.cluster.admit(session.member, session.claim) {
+            match agent.cluster.admit(member, session.claim) {
                 Ok(()) => peer::encode_welcome(&mut out, &mut seal),
                 Err(refusal) => {
                     peer::encode_farewell(&mut out, &mut seal, &refusal.to_string());
@@ -259,11 +295,13 @@ async fn answer_frame(
         | Message::Alive { .. }
         | Message::Welcome
         | Message::Withdraw { .. }
+        | Message::Enrol(_)
+        | Message::Enrolment(_)
         | Message::Farewell(_) => {
             return Err(malformed(Malformed::Body("no question")));
         }
     };
-    learn_about(lane, agent, token, session).await?;
+    learn_about(lane, agent, token, session, member).await?;
     let Some(question) = question else {
         return Ok(out);
     };
@@ -276,13 +314,13 @@ async fn answer_frame(
     let age_ms = session.age_ms(sent_ms, lane.now_us() / 1_000);
     stamp.left_ms = stamp.left_ms.saturating_sub(age_ms);
     if stamp.left_ms == 0 {
-        count(&agent.cluster.peers[session.member.at()].late);
+        count(&agent.cluster.peers[member.at()].late);
         peer::encode_answer(&mut out, &mut seal, id, &Answer::Refused(RefusedBy::Late));
         return Ok(out);
     }
     let left_us = u64::from(stamp.left_ms) * 1_000 + limits::OUTCOME_GRACE.as_micros() as u64;
     let visit = Visit::begin(agent, seat);
-    let asker = visit.asker(session.member, id);
+    let asker = visit.asker(member, id);
     agent.post(Event::Asked { asker, stamp, ask });
     seat.arm(lane.now_us() + left_us);
     let waited = seat.all(Until::DeadlineOrPoison).await;
@@ -305,6 +343,17 @@ async fn answer_frame(
             "the question's time is over, and its answer is not there",
         )),
     }
+}
+
+/// A process asks to become a member.
+async fn enrol(agent: &Agent, body: &Bytes) -> Result<EnrolAnswer, Refusal> {
+    let request = EnrolRequest::decode(body).map_err(|part| malformed(Malformed::Body(part)))?;
+    let asking = agent.cluster.enrol(request);
+    let answer = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, asking).await;
+    answer
+        .ok()
+        .flatten()
+        .ok_or_else(|| Refusal::not_serving("the steward has no time", limits::RETRY_AFTER_S))
 }
 
 fn malformed(malformed: Malformed) -> Refusal {

@@ -19,19 +19,23 @@
 //! See: docs/peer.md.
 
 use super::agent::{Agent, Link};
-use super::cluster::{Cluster, Told, count, random};
+use super::cluster::{Cluster, Told, count, host_of, random};
 use super::conduit::{Broken, Conduit, End, Seals};
 use super::notes::{learn, write_notes};
 use super::pool;
 use crate::event_loop::lane::Lane;
 use crate::limits;
 use crate::settings::PeerTransport;
+use crate::tls::{ByteStream, Tls};
 use bytes::{Bytes, BytesMut};
 use dendra_base::Prng;
 use dendra_node::MemberIndex;
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{Maker, MemberEffect, MemberEvent, NoLink};
+use dendra_node::ring::table::MemberId;
 use dendra_node::step::Event;
+use dendra_node::steward::step::StewardEvent;
+use dendra_node::topology::chain::ChainPeer;
 use dendra_wire::client::{Asked, ParsedAnswer, parse_answer};
 use dendra_wire::limits::{HEAD_BYTES_MAX, PEER_SENTENCE_BYTES_MAX};
 use dendra_wire::peer::{self, Hello, Malformed, Message, Proof, Role, Seal, SessionKeys};
@@ -47,7 +51,9 @@ const SHORT_FRAME_BYTES_MAX: usize = PEER_SENTENCE_BYTES_MAX + 64;
 
 /// Keeps the link of `lane` to `member` up.
 pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) {
-    let url = agent.cluster.url(member);
+    let Some(id) = agent.id_of(member) else {
+        return;
+    };
     let mut pause = limits::LINK_PAUSE_MIN;
     let mut prng = Prng::named(lane.now_us() ^ u64::from(member.0), "link");
     let mut last_reason = String::new();
@@ -57,11 +63,16 @@ pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) 
     });
     let mut news = agent.cluster.news(member);
     loop {
+        // Its place may have been given to another member, and its address may have changed.
+        if agent.id_of(member) != Some(id) {
+            return;
+        }
+        let url = agent.cluster.url(member);
         news.mark_unchanged();
         let opening = open(&lane, &agent, member);
         let opened = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, opening).await;
         let opened = opened.unwrap_or_else(|_| Err("it did not answer in time".into()));
-        let up = opened.and_then(|opened| Ok((Up::new(&agent, member, &opened)?, opened)));
+        let up = opened.and_then(|opened| Ok((Up::new(&agent, member, id, &opened)?, opened)));
         let reason = match up {
             Ok((up, opened)) => {
                 pause = limits::LINK_PAUSE_MIN;
@@ -141,7 +152,7 @@ struct Opened {
     /// What the member said about itself.
     claim: Peer,
     /// What a link over plain HTTP begins with.
-    first: Option<TcpStream>,
+    first: Option<ByteStream>,
 }
 
 async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Opened, NoLink> {
@@ -177,19 +188,22 @@ async fn run(lane: &Rc<Lane>, agent: &Rc<Agent>, member: MemberIndex, opened: Op
     }
 }
 
-/// Host and port of a member's url.
-pub(super) fn host_of(url: &str) -> &str {
-    url.trim_start_matches("http://").trim_end_matches('/')
+/// A connection to a member, sealed where links are.
+pub(super) async fn connect(cluster: &Cluster, host: &str) -> Result<ByteStream, String> {
+    connect_with(cluster.tls.as_deref(), host).await
 }
 
-/// A connection to a member.
-pub(super) async fn connect(host: &str) -> Result<TcpStream, String> {
+/// The same of a process that is no member yet.
+pub(super) async fn connect_with(tls: Option<&Tls>, host: &str) -> Result<ByteStream, String> {
     let stream = TcpStream::connect(host).await;
     let stream = stream.map_err(|error| error.to_string())?;
     stream
         .set_nodelay(true)
         .map_err(|error| error.to_string())?;
-    Ok(stream)
+    match tls {
+        None => Ok(ByteStream::Clear(stream)),
+        Some(tls) => tls.seal(stream, host).await,
+    }
 }
 
 /// What the hello of a member says, our proof for it, and what its frames are checked with.
@@ -213,8 +227,11 @@ pub(super) fn recognise(
         .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
     let judged = cluster.judge_hello(own, &theirs);
     let (found, claim) = judged.map_err(|refusal| refusal.to_string())?;
-    if found != member {
-        return Err(format!("{} answers at {url}", theirs.url));
+    if found.member() != Some(member) {
+        return Err(format!(
+            "{} answers at {url}, with another folder",
+            theirs.url
+        ));
     }
     let admitted = cluster.admit(member, claim);
     admitted.map_err(|refusal| refusal.to_string())?;
@@ -228,7 +245,7 @@ pub(super) fn recognise(
 
 /// A member that would let this one in, and is let in. It notes nothing of this one before it is probed.
 pub(super) struct Greeted {
-    stream: TcpStream,
+    stream: ByteStream,
     /// What it sent behind its welcome.
     rest: BytesMut,
     seals: Seals,
@@ -241,8 +258,9 @@ pub(super) async fn greet(
     lane: usize,
     member: MemberIndex,
 ) -> Result<Greeted, NoLink> {
-    let host = host_of(cluster.url(member));
-    let mut stream = connect(host).await?;
+    let url = cluster.url(member);
+    let host = host_of(&url);
+    let mut stream = connect(cluster, host).await?;
     let nonce = random().map_err(|error| format!("no randomness: {error}"))?;
     let own = cluster.hello(lane, nonce);
     let own_line = own.to_string();
@@ -252,6 +270,7 @@ pub(super) async fn greet(
         .write_all(&request)
         .await
         .map_err(|error| error.to_string())?;
+    stream.flush().await.map_err(|error| error.to_string())?;
     let mut head = Vec::with_capacity(4096);
     loop {
         let n = stream
@@ -289,6 +308,7 @@ pub(super) async fn greet(
         peer::encode_hail(&mut out, &mut seals.sealing);
         let sent = stream.write_all(&out).await;
         sent.map_err(|error| error.to_string())?;
+        stream.flush().await.map_err(|error| error.to_string())?;
         let frame = short_frame(&mut stream, &mut rest).await?;
         welcomed(cluster, member, &frame, &mut seals.checking)?;
         return Ok(Greeted {
@@ -310,22 +330,22 @@ pub(super) fn welcomed(
     let url = cluster.url(member);
     match peer::decode(frame, checking) {
         Ok(Message::Welcome) => Ok(()),
-        Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(url, &said, Maker::Member)),
+        Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(&url, &said, Maker::Member)),
         Ok(_) => Err("its answer to a hail is none".into()),
         // Without the keys of the handshake.
         Err(malformed) => match peer::decode(frame, &mut Seal::plain()) {
-            Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(url, &said, Maker::Anyone)),
+            Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(&url, &said, Maker::Anyone)),
             _ => Err(NoLink::NotAdmitted(format!(
                 "cluster-secret: {url} does not know the secret that {} knows ({malformed}): \
                  start both with the same --cluster-secret-file",
-                cluster.url(cluster.me)
+                cluster.own_url()
             ))),
         },
     }
 }
 
 /// The first frame of the other side, which has not proven itself yet: a welcome, or a farewell at most.
-async fn short_frame(stream: &mut TcpStream, rest: &mut BytesMut) -> Result<Bytes, String> {
+async fn short_frame(stream: &mut ByteStream, rest: &mut BytesMut) -> Result<Bytes, String> {
     loop {
         match peer::frame_len(rest).map_err(|malformed| malformed.to_string())? {
             Some(len) if len > SHORT_FRAME_BYTES_MAX => {
@@ -359,7 +379,7 @@ async fn upgrade(
         Message::Alive { id: 0 } => Ok((conduit, claim)),
         Message::Farewell(said) => {
             let url = agent.cluster.url(member);
-            Err(NoLink::of_farewell(url, &said, Maker::Member))
+            Err(NoLink::of_farewell(&url, &said, Maker::Member))
         }
         _ => Err("its answer to a probe is none".into()),
     }
@@ -369,11 +389,22 @@ async fn upgrade(
 struct Up<'a> {
     agent: &'a Agent,
     member: MemberIndex,
+    id: MemberId,
+    node: u128,
     is_over: bool,
 }
 
 impl<'a> Up<'a> {
-    fn new(agent: &'a Agent, member: MemberIndex, opened: &Opened) -> Result<Up<'a>, NoLink> {
+    fn new(
+        agent: &'a Agent,
+        member: MemberIndex,
+        id: MemberId,
+        opened: &Opened,
+    ) -> Result<Up<'a>, NoLink> {
+        if agent.id_of(member) != Some(id) {
+            opened.link.close();
+            return Err("it is no member any more".into());
+        }
         let event = MemberEvent::LinkUp {
             member,
             lane: agent.lane as u16,
@@ -387,11 +418,25 @@ impl<'a> Up<'a> {
         let gauges = &agent.cluster.peers[member.at()];
         gauges.links.fetch_add(1, Ordering::Relaxed);
         agent.put_link(member, opened.link.clone());
-        Ok(Up {
+        let up = Up {
             agent,
             member,
+            id,
+            node: opened.claim.node,
             is_over: false,
-        })
+        };
+        up.tell_steward(true);
+        Ok(up)
+    }
+
+    /// The steward speaks over the links of the first loop.
+    fn tell_steward(&self, is_up: bool) {
+        if self.agent.lane == 0 {
+            let (member, node) = (self.id, self.node);
+            let peer = ChainPeer { member, node };
+            let event = StewardEvent::Reached { peer, is_up };
+            self.agent.cluster.door.tell_surely(event);
+        }
     }
 
     /// The link is lost: the notes to write.
@@ -405,6 +450,11 @@ impl<'a> Up<'a> {
         let gauges = &agent.cluster.peers[member.at()];
         gauges.links.fetch_sub(1, Ordering::Relaxed);
         count(&gauges.lost);
+        self.tell_steward(false);
+        if agent.id_of(member).is_some_and(|id| id != self.id) {
+            // Its place is another member's now.
+            return Told::nothing();
+        }
         let confirmed = agent.take_confirmed(member);
         let event = MemberEvent::LinkDown { member, confirmed };
         let told = agent.cluster.tell(agent.lane, event);
@@ -452,6 +502,9 @@ async fn answers(
                 | Message::Probe { .. }
                 | Message::Hail
                 | Message::Withdraw { .. }
+                | Message::Steward { .. }
+                | Message::Enrol(_)
+                | Message::Enrolment(_)
                 | Message::Welcome => {
                     Err(Malformed::Body("a question on a link that carries answers"))
                 }

@@ -10,6 +10,9 @@
 //! pool.rs, carrier.rs   the same over plain HTTP       session.rs   who asks over plain HTTP
 //! scan.rs      scans over the whole cluster            meeting.rs   a start asks and waits
 //! notes.rs     records about other members, to the log  mark.rs      the file `REFUSED`
+//! home.rs      the steward, on the first loop           door.rs      the ways to it
+//! join.rs      a process asks to become a member        hello_maker.rs   which process made a hello
+//! orders.rs    orders of operators, to the steward
 //! limits of all this: `limits.rs` of the crate
 //! ```
 //!
@@ -28,27 +31,34 @@ mod agent;
 mod carrier;
 mod cluster;
 mod conduit;
+mod door;
+mod hello_maker;
+mod home;
 mod hop;
+mod join;
 mod link;
 mod mark;
 mod meeting;
 mod notes;
 mod operation;
+mod orders;
 mod pool;
 mod scan;
 mod session;
 mod store;
-mod unproven;
 mod waiting;
 
 pub(crate) use accept::{PendingLink, meet as accept_link, serve};
 pub(crate) use agent::{Agent, run};
 pub(crate) use cluster::{Cluster, PeerGauges, StartGate, random};
+pub(crate) use home::settle;
 pub(crate) use hop::{Answered, PendingAsk, answer, greet, hear};
+pub(crate) use join::join;
 pub(crate) use link::keep;
 pub(crate) use mark::{MARK_NAME, MARK_NAME_NEW, mark, marked};
 pub(crate) use meeting::meet;
 pub(crate) use notes::{note_at_stop, note_rising};
 pub(crate) use operation::ClusterBackend;
+pub(crate) use orders::{NoSteward, Orders};
 pub(crate) use scan::ClusterWalk;
 pub(crate) use store::{Cancelled, Page, Paged, answered, cancelled, cover, look, wrote};

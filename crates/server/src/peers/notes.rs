@@ -60,7 +60,8 @@ async fn write_note(
     version: Option<Version>,
 ) -> Result<(), String> {
     let version = version.expect("a note comes with its version");
-    let key = notes::peer_key(cluster.url(note.member));
+    let id = cluster.id_of(note.member);
+    let key = notes::peer_key(id.ok_or("it was removed")?);
     // The node asks for a ceiling only now and then: this write brings its own.
     lane.shared.engine.raise_hlc_ceiling(version.hlc);
     let value = note.peer.encode();
@@ -124,17 +125,20 @@ pub(crate) fn note_at_stop(shared: &Shared, wall_ms: u64) {
         let MemberEffect::WriteNote(PeerNote { member, peer, .. }) = effect else {
             unreachable!("a stop leads to {effect:?}");
         };
-        let url = cluster.url(member);
+        let Some(id) = cluster.id_of(member) else {
+            continue;
+        };
         let version = cluster.note_version(0);
         shared.engine.raise_hlc_ceiling(version.hlc);
         let written = notes::put(
             &shared.engine,
-            &notes::peer_key(url),
+            &notes::peer_key(id),
             version,
             &peer.encode(),
             wall_ms,
         );
         if let Err(reason) = written {
+            let url = cluster.url(member);
             tracing::warn!(peer = url, reason, "the clock of a peer could not be noted");
         }
     }

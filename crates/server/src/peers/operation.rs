@@ -79,7 +79,7 @@ impl ClusterBackend {
 
     /// What the answer to a scan says about itself.
     pub(crate) fn scan_terms(&self, lane: &Lane, style: Style) -> Terms {
-        let routes = &lane.routes;
+        let routes = &lane.routes();
         let quorum = Quorum::usual(routes.replication_factor, routes.nodes);
         let durability = lane.shared.settings.durability;
         Terms::new(style, quorum, durability, routes).of_scan(routes.nodes)
@@ -160,7 +160,7 @@ impl ClusterBackend {
                 missing,
             } => {
                 let url = cluster.url(*missing);
-                Some(Refusal::unreachable(*up, *needed, *from, Some(url)))
+                Some(Refusal::unreachable(*up, *needed, *from, Some(&url)))
             }
             Outcome::NotEnough {
                 got,

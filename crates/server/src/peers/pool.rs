@@ -21,12 +21,13 @@
 
 use super::agent::Agent;
 use super::carrier::{Carrier, Response};
-use super::cluster::{Cluster, count, random};
-use super::link::{Recognised, connect, host_of, recognise, welcomed};
+use super::cluster::{Cluster, count, host_of, random};
+use super::link::{Recognised, connect, recognise, welcomed};
 use super::notes::learn;
 use crate::clients::seat::LocalBell;
 use crate::event_loop::lane::Lane;
 use crate::limits;
+use crate::tls::ByteStream;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
 use dendra_node::membership::NoLink;
@@ -36,13 +37,15 @@ use dendra_wire::peer::{self, Message, Question, Role, SessionKeys, hop};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+
+/// Of the steward's messages: no question of a node has this number.
+const STEWARD_ID: u64 = u64::MAX;
 
 /// A question, or a probe, from when it is asked until it is answered or given up.
 #[derive(Debug)]
 struct Errand {
-    /// Of the question; `None` for a probe.
+    /// Of the question, or `STEWARD_ID`; `None` for a probe.
     id: Option<u64>,
     frame: Vec<u8>,
     /// May it have been carried before?
@@ -148,6 +151,15 @@ impl Pool {
             let left = limits::SWEEP * limits::LINK_SILENT_SWEEPS_MAX;
             self.send(None, frame, now_us + left.as_micros() as u64);
         }
+    }
+
+    /// Carries a message of the own steward.
+    pub(crate) fn tell(&self, body: &[u8], now_us: u64) {
+        let mut frame = Vec::new();
+        let mut seal = self.keys.of_requests(Role::Asker);
+        peer::encode_steward(&mut frame, &mut seal, STEWARD_ID, body);
+        let left = limits::SWEEP * limits::LINK_SILENT_SWEEPS_MAX;
+        self.send(Some(STEWARD_ID), frame, now_us + left.as_micros() as u64);
     }
 
     fn send(&self, id: Option<u64>, frame: Vec<u8>, due_us: u64) {
@@ -279,8 +291,9 @@ pub(super) async fn greet(
     lane: usize,
     member: MemberIndex,
 ) -> Result<Greeted, NoLink> {
-    let host = host_of(cluster.url(member));
-    let mut carrier = Carrier::new(connect(host).await?);
+    let url = cluster.url(member);
+    let host = host_of(&url);
+    let mut carrier = Carrier::new(connect(cluster, host).await?);
     let nonce = random().map_err(|error| format!("no randomness: {error}"))?;
     let own = cluster.hello(lane, nonce);
     let own_line = own.to_string();
@@ -293,7 +306,7 @@ pub(super) async fn greet(
     let recognised = recognise(cluster, member, &own, &own_line, line);
     let recognised = recognised.map_err(NoLink::NotAdmitted)?;
     if !met.keeps_alive {
-        carrier = Carrier::new(connect(host).await?);
+        carrier = Carrier::new(connect(cluster, host).await?);
     }
     let head = hop::AskHead::new(host, &own.url, &recognised.proof);
     let mut hail = Vec::new();
@@ -306,7 +319,7 @@ pub(super) async fn greet(
     let mut checking = keys.of_requests(Role::Acceptor);
     welcomed(cluster, member, &said.body, &mut checking)?;
     if !said.keeps_alive {
-        carrier = Carrier::new(connect(host).await?);
+        carrier = Carrier::new(connect(cluster, host).await?);
     }
     Ok(Greeted {
         carrier,
@@ -320,7 +333,7 @@ pub(super) async fn open(
     lane: &Lane,
     agent: &Agent,
     member: MemberIndex,
-) -> Result<(Pool, TcpStream, Peer), NoLink> {
+) -> Result<(Pool, ByteStream, Peer), NoLink> {
     let greeted = greet(&agent.cluster, agent.lane, member).await?;
     let (mut carrier, head) = (greeted.carrier, greeted.head);
     let Recognised { claim, keys, .. } = greeted.recognised;
@@ -336,9 +349,10 @@ pub(super) async fn open(
         Ok(_) => return Err("its answer to a probe is none".into()),
         Err(malformed) => return Err(malformed.to_string().into()),
     }
-    let host = host_of(agent.cluster.url(member));
+    let url = agent.cluster.url(member);
+    let host = host_of(&url);
     if !alive.keeps_alive {
-        carrier = Carrier::new(connect(host).await?);
+        carrier = Carrier::new(connect(&agent.cluster, host).await?);
     }
     Ok((Pool::new(host, head, keys), carrier.stream, claim))
 }
@@ -349,7 +363,7 @@ pub(super) async fn run(
     agent: &Rc<Agent>,
     member: MemberIndex,
     pool: &Rc<Pool>,
-    first: Option<TcpStream>,
+    first: Option<ByteStream>,
 ) -> String {
     let worker = || Worker {
         lane: Rc::clone(lane),
@@ -419,15 +433,18 @@ impl Drop for Standing<'_> {
 }
 
 impl Worker {
-    async fn serve(self, first: Option<TcpStream>) {
+    async fn serve(self, first: Option<ByteStream>) {
         let pool = &*self.pool;
         // The handshake went over it: the other side may have closed it since.
         let mut is_old = first.is_some();
         let stream = match first {
             Some(stream) => stream,
             None => {
-                let opened =
-                    tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, connect(&pool.host)).await;
+                let opened = tokio::time::timeout(
+                    limits::LINK_OPEN_TIMEOUT,
+                    connect(&self.agent.cluster, &pool.host),
+                )
+                .await;
                 pool.opening.set(pool.opening.get() - 1);
                 match opened {
                     Ok(Ok(stream)) => stream,
@@ -469,7 +486,7 @@ impl Worker {
     }
 
     /// Waits for an errand; `None` when the connection is of no use any more.
-    async fn wait(&self, standing: &Standing<'_>, stream: &TcpStream) -> Option<Errand> {
+    async fn wait(&self, standing: &Standing<'_>, stream: &ByteStream) -> Option<Errand> {
         let (pool, place) = (&*self.pool, &standing.place);
         loop {
             place.idle_since.set(pool.sweeps.get());
@@ -505,7 +522,7 @@ impl Worker {
                     said = response.said(),
                     "a question has no answer"
                 );
-                if let Some(id) = errand.id {
+                if let Some(id) = errand.id.filter(|id| *id != STEWARD_ID) {
                     count(&gauges.refused);
                     let answer = Answer::Refused(Refused::Busy);
                     let member = self.member;
@@ -526,7 +543,7 @@ impl Worker {
                 };
                 agent.answered(self.member, id, answer);
             }
-            Ok(Message::Alive { .. }) if errand.id.is_none() => {}
+            Ok(Message::Alive { id }) if errand.id.is_none_or(|of| of == id) => {}
             Ok(_) => return pool.end("it answered what was not asked"),
             Err(malformed) => return pool.end(malformed.to_string()),
         }

@@ -152,7 +152,7 @@ impl ClusterWalk {
         let lane = Rc::clone(socket.lane());
         // What the members may send for it: each a page, and one record more.
         let longest = limits::SCAN_PAGE_BYTES + lane.shared.settings.value_bytes_max;
-        let most = longest * usize::from(lane.routes.nodes);
+        let most = longest * usize::from(lane.routes().nodes);
         if !socket.wait_for_scan_room(most, turn.deadline_us).await {
             return Some(Finished::Refused(Refused::Bytes));
         }

@@ -15,8 +15,8 @@
 //! Not here: what a question becomes (`hop.rs`), the bytes of a token (crate `wire`, `peer/proof.rs`).
 //! See: docs/peer.md, section "Over plain HTTP".
 
+use super::hello_maker::HelloMaker;
 use crate::limits;
-use dendra_node::MemberIndex;
 use dendra_node::membership::identity::Peer;
 use dendra_wire::peer::{Age, Proof, SessionKeys};
 use std::collections::{HashMap, VecDeque};
@@ -26,8 +26,10 @@ use std::sync::{Arc, Mutex};
 
 /// What was settled in one handshake.
 pub(crate) struct Session {
-    /// Who asks.
-    pub(crate) member: MemberIndex,
+    /// Which process asks.
+    pub(crate) visitor: HelloMaker,
+    /// The address that it says to have.
+    pub(super) url: String,
     /// As whom.
     pub(crate) claim: Peer,
     /// Its loop.
@@ -41,10 +43,16 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session of loop `lane` of a member.
-    pub(crate) fn new(member: MemberIndex, claim: Peer, lane: u16, keys: SessionKeys) -> Session {
+    /// A session of loop `lane` of a process.
+    pub(crate) fn new(
+        (visitor, url): (HelloMaker, String),
+        claim: Peer,
+        lane: u16,
+        keys: SessionKeys,
+    ) -> Session {
         Session {
-            member,
+            visitor,
+            url,
             claim,
             lane,
             keys,
@@ -122,7 +130,7 @@ impl Sessions {
             return;
         };
         table.settled.retain(|_, other| {
-            other.member != session.member
+            other.visitor != session.visitor
                 || (other.lane != session.lane && other.claim.boot >= session.claim.boot)
         });
         table.settled.insert(token, session);
@@ -132,6 +140,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dendra_node::MemberIndex;
 
     fn token(byte: u8) -> Proof {
         Proof::from([byte; Proof::BYTES])
@@ -145,7 +154,7 @@ mod tests {
             clock: 0,
         };
         Session::new(
-            MemberIndex(member),
+            (HelloMaker::Member(MemberIndex(member)), String::new()),
             claim,
             lane,
             SessionKeys::new(None, "a", "b"),
@@ -158,7 +167,7 @@ mod tests {
         assert!(sessions.find(&token(1)).is_none());
         sessions.greet(&token(1), session(1, 0, 1));
         let found = sessions.find(&token(1)).expect("it was greeted");
-        assert_eq!(found.member, MemberIndex(1));
+        assert_eq!(found.visitor, HelloMaker::Member(MemberIndex(1)));
         assert!(sessions.find(&token(2)).is_none());
         sessions.settle(&token(1));
         let again = sessions.find(&token(1)).expect("it was settled");

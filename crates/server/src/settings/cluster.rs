@@ -6,6 +6,7 @@
 //! --cluster-secret-file                           ─► Secret   ─┤
 //! --peer-transport                                ─► transport ┤
 //! --compare-bytes-per-second                      ─► budget    ┘
+//! --join  --replace                               ─► join, and a topology of this node alone
 //! ```
 //!
 //! Invariants
@@ -48,6 +49,19 @@ pub struct ClusterSettings {
     pub transport: PeerTransport,
     /// How many bytes of keys and values a second this one compares with others; 0 = none.
     pub compare_bytes_per_second: u64,
+    /// Was the name of the cluster said, or is it the usual one?
+    pub is_named: bool,
+    /// A folder that belongs to no cluster yet joins this one; `topology` is of this node alone then.
+    pub join: Option<JoinSettings>,
+}
+
+/// Which cluster a node joins, and as what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinSettings {
+    /// `host:port` of any member of it.
+    pub host: String,
+    /// The address of the lost member whose place it takes.
+    pub replaces: Option<String>,
 }
 
 impl ClusterSettings {
@@ -71,6 +85,8 @@ impl ClusterSettings {
             secret: None,
             transport: PeerTransport::default(),
             compare_bytes_per_second: COMPARE_BYTES_PER_SECOND_DEFAULT,
+            is_named: true,
+            join: None,
         })
     }
 

@@ -13,10 +13,12 @@
 //! See: docs/overload.md.
 
 mod cluster;
+mod tls;
 
-pub use cluster::{ClusterSettings, PeerTransport, Secret};
+pub use cluster::{ClusterSettings, JoinSettings, PeerTransport, Secret};
 pub use dendra_node::{BadMember, BadTopology, Member, MemberIndex, Partition, Ring, Topology};
 pub use dendra_wire::HostRule;
+pub use tls::TlsSettings;
 
 use crate::limits;
 use dendra_base::limits as base_limits;
@@ -89,6 +91,8 @@ pub struct Settings {
     pub allowed_hosts: Vec<HostRule>,
     /// Which member of which cluster the node is; `None` = a node by itself.
     pub cluster: Option<ClusterSettings>,
+    /// What connections are sealed with; `None` = clear text.
+    pub tls: Option<TlsSettings>,
 }
 
 impl Settings {
@@ -113,6 +117,7 @@ impl Settings {
             queue_delay_target: Duration::from_millis(limits::QUEUE_DELAY_TARGET_MS_DEFAULT),
             allowed_hosts: Vec::new(),
             cluster: None,
+            tls: None,
         }
     }
 
@@ -138,6 +143,21 @@ impl Settings {
         }
         options.durability = self.durability;
         options
+    }
+
+    /// Members that speak TLS alone must be asked over TLS.
+    fn check_tls(&self) -> Result<(), String> {
+        let (Some(tls), Some(cluster)) = (&self.tls, &self.cluster) else {
+            return Ok(());
+        };
+        match tls.peer_ca.is_none() && !tls.change_over && cluster.topology.len() > 1 {
+            true => Err(
+                "tls-cert is set, and tls-peer-ca is not: the other members would speak clear text to a port that takes none. \
+                 Name the CA of the members with --tls-peer-ca, or say --tls-change-over on while members change over"
+                    .to_owned(),
+            ),
+            false => Ok(()),
+        }
     }
 
     /// The first reason why these settings cannot work, with the way out.
@@ -180,6 +200,7 @@ impl Settings {
                 return Err(format!("{name} = {value} is more than {max}"));
             }
         }
+        self.check_tls()?;
         self.engine_options().check()?;
         // Loops lease room in pieces, so that up to a quarter may lie idle in the wrong place.
         if self.body_bytes_inflight_max < 2 * self.value_bytes_max {

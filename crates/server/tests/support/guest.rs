@@ -78,5 +78,6 @@ pub(crate) fn hello(guest: &str, nonce: u8) -> Hello {
         loops: 1,
         has_secret: true,
         nonce: Nonce([nonce; 16]),
+        joins: false,
     }
 }

@@ -14,6 +14,7 @@
 )]
 
 pub(crate) mod asker;
+pub(crate) mod certs;
 pub(crate) mod guest;
 pub(crate) mod link;
 pub(crate) mod other;

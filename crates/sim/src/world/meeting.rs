@@ -29,7 +29,7 @@ use crate::planted::ShellBug;
 use crate::store::{Crash, Disk, Fate, Store, Write};
 use dendra_base::peer::Answer;
 use dendra_base::{CellRef, Guard, Key, Space, Version};
-use dendra_node::membership::identity::{Content, OWN_KEY, Own, Peer, peer_key};
+use dendra_node::membership::identity::{Content, OWN_KEY, Own, Peer, peer_key_of_url};
 use dendra_node::membership::{Maker, MemberEffect, MemberEvent, NoLink, PeerNote};
 use dendra_node::{MemberIndex, Membership};
 
@@ -79,7 +79,7 @@ pub(super) enum NotNow {
 }
 
 fn note_key(url: &str) -> Key {
-    Key::new(Space::Meta, &peer_key(url))
+    Key::new(Space::Meta, &peer_key_of_url(url))
 }
 
 fn write_note(store: &mut Store, key: &Key, value: &[u8], hlc: u64, now_ms: u64) -> (Fate, bool) {

@@ -91,6 +91,13 @@ impl<'a> Cursor<'a> {
         rest
     }
 
+    /// The same as a slice that shares the frame's memory.
+    pub(super) fn rest_of_frame(&mut self) -> Bytes {
+        let rest = self.frame.slice(self.at..self.end);
+        self.at = self.end;
+        rest
+    }
+
     /// A slice of the frame that shares its memory.
     fn shared(&mut self, len_max: usize, part: &'static str) -> Result<Bytes> {
         let len = self.u32(part)? as usize;

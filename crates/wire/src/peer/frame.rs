@@ -5,7 +5,7 @@
 //!   length    of the whole frame, from its own first byte to the checksum's last
 //!   checksum  of everything before it: 8 bytes, or 16 that are keyed (`seal.rs`)
 //! kind 01-06 questions   41-48 answers   4f refusal   81 proof   82 farewell   83 probe   84 alive   85 hail   86 welcome
-//! 87 withdrawal
+//! 87 withdrawal   88 steward   89 enrol   8a enrolment
 //! ```
 //!
 //! Invariants
@@ -77,6 +77,19 @@ pub enum Message {
         /// Of the questions, 1 to `PEER_WITHDRAW_IDS_MAX` of them.
         ids: Vec<u64>,
     },
+    /// From the asker's steward to the acceptor's: bytes that the crate `node` reads. Over plain
+    /// HTTP answered by `Alive` with the same id.
+    Steward {
+        /// The sender's mark.
+        id: u64,
+        /// The message.
+        body: Bytes,
+    },
+    /// A process asks to become a member: bytes that the crate `node` reads. Answered by
+    /// `Enrolment`.
+    Enrol(Bytes),
+    /// To `Enrol`.
+    Enrolment(Bytes),
 }
 
 /// Length of the frame at the front of `buffer`; `None` when its length is not there yet.
@@ -170,6 +183,28 @@ pub fn encode_withdraw(out: &mut Vec<u8>, seal: &mut Seal, ids: &[u64]) {
     });
 }
 
+/// Appends a message of a steward.
+///
+/// # Panics
+/// When it is longer than a frame may be.
+pub fn encode_steward(out: &mut Vec<u8>, seal: &mut Seal, id: u64, body: &[u8]) {
+    frame(out, seal, kind::STEWARD, id, |out| {
+        out.extend_from_slice(body)
+    });
+}
+
+/// Appends the request to become a member.
+pub fn encode_enrol(out: &mut Vec<u8>, seal: &mut Seal, body: &[u8]) {
+    frame(out, seal, kind::ENROL, 0, |out| out.extend_from_slice(body));
+}
+
+/// Appends the answer to a request to become a member.
+pub fn encode_enrolment(out: &mut Vec<u8>, seal: &mut Seal, body: &[u8]) {
+    frame(out, seal, kind::ENROLMENT, 0, |out| {
+        out.extend_from_slice(body)
+    });
+}
+
 fn frame(out: &mut Vec<u8>, seal: &mut Seal, kind: u8, id: u64, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -225,6 +260,12 @@ pub fn decode(frame: &Bytes, seal: &mut Seal) -> Result<Message, Malformed> {
             let ids = ids.iter().map(|id| u64::from_le_bytes(*id)).collect();
             Message::Withdraw { ids }
         }
+        kind::STEWARD => {
+            let body = cursor.rest_of_frame();
+            Message::Steward { id, body }
+        }
+        kind::ENROL => Message::Enrol(cursor.rest_of_frame()),
+        kind::ENROLMENT => Message::Enrolment(cursor.rest_of_frame()),
         kind if kind < kind::CLOCK_IS => Message::Ask(Question {
             id,
             stamp: Stamp {

@@ -1,9 +1,9 @@
 //! Hellos: who speaks, for which cluster, and whether the two may talk.
 //!
 //! ```text
-//! Dendra-Peer: versions=3-3; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
+//! Dendra-Peer: versions=4-4; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
 //!              node=<32 hex>; origin=<n>; boot=<n>; life=<16 hex>; clock=<n>; url=<pct>; lane=<n>; loops=<n>; secret=yes;
-//!              nonce=<32 hex>
+//!              nonce=<32 hex>[; joins=yes]
 //! judge(own, theirs) ─► the version to speak, or a refusal that names both sides
 //! ```
 //!
@@ -24,9 +24,9 @@ use crate::refusal::Refusal;
 use std::fmt;
 
 /// The oldest version of the frames that this program speaks.
-pub const VERSION_MIN: u16 = 3;
+pub const VERSION_MIN: u16 = 4;
 /// The newest version of the frames that this program speaks.
-pub const VERSION_MAX: u16 = 3;
+pub const VERSION_MAX: u16 = 4;
 
 /// What a member says about itself when a link begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +41,10 @@ pub struct Hello {
     pub cluster_name: String,
     /// Of the topology.
     pub epoch: u64,
-    /// Digest of the whole topology: members, partitions, replication factor.
+    /// Digest of the topology that the cluster was founded with: members, partitions, replication
+    /// factor.
     pub topology: u64,
-    /// The whole topology in a line, for a sentence on what differs; empty when it is long.
+    /// That topology in a line, for a sentence on what differs; empty when it is long.
     pub description: String,
     /// The node's id, made when its folder was.
     pub node: u128,
@@ -66,6 +67,8 @@ pub struct Hello {
     pub has_secret: bool,
     /// Fresh for this handshake.
     pub nonce: Nonce,
+    /// Does it want to become a member? Then it belongs to no cluster yet.
+    pub joins: bool,
 }
 
 impl fmt::Display for Hello {
@@ -74,7 +77,7 @@ impl fmt::Display for Hello {
             f,
             "versions={}-{}; cluster={:016x}; name={}; epoch={}; topology={:016x}; shape={}; \
              node={:032x}; origin={}; boot={}; life={:016x}; clock={}; url={}; lane={}; loops={}; secret={}; \
-             nonce={}",
+             nonce={}{}",
             self.version_min,
             self.version_max,
             self.cluster,
@@ -92,6 +95,7 @@ impl fmt::Display for Hello {
             self.loops,
             if self.has_secret { "yes" } else { "no" },
             self.nonce,
+            if self.joins { "; joins=yes" } else { "" },
         )
     }
 }
@@ -152,6 +156,7 @@ impl Hello {
                 _ => return Err("secret"),
             },
             nonce: Nonce(unhex(field("nonce")?).ok_or("nonce")?),
+            joins: field("joins") == Ok(b"yes"),
         })
     }
 }
@@ -163,7 +168,8 @@ fn versions(text: &[u8]) -> Option<(u16, u16)> {
     (min <= max).then_some((min, max))
 }
 
-/// May `own` and `theirs` talk? Then the version that both speak. `difference` says what of the own
+/// May `own` and `theirs` talk? Then the version that both speak. One that joins belongs to no
+/// cluster yet. `difference` says what of the own
 /// topology differs from a description.
 ///
 /// # Errors
@@ -185,7 +191,9 @@ pub fn judge(
             ),
         );
     }
-    if (own.cluster, &own.cluster_name) != (theirs.cluster, &theirs.cluster_name) {
+    let joins = own.joins || theirs.joins;
+    let is_cluster = (own.cluster, &own.cluster_name) == (theirs.cluster, &theirs.cluster_name);
+    if !joins && !is_cluster {
         return refuse(
             "other-cluster",
             format!(
@@ -194,7 +202,7 @@ pub fn judge(
             ),
         );
     }
-    if own.topology != theirs.topology {
+    if !joins && own.topology != theirs.topology {
         let difference = difference(&theirs.description).unwrap_or_else(|| {
             format!(
                 "its digest is {:016x} here, {:016x} there",
@@ -305,6 +313,7 @@ mod tests {
             loops: 4,
             has_secret: true,
             nonce: Nonce([7; 16]),
+            joins: false,
         }
     }
 
@@ -355,6 +364,27 @@ mod tests {
             parse(format!("{line}{}", " ".repeat(PEER_HELLO_BYTES_MAX))),
             "the length"
         );
+    }
+
+    #[test]
+    fn a_process_that_joins_is_of_no_cluster_yet() {
+        let joiner = Hello {
+            joins: true,
+            cluster: 0,
+            cluster_name: String::new(),
+            topology: 0,
+            ..other()
+        };
+        let line = joiner.to_string();
+        assert_eq!(Hello::parse(line.as_bytes()).as_ref(), Ok(&joiner));
+        assert_eq!(judge(&hello(), &joiner, none), Ok(1));
+        assert_eq!(judge(&joiner, &hello(), none), Ok(1));
+        let open = Hello {
+            has_secret: false,
+            ..joiner
+        };
+        let refusal = judge(&hello(), &open, none).expect_err("it has no secret");
+        assert_eq!(refusal.code, "cluster-secret");
     }
 
     fn none(_: &str) -> Option<String> {

@@ -38,8 +38,8 @@ mod tests;
 pub use age::Age;
 pub use frame::{
     Message, PROOF_FRAME_BYTES, Question, decode, encode_alive, encode_answer, encode_ask,
-    encode_farewell, encode_hail, encode_probe, encode_proof, encode_welcome, encode_withdraw,
-    frame_len,
+    encode_enrol, encode_enrolment, encode_farewell, encode_hail, encode_probe, encode_proof,
+    encode_steward, encode_welcome, encode_withdraw, frame_len,
 };
 pub use hello::{Hello, judge};
 pub use proof::{Nonce, Proof, Role};

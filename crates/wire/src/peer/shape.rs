@@ -44,6 +44,9 @@ pub(super) mod kind {
     pub(crate) const HAIL: u8 = 0x85;
     pub(crate) const WELCOME: u8 = 0x86;
     pub(crate) const WITHDRAW: u8 = 0x87;
+    pub(crate) const STEWARD: u8 = 0x88;
+    pub(crate) const ENROL: u8 = 0x89;
+    pub(crate) const ENROLMENT: u8 = 0x8a;
 }
 
 /// Bytes that are no frame of this protocol. The link is of no use behind them.

@@ -229,6 +229,11 @@ fn any_message() -> impl Strategy<Value = Message> {
         1 => Just(Message::Hail),
         1 => Just(Message::Welcome),
         1 => prop::collection::vec(any::<u64>(), 1..9).prop_map(|ids| Message::Withdraw { ids }),
+        1 => (any::<u64>(), prop::collection::vec(any::<u8>(), 0..99))
+            .prop_map(|(id, body)| Message::Steward { id, body: body.into() }),
+        1 => prop::collection::vec(any::<u8>(), 0..99).prop_map(|body| Message::Enrol(body.into())),
+        1 => prop::collection::vec(any::<u8>(), 0..99)
+            .prop_map(|body| Message::Enrolment(body.into())),
     ]
 }
 
@@ -243,6 +248,9 @@ fn encode(out: &mut Vec<u8>, message: &Message) {
         Message::Hail => encode_hail(out, &mut Seal::plain()),
         Message::Welcome => encode_welcome(out, &mut Seal::plain()),
         Message::Withdraw { ids } => encode_withdraw(out, &mut Seal::plain(), ids),
+        Message::Steward { id, body } => encode_steward(out, &mut Seal::plain(), *id, body),
+        Message::Enrol(body) => encode_enrol(out, &mut Seal::plain(), body),
+        Message::Enrolment(body) => encode_enrolment(out, &mut Seal::plain(), body),
     }
 }
 

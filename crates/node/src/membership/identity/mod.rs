@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! key "self"         Own     node id, number of starts, home: cluster, url, topology, fence
-//! key "peer/<url>"   Peer    node id, highest number of starts, life of that start, clock
+//! key "peer/#<n>"     Peer    node id, highest number of starts, life of that start, clock
 //!
 //! at a start        Own::start(remembered, …)      -> the record to persist, or a refusal
 //! at a handshake    judge(url, claim, remembered)  -> known, to be persisted first, or refused
@@ -34,16 +34,34 @@
 use crate::hlc::COUNTER_BITS;
 use crate::limits::STARTS_AHEAD_MAX;
 use crate::member::MemberIndex;
+use crate::ring::table::MemberId;
 use crate::topology::Topology;
+use crate::topology::record::EpochRecord;
 use std::fmt;
 
 /// Raw key, in the space of the node's own notes, of its own record.
 pub const OWN_KEY: &[u8] = b"self";
 
-/// Raw key, in the space of the node's own notes, of what is known of the peer at `url`.
-pub fn peer_key(url: &str) -> Vec<u8> {
+/// Raw key, in the space of the node's own notes, of what is known of the member with this number.
+pub fn peer_key(member: MemberId) -> Vec<u8> {
+    format!("peer/#{}", member.0).into_bytes()
+}
+
+/// Raw key of the same in folders of releases whose members had no numbers.
+pub fn peer_key_of_url(url: &str) -> Vec<u8> {
     [b"peer/", url.as_bytes()].concat()
 }
+
+/// Raw key, in the same space, of the record of an epoch: keys are in the order of epochs.
+pub fn epoch_key(epoch: u64) -> Vec<u8> {
+    [EPOCH_PREFIX, &epoch.to_be_bytes()].concat()
+}
+
+/// What the keys of epochs begin with.
+pub const EPOCH_PREFIX: &[u8] = b"epoch/";
+
+/// Raw key, in the same space, of the vote for the next epoch.
+pub const VOTE_KEY: &[u8] = b"vote";
 
 const FORMAT: u8 = 1;
 
@@ -149,8 +167,11 @@ const OTHER_NODE: &str = "other-node";
 const ROLLED_BACK: &str = "rolled-back";
 const TWIN: &str = "twin";
 
+/// Code word of the refusal of a member that was removed.
+pub const REMOVED: &str = "removed";
+
 /// Code words of the refusals after which a folder must not be used any more.
-pub const DISOWNING: [&str; 3] = [OTHER_NODE, ROLLED_BACK, TWIN];
+pub const DISOWNING: [&str; 4] = [OTHER_NODE, ROLLED_BACK, TWIN, REMOVED];
 
 impl NotTheSame {
     /// The stable code word of the refusal.
@@ -332,14 +353,74 @@ impl Own {
         })
     }
 
+    /// The record of the next start on a folder that knows the epochs of its cluster. `url` is what
+    /// the options say, if they say it.
+    ///
+    /// # Errors
+    /// When the folder is none of a member of the newest one, or is another member's.
+    pub fn resume(
+        &self,
+        node: u128,
+        newest: &EpochRecord,
+        cluster: Option<&str>,
+        url: Option<&str>,
+    ) -> Result<(Own, MemberId), Stranger> {
+        if self.node != node {
+            return Err(self.mixed(node));
+        }
+        if let Some(other) = cluster.filter(|name| *name != newest.name()) {
+            return Err(Stranger(format!(
+                "the folder belongs to the cluster {} and not to {other}: check --cluster-name, or take another folder",
+                newest.name()
+            )));
+        }
+        let mut members = newest.members().iter();
+        let own = members.find(|member| match member.node {
+            // A founder that was not enrolled yet.
+            0 => member.place.url == self.home.url,
+            other => other == node,
+        });
+        let Some(own) = own else {
+            return Err(Stranger(format!(
+                "the folder of {} was removed from the cluster {} by epoch {} or an earlier one, and never comes back: it has \
+                 forgotten what was written since; join with an empty folder",
+                self.home.url,
+                newest.name(),
+                newest.epoch()
+            )));
+        };
+        if let Some(url) = url.filter(|url| *url != own.place.url) {
+            return Err(Stranger(format!(
+                "the folder belongs to {} in epoch {} of the cluster {}, and not to {url}: check --self and --data; a member \
+                 gets another address by an order to the others first (dendra cluster readdress {} {url})",
+                own.place.url,
+                newest.epoch(),
+                newest.name(),
+                own.place.url
+            )));
+        }
+        let home = Home {
+            cluster: newest.name().to_owned(),
+            url: own.place.url.clone(),
+            fence: newest.epoch(),
+            topology: self.home.topology.clone(),
+        };
+        let boot = self.boot + 1;
+        Ok((Own { node, boot, home }, own.id))
+    }
+
+    fn mixed(&self, node: u128) -> Stranger {
+        Stranger(format!(
+            "the folder is of node {node:032x} and its notes are of node {:032x}: its files were mixed with those of another \
+             folder; restore it from a copy",
+            self.node
+        ))
+    }
+
     fn check(&self, node: u128, home: &Home, topology: &Topology) -> Result<(), Stranger> {
         let was = &self.home;
         if self.node != node {
-            return Err(Stranger(format!(
-                "the folder is of node {node:032x} and its notes are of node {:032x}: its files were mixed with those of another \
-                 folder; restore it from a copy",
-                self.node
-            )));
+            return Err(self.mixed(node));
         }
         if was.cluster != home.cluster {
             return Err(Stranger(format!(

@@ -279,7 +279,9 @@ fn records_have_the_documented_bytes() {
     expected.truncate(25);
     expected[0] = 1;
     assert_eq!(Peer::decode(&expected), Some(Peer { life: 0, ..peer }));
-    assert_eq!(peer_key("http://h1:1"), b"peer/http://h1:1");
+    assert_eq!(peer_key(MemberId(17)), b"peer/#17");
+    assert_eq!(peer_key_of_url("http://h1:1"), b"peer/http://h1:1");
+    assert!(epoch_key(255) < epoch_key(256));
 }
 
 proptest! {

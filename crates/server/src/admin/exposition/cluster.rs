@@ -55,10 +55,13 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "1 while the wall clock of this machine agrees with no majority of the members': it writes nothing then.",
         cluster.walls.is_doubted(now).into(),
     )?;
-    let apart = cluster.other_members().filter_map(|(member, url)| {
-        let apart_ms = cluster.walls.ahead_ms(member, now)?.unsigned_abs();
-        Some(([("peer", url.to_owned())], apart_ms))
-    });
+    let apart = cluster
+        .other_members()
+        .into_iter()
+        .filter_map(|(member, url)| {
+            let apart_ms = cluster.walls.ahead_ms(member, now)?.unsigned_abs();
+            Some(([("peer", url)], apart_ms))
+        });
     page.gauges(
         "peer_clock_apart_milliseconds",
         "How far the wall clocks of a peer and of this machine are apart, to an answer's way.",
@@ -99,7 +102,7 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     )?;
     rounds(page, shared)?;
     estimates(page, shared, cluster)?;
-    let rows = cluster.others().map(|(url, gauges)| {
+    let rows = cluster.others().into_iter().map(|(url, gauges)| {
         let links = gauges.links.load(std::sync::atomic::Ordering::Relaxed);
         ([("peer", url.to_owned())], links)
     });
@@ -137,7 +140,7 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         for (url, gauges) in cluster.others() {
             let value = of(gauges).load(std::sync::atomic::Ordering::Relaxed);
             family
-                .encode_family(&[("peer", url)])?
+                .encode_family(&[("peer", url.as_str())])?
                 .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
         }
     }
@@ -167,15 +170,15 @@ fn comparisons(page: &mut MetricsPage<'_>, cluster: &Cluster, now_us: u64) -> fm
         "Promises of conditional writes that comparisons raised.",
         comparisons.promises(),
     )?;
-    let age = |(member, url): (MemberIndex, &str)| {
+    let age = |(member, url): (MemberIndex, String)| {
         let full_us = comparisons.full_us(member)?;
         let age_s = now_us.saturating_sub(full_us) / 1_000_000;
-        Some(([("peer", url.to_owned())], age_s))
+        Some(([("peer", url)], age_s))
     };
     page.gauges(
         "compare_age_seconds",
         "Since the last full comparison with a peer; not shown before the first one of this process.",
-        cluster.other_members().filter_map(age),
+        cluster.other_members().into_iter().filter_map(age),
     )?;
     let repairs: [(&str, &str, OfComparison); 2] = [
         (
@@ -268,7 +271,7 @@ fn estimates(page: &mut MetricsPage<'_>, shared: &Shared, cluster: &Cluster) -> 
             if let Some(us) = us.filter(|&us| us > 0).max() {
                 let seconds = us as f64 / 1e6;
                 family
-                    .encode_family(&[("peer", url)])?
+                    .encode_family(&[("peer", url.as_str())])?
                     .encode_gauge(&seconds)?;
             }
         }

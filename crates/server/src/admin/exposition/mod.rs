@@ -301,11 +301,52 @@ fn sockets(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     for (name, help, of) in counters {
         page.counter(name, help, sum(shared, of))?;
     }
+    door(page, shared)?;
     page.counter(
         "scan_rests",
         "Chunks of scans behind which scans rested, because an event loop was near its target.",
         shared.pool.scan_rests(),
     )
+}
+
+fn door(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
+    use std::sync::atomic::Ordering::Relaxed;
+    let Some(tls) = &shared.tls else {
+        return Ok(());
+    };
+    page.gauge(
+        "tls_handshakes_under_way",
+        "Connections whose TLS handshake is under way.",
+        shared.handshakes.now.load(Relaxed),
+    )?;
+    let gauges = &tls.gauges;
+    let counters = [
+        ("tls_handshakes", "TLS sessions made.", &gauges.handshakes),
+        (
+            "tls_handshakes_failed",
+            "TLS handshakes that led to no session.",
+            &gauges.failed,
+        ),
+        (
+            "tls_clear_refused",
+            "Connections that spoke clear text to a port of TLS.",
+            &gauges.clear,
+        ),
+        (
+            "tls_files_renewed",
+            "Readings of changed certificates and keys that are in force.",
+            &gauges.renewed,
+        ),
+        (
+            "tls_files_refused",
+            "Readings of changed certificates and keys that were of no use: the old ones stay in force.",
+            &gauges.not_renewed,
+        ),
+    ];
+    for (name, help, counter) in counters {
+        page.counter(name, help, counter.load(Relaxed))?;
+    }
+    Ok(())
 }
 
 fn queues(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {

@@ -30,6 +30,7 @@ use crate::admin::stages::{Stage, Watch};
 use crate::backend::Backend;
 use crate::clients::answers::Answers;
 use crate::clients::body::{self, BodyReader, PendingBody};
+use crate::clients::doorway;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Due, Seat};
 use crate::clients::socket::{End, Expecting, Linger, Socket};
@@ -38,6 +39,7 @@ use crate::event_loop::handover::PendingOperation;
 use crate::event_loop::lane::{Guest, Lane};
 use crate::limits;
 use crate::peers::{self, Answered, PendingAsk, PendingLink};
+use crate::tls::ByteStream;
 use dendra_wire::Refusal;
 use dendra_wire::http::Connection as Persistence;
 use dendra_wire::http::response::Style;
@@ -109,6 +111,14 @@ pub(crate) struct Connection {
 pub(crate) fn spawn(guest: Guest, seat: Rc<Seat>, source: IpAddr, stream: TcpStream) {
     tokio::task::spawn_local(async move {
         let lane = Rc::clone(&guest.lane);
+        let stream = match &lane.shared.tls {
+            None => ByteStream::Clear(stream),
+            Some(tls) => match Box::pin(doorway::enter(&lane, &seat, source, tls, stream)).await {
+                Ok(stream) => stream,
+                Err(Some(stream)) => return lane.close(stream, guest),
+                Err(None) => return,
+            },
+        };
         match serve(Rc::clone(&lane), seat, source, stream).await {
             Ok((link, stream, rest)) => peers::serve(lane, link, stream, rest, guest).await,
             Err(stream) => lane.close(stream, guest),
@@ -123,8 +133,8 @@ async fn serve(
     lane: Rc<Lane>,
     seat: Rc<Seat>,
     source: IpAddr,
-    stream: TcpStream,
-) -> Result<(PendingLink, TcpStream, Vec<u8>), TcpStream> {
+    stream: ByteStream,
+) -> Result<(PendingLink, ByteStream, Vec<u8>), ByteStream> {
     let mut connection = Connection {
         socket: Socket::new(Rc::clone(&lane), Rc::clone(&seat), source, stream),
         backend: Backend::of(&lane),

@@ -80,7 +80,7 @@ impl Connection {
             return self.turn_away(head, Refused::Delay);
         }
         let mut key = lane.key.borrow_mut();
-        let routed = route(head, &lane.routes, &mut key);
+        let routed = route(head, &lane.routes(), &mut key);
         let stored_key = key.as_stored();
         let is_write = matches!(
             routed,
@@ -110,7 +110,7 @@ impl Connection {
         match routed {
             Ok(Route::Entity(entity)) => {
                 let durability = lane.shared.settings.durability;
-                let terms = Terms::new(style, entity.quorum, durability, &lane.routes);
+                let terms = Terms::new(style, entity.quorum, durability, &lane.routes());
                 watch.lap(stages, op_of_entity(entity.op), Stage::Parse);
                 if is_write && let Err(refusal) = self.backend.check(&entity, &terms) {
                     return match self.has_waiting() {
@@ -151,20 +151,20 @@ impl Connection {
                 (head.consumed, None)
             }
             Ok(Route::Peer) => {
-                let refusal = match peers::accept_link(&lane, self.socket.out(), head) {
+                let refusal = match peers::accept_link(&lane, &mut self.socket, head) {
                     Ok(link) => return (head.consumed, Some(Next::Link(Box::new(link)))),
                     Err(refusal) => refusal.closing(),
                 };
                 self.refuse(head, &refusal)
             }
-            Ok(Route::PeerHello) => match peers::greet(&lane, self.socket.out(), head, style) {
+            Ok(Route::PeerHello) => match peers::greet(&lane, &mut self.socket, head, style) {
                 Ok(()) => {
                     self.end_if(style);
                     (head.consumed, None)
                 }
                 Err(refusal) => self.refuse(head, &refusal),
             },
-            Ok(Route::PeerAsk) => match peers::hear(&lane, head, rest, style) {
+            Ok(Route::PeerAsk) => match peers::hear(&lane, &mut self.socket, head, rest, style) {
                 Ok((taken, ask)) => {
                     self.socket.mark_as_peer();
                     let next = Next::PeerAsk(Box::new(ask));
@@ -310,7 +310,7 @@ impl Connection {
                 }
                 BodyReader::of_length(length)
             }
-            Body::Chunked | Body::None => BodyReader::chunked(self.lane.routes.value_bytes_max),
+            Body::Chunked | Body::None => BodyReader::chunked(self.lane.routes().value_bytes_max),
         };
         let body = PendingBody {
             entity: *entity,

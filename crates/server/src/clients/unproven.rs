@@ -1,32 +1,30 @@
-//! Links whose asker has not proven yet that it knows the secret: few, small, and never in the way of members.
+//! Connections whose other side has not proven anything yet: few, small, and never in the way of those that have.
 //!
 //! ```text
-//! 101 ─► enter ─► the asker's proof ─► leave, the link is a member's
-//!          │ full: the oldest of the loop ends      │ wrong, late, or the asker hung up: leave, counted
+//! a link, 101 ─► enter ─► the asker's proof       ─► leave, the link is a member's
+//! a client    ─► enter ─► the handshake of TLS    ─► leave, the connection has a session
+//!                  │ full: the oldest of the loop ends      │ wrong, late, or the other side hung up: leave, counted
 //! ```
 //!
 //! Invariants
-//! 1. A loop has at most its share of `LINKS_UNPROVEN_MAX` of them. A member proves within a round trip, so the oldest
-//!    is the one that a stranger holds: it makes room, and a member is let in beside any number of strangers.
-//! 2. Such a link keeps its place in the gate of connections, so that descriptors of the engine are none of its.
-//! 3. It holds no buffer: exactly the bytes of a proof are read.
+//! 1. A loop has at most its share of `LINKS_UNPROVEN_MAX` links and of `HANDSHAKES_MAX` handshakes. A proof takes a round
+//!    trip or two, so the oldest is the one that a stranger holds: it makes room, and a member is let in beside any number
+//!    of strangers.
+//! 2. Such a connection keeps its place in the gate of connections, so that descriptors of the engine are none of its.
+//! 3. A link holds no buffer: exactly the bytes of a proof are read (`peers/accept.rs`).
 //!
-//! Not here: what a proof is (crate `wire`), hellos over plain HTTP (`session.rs`).
+//! Not here: what a proof is (crate `wire`), hellos over plain HTTP (`peers/session.rs`).
 //! See: docs/overload.md, docs/peer.md.
 
-use crate::limits;
-use dendra_wire::peer::PROOF_FRAME_BYTES;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-/// Links without a proof, of all loops together.
+/// Connections without a proof, of all loops together.
 #[derive(Debug, Default)]
 pub(crate) struct UnprovenGauges {
     /// Now.
@@ -44,9 +42,9 @@ pub(crate) struct Unproven {
 }
 
 impl Unproven {
-    /// For one of `loops` loops.
-    pub(crate) fn new(loops: u16, gauges: &Arc<UnprovenGauges>) -> Unproven {
-        let share = limits::LINKS_UNPROVEN_MAX / usize::from(loops).max(1);
+    /// The share of one of `loops` loops in `most`.
+    pub(crate) fn new(most: usize, loops: usize, gauges: &Arc<UnprovenGauges>) -> Unproven {
+        let share = most / loops.max(1);
         Unproven {
             waiting: RefCell::default(),
             so_far: Cell::new(0),
@@ -56,7 +54,7 @@ impl Unproven {
     }
 
     /// One more; the oldest ends if they are too many.
-    pub(super) fn enter(&self) -> Place<'_> {
+    pub(crate) fn enter(&self) -> Place<'_> {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.len() >= self.most
             && let Some((_, oldest)) = waiting.pop_front()
@@ -77,8 +75,8 @@ impl Unproven {
     }
 }
 
-/// A link among the unproven ones, however its task ends.
-pub(super) struct Place<'a> {
+/// A connection among the unproven ones, however its task ends.
+pub(crate) struct Place<'a> {
     unproven: &'a Unproven,
     number: u64,
     evicted: Rc<Notify>,
@@ -86,27 +84,20 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The bytes of the first frame, if they come in time and while there is room.
-    pub(super) async fn first_frame(
-        &self,
-        stream: &mut TcpStream,
-    ) -> io::Result<[u8; PROOF_FRAME_BYTES]> {
-        let mut frame = [0; PROOF_FRAME_BYTES];
-        let reading = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, async {
-            stream.read_exact(&mut frame).await
-        });
+    /// Waits for the proof while there is room.
+    ///
+    /// # Errors
+    /// It had to make room.
+    pub(crate) async fn unless_evicted<T>(&self, proof: impl Future<Output = T>) -> io::Result<T> {
         tokio::select! {
             biased;
-            read = reading => {
-                read.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-                Ok(frame)
-            }
+            proof = proof => Ok(proof),
             () = self.evicted.notified() => Err(io::ErrorKind::ConnectionAborted.into()),
         }
     }
 
-    /// It is a member's link from here on.
-    pub(super) fn prove(mut self) {
+    /// It has proven itself.
+    pub(crate) fn prove(mut self) {
         self.is_proven = true;
     }
 }

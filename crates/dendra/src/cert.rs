@@ -1,0 +1,233 @@
+//! `dendra cert`: a private CA, and the certificates of members and clients.
+//!
+//! ```text
+//! FOLDER/ca.crt, ca.key            the CA: made when it is not there; ca.key belongs off the members
+//! FOLDER/HOST.crt, HOST.key        a member: server and client, its names are hosts
+//! FOLDER/client-NAME.crt, .key     a client: client alone, its name is no host
+//! ```
+//!
+//! Invariants
+//! 1. A key has mode 0600 from its first byte on, and no file is replaced unless --renew says so. The CA never is.
+//! 2. A client's certificate is of no use to a member: it does not say that it may serve.
+//! 3. A pair is whole or not there: each file is renamed into its place, the key first.
+//!
+//! Not here: using them (crate `server`, `tls/`).
+//! See: docs/operating.md, section "Certificates".
+
+use crate::cli::Cert;
+use crate::console::Console;
+use crate::exit::{Exit, ExitResult, Failure};
+use base64::Engine;
+use dendra_server::tls::{PemObject, PrivateKeyDer};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// Clocks of members differ: a certificate holds from a little before it is made.
+const BACKDATED: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+/// Ten years.
+const CA_DAYS: u32 = 3_650;
+
+/// What a certificate is for.
+enum Holder<'a> {
+    Member(Vec<&'a str>),
+    Client(&'a str),
+}
+
+/// `dendra cert`
+pub(crate) fn cert(args: &Cert, console: Console) -> ExitResult {
+    let folder = &args.folder;
+    fs::create_dir_all(folder).map_err(|e| cannot("make", folder, &e))?;
+    let ca = authority(folder, console)?;
+    let members = args.member.iter().map(|names| {
+        let names = names.split(',').map(str::trim).collect();
+        Holder::Member(names)
+    });
+    let clients = args.client.iter().map(|name| Holder::Client(name));
+    for purpose in members.chain(clients) {
+        sign(folder, &ca, &purpose, args, console)?;
+    }
+    Ok(Exit::OK)
+}
+
+fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Failure {
+    let sentence = format!(
+        "cannot {what} {} ({error}): check its path and rights",
+        path.display()
+    );
+    Failure::new(Exit::FAILURE, sentence)
+}
+
+fn failed(error: rcgen::Error) -> Failure {
+    Failure::new(
+        Exit::FAILURE,
+        format!("the certificate cannot be made ({error})"),
+    )
+}
+
+fn dated(params: &mut CertificateParams, days: u32) {
+    let now = SystemTime::now();
+    params.not_before = (now - BACKDATED).into();
+    params.not_after = (now + DAY * days).into();
+}
+
+/// The CA of the folder, made when it has none.
+fn authority(folder: &Path, console: Console) -> Result<Issuer<'static, KeyPair>, Failure> {
+    let (cert_path, key_path) = (folder.join("ca.crt"), folder.join("ca.key"));
+    if key_path.exists() || cert_path.exists() {
+        let key = dendra_server::tls::private(&key_path, "the key of the CA", 1 << 20);
+        let key = PrivateKeyDer::from_pem_slice(&key.map_err(Failure::usage)?);
+        let key = key.ok().and_then(|der| KeyPair::try_from(&der).ok());
+        return match key {
+            Some(key) => Ok(Issuer::new(of_authority(), key)),
+            None => Err(Failure::usage(format!(
+                "{} is no key: name another folder, and dendra cert makes a CA there",
+                key_path.display()
+            ))),
+        };
+    }
+    let params = of_authority();
+    let key = KeyPair::generate().map_err(failed)?;
+    let cert = params.self_signed(&key).map_err(failed)?;
+    write(&key_path, &pem("PRIVATE KEY", key.serialized_der()), 0o600)?;
+    write(&cert_path, &pem("CERTIFICATE", cert.der()), 0o644)?;
+    console.note(&format!(
+        "a new CA: {}; keep {} off the members",
+        cert_path.display(),
+        key_path.display()
+    ));
+    Ok(Issuer::new(of_authority(), key))
+}
+
+/// Base64 in lines of 64, between its two marks.
+fn pem(what: &str, der: &[u8]) -> String {
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let mut pem = format!("-----BEGIN {what}-----\n");
+    for line in text.as_bytes().chunks(64) {
+        pem.push_str(&String::from_utf8_lossy(line));
+        pem.push('\n');
+    }
+    pem.push_str(&format!("-----END {what}-----\n"));
+    pem
+}
+
+/// What every CA of ours says about itself, so that its key alone signs in its name.
+fn of_authority() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "Dendra CA");
+    dated(&mut params, CA_DAYS);
+    params
+}
+
+fn sign(
+    folder: &Path,
+    ca: &Issuer<'static, KeyPair>,
+    purpose: &Holder<'_>,
+    args: &Cert,
+    console: Console,
+) -> Result<(), Failure> {
+    use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+    let mut params = CertificateParams::default();
+    let (stem, name) = match purpose {
+        Holder::Member(names) => {
+            for name in names {
+                params.subject_alt_names.push(host(name)?);
+            }
+            params.extended_key_usages = vec![ServerAuth, ClientAuth];
+            (names[0].replace(':', "_"), names[0])
+        }
+        Holder::Client(name) => {
+            check_client(name)?;
+            params.extended_key_usages = vec![ClientAuth];
+            (format!("client-{name}"), *name)
+        }
+    };
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.use_authority_key_identifier_extension = true;
+    dated(&mut params, args.days);
+    let (cert_path, key_path) = (
+        folder.join(format!("{stem}.crt")),
+        folder.join(format!("{stem}.key")),
+    );
+    if !args.renew && (cert_path.exists() || key_path.exists()) {
+        return Err(Failure::usage(format!(
+            "{} is there already: say --renew to replace it",
+            cert_path.display()
+        )));
+    }
+    let key = KeyPair::generate().map_err(failed)?;
+    let cert = params.signed_by(&key, ca).map_err(failed)?;
+    // A CA that another program made may have another name.
+    dendra_server::tls::check_signed(&folder.join("ca.crt"), cert.der()).map_err(Failure::usage)?;
+    write(&key_path, &pem("PRIVATE KEY", key.serialized_der()), 0o600)?;
+    write(&cert_path, &pem("CERTIFICATE", cert.der()), 0o644)?;
+    console.note(&format!(
+        "{} and {}, for {} days",
+        cert_path.display(),
+        key_path.display(),
+        args.days
+    ));
+    Ok(())
+}
+
+/// A name that members and clients look for.
+fn host(name: &str) -> Result<SanType, Failure> {
+    if let Ok(address) = name.trim_matches(['[', ']']).parse() {
+        return Ok(SanType::IpAddress(address));
+    }
+    let is_of_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
+    let is_name = !name.is_empty() && name.len() <= 253 && name.bytes().all(is_of_name);
+    let dns = name.try_into().ok().filter(|_| is_name);
+    dns.map(SanType::DnsName).ok_or_else(|| {
+        Failure::usage(format!(
+            "{name:?} is no host: write the host of the member's URL, without scheme and port"
+        ))
+    })
+}
+
+fn check_client(name: &str) -> Result<(), Failure> {
+    let is_of_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    match !name.is_empty() && name.len() <= 64 && name.bytes().all(is_of_name) {
+        true => Ok(()),
+        false => Err(Failure::usage(format!(
+            "{name:?} is no client's name: write up to 64 letters, digits, and - _ ."
+        ))),
+    }
+}
+
+/// Writes beside, then renames: a reader finds the old file or the new one.
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&beside)
+        .and_then(|mut file| {
+            // Whatever the umask was.
+            file.set_permissions(Permissions::from_mode(mode))?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&beside, path));
+    written.map_err(|error| {
+        if let Err(left) = fs::remove_file(&beside)
+            && left.kind() != ErrorKind::NotFound
+        {
+            return cannot("remove", &beside, &left);
+        }
+        cannot("write", path, &error)
+    })
+}

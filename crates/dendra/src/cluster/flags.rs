@@ -1,0 +1,118 @@
+//! The flags of `dendra cluster`.
+//!
+//! Invariants
+//! 1. A flag that names a member and a value is read here, once: `URL=VALUE`, split at the last `=`.
+//!
+//! Not here: what the orders do (`mod.rs`).
+//! See: docs/cli.md, "Changing members".
+
+use crate::config::units::parse_bytes;
+use clap::{Args, Subcommand};
+
+/// `dendra cluster`
+#[derive(Debug, Args)]
+pub(crate) struct ClusterFlags {
+    /// The admin port of any member
+    #[arg(
+        long,
+        global = true,
+        env = "DENDRA_ADMIN_URL",
+        default_value = "http://127.0.0.1:9080"
+    )]
+    pub(crate) url: String,
+    /// Print the member's JSON instead of a table
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) verb: ClusterVerb,
+}
+
+/// What to do with the members of a cluster.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterVerb {
+    /// Show members, epoch, and the plan under way
+    Status {
+        /// Go on until no plan is under way, with a line whenever something changed
+        #[arg(long, short)]
+        follow: bool,
+    },
+    /// Show what a change would move and how long it takes; nothing happens
+    Plan(PlanFlags),
+    /// Carry out a plan that was shown
+    Apply {
+        /// The id that `plan` printed
+        plan: String,
+        /// Go on until the plan has ended
+        #[arg(long, short)]
+        follow: bool,
+    },
+    /// Stop the plan under way; positions that move stay with their old owners
+    Cancel,
+    /// Show the newest epochs: what changed, and when this member learnt it
+    History {
+        /// How many
+        #[arg(long, default_value_t = 20)]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        entries: u32,
+    },
+    /// Give a member another address
+    Readdress {
+        /// Its address until now
+        from: String,
+        /// Its next address
+        to: String,
+    },
+    /// Bound what each member loads a second, until it starts again
+    Throttle {
+        /// A size, for example 50MiB
+        #[arg(value_parser = rate)]
+        bytes: u64,
+    },
+}
+
+/// `dendra cluster plan`
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct PlanFlags {
+    /// A member that leaves; several times for several
+    #[arg(long, value_name = "URL")]
+    pub(crate) remove: Vec<String>,
+    /// A member's share beside the others'; 0 = it shall hold nothing
+    #[arg(long, value_name = "URL=N", value_parser = weight)]
+    pub(crate) weight: Vec<(String, u16)>,
+    /// A member's zone; nothing behind the = is a zone of its own
+    #[arg(long, value_name = "URL=ZONE", value_parser = zone)]
+    pub(crate) zone: Vec<(String, String)>,
+    /// Copies of each record
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(crate) replication_factor: Option<u8>,
+}
+
+fn pair(text: &str) -> Result<(String, &str), String> {
+    let (url, value) = text
+        .rsplit_once('=')
+        .ok_or("write it as URL=VALUE, for example http://h1:8080=2")?;
+    Ok((url.to_owned(), value))
+}
+
+fn weight(text: &str) -> Result<(String, u16), String> {
+    let (url, weight) = pair(text)?;
+    let weight = weight
+        .parse()
+        .map_err(|_| format!("{weight:?} is no weight from 0 to 65535"))?;
+    Ok((url, weight))
+}
+
+fn zone(text: &str) -> Result<(String, String), String> {
+    let (url, zone) = pair(text)?;
+    Ok((url, zone.to_owned()))
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        0 => Err("nothing would move; to stop a plan, use dendra cluster cancel".to_owned()),
+        bytes => Ok(bytes),
+    }
+}

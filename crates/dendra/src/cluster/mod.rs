@@ -1,0 +1,280 @@
+//! `dendra cluster`: members that come and go, seen and ordered at the admin port of any member.
+//!
+//! ```text
+//! status  [--follow]          GET  /v0/cluster            a table, and the plan under way
+//! plan    --remove URL …      POST /v0/cluster/plan       what would move, and the id for apply
+//! apply   PLAN [--follow]     POST /v0/cluster/apply
+//! cancel  readdress  throttle POST /v0/cluster/…
+//! history                     GET  /v0/cluster/history
+//! ```
+//!
+//! Invariants
+//! 1. With --json stdout gets the member's own answer; without it a table for people.
+//! 2. A refusal ends with 1 and the member's own sentence; no majority and no answer end with 5.
+//!
+//! Not here: what may follow what (crate `node`), joining (`dendra serve --join`).
+//! See: docs/cli.md, "Changing members"; docs/operating.md.
+
+pub(crate) mod flags;
+mod words;
+
+use crate::client::{Ask, Base, Client, WholeAnswer};
+use crate::console::Console;
+use crate::exit::{Exit, ExitResult, Failure};
+use crate::ops;
+use bytes::Bytes;
+use flags::{ClusterFlags, ClusterVerb, PlanFlags};
+use hyper::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+/// An order waits for a majority of the voters, at most so long.
+const ORDER_MS: u64 = 30_000;
+/// Between two looks at a plan that is followed.
+const LOOK: Duration = Duration::from_secs(1);
+/// A member that is followed may be away for so many looks, because it starts again.
+const LOOKS_AWAY_MAX: u32 = 60;
+
+/// Carries out one order, or shows what is.
+pub(crate) async fn cluster(args: &ClusterFlags, console: Console) -> ExitResult {
+    let base = Base::parse(&args.url).map_err(Failure::usage)?;
+    let office = Office {
+        client: Client::new(base, ORDER_MS, console),
+        is_json: args.json,
+        console,
+    };
+    match &args.verb {
+        ClusterVerb::Status { follow: false } => {
+            let status = office.status().await?;
+            office.show(&status, words::status)
+        }
+        ClusterVerb::Status { follow: true } => office.follow().await,
+        ClusterVerb::Plan(flags) => {
+            let draft = office.order("plan", &wish(flags)).await?;
+            office.show(&draft, words::draft)
+        }
+        ClusterVerb::Apply { plan, follow } => {
+            let done = office.order("apply", &json!({ "plan": plan })).await?;
+            match follow {
+                true => office.follow().await,
+                false => office.show(&done, words::done),
+            }
+        }
+        ClusterVerb::Cancel => {
+            let done = office.order("cancel", &json!({})).await?;
+            office.show(&done, words::done)
+        }
+        ClusterVerb::History { entries } => {
+            let path = format!("/v0/cluster/history?entries={entries}");
+            let page = office.ask(Method::GET, path, Bytes::new()).await?;
+            office.show(&page, words::history)
+        }
+        ClusterVerb::Readdress { from, to } => {
+            let body = json!({ "from": from, "to": to });
+            let done = office.order("readdress", &body).await?;
+            office.show(&done, words::done)
+        }
+        ClusterVerb::Throttle { bytes } => {
+            let body = json!({ "bytes_per_second": bytes });
+            let done = office.order("throttle", &body).await?;
+            office.show(&done, words::done)
+        }
+    }
+}
+
+/// The body of an order to plan.
+fn wish(flags: &PlanFlags) -> Value {
+    let weights: Map<String, Value> = flags
+        .weight
+        .iter()
+        .map(|(url, weight)| (url.clone(), json!(weight)))
+        .collect();
+    let zones: Map<String, Value> = flags
+        .zone
+        .iter()
+        .map(|(url, zone)| (url.clone(), json!(zone)))
+        .collect();
+    json!({
+        "remove": flags.remove,
+        "weights": weights,
+        "zones": zones,
+        "replication_factor": flags.replication_factor,
+    })
+}
+
+/// The admin port of a member.
+struct Office {
+    client: Client,
+    is_json: bool,
+    console: Console,
+}
+
+impl Office {
+    async fn status(&self) -> Result<Value, Failure> {
+        let path = "/v0/cluster".to_owned();
+        self.ask(Method::GET, path, Bytes::new()).await
+    }
+
+    async fn order(&self, name: &str, body: &Value) -> Result<Value, Failure> {
+        let path = format!("/v0/cluster/{name}");
+        self.ask(Method::POST, path, body.to_string().into()).await
+    }
+
+    async fn ask(&self, method: Method, path: String, body: Bytes) -> Result<Value, Failure> {
+        let is_order = method == Method::POST;
+        let kind = is_order.then(|| ("content-type", "application/json".to_owned()));
+        let ask = Ask {
+            method,
+            path,
+            headers: kind.into_iter().collect(),
+            body,
+        };
+        let place = self.client.place();
+        let answer = self.client.send(&ask).await;
+        let answer = answer.map_err(|trouble| trouble.failure(place))?;
+        read(&answer).map_err(|(exit, sentence)| Failure::new(exit, format!("{place}: {sentence}")))
+    }
+
+    fn show(&self, page: &Value, words: fn(&Value) -> Option<String>) -> ExitResult {
+        let text = match self.is_json {
+            true => format!("{page:#}\n"),
+            false => words(page).ok_or_else(|| self.strange())?,
+        };
+        ops::print(text.as_bytes()).map(|()| Exit::OK)
+    }
+
+    fn strange(&self) -> Failure {
+        let place = self.client.place();
+        let sentence = format!(
+            "{place} answered in a shape that this release does not know; use the dendra of its \
+             release, or --json"
+        );
+        Failure::new(Exit::FAILURE, sentence)
+    }
+
+    /// Shows the plan under way until it has ended: a line whenever something changed.
+    async fn follow(&self) -> ExitResult {
+        let (mut shown, mut away) = (String::new(), 0);
+        loop {
+            let status = match self.status().await {
+                Err(failure) if failure.exit == Exit::UNAVAILABLE && away < LOOKS_AWAY_MAX => {
+                    away += 1;
+                    self.console.detail(|| failure.sentence);
+                    tokio::time::sleep(LOOK).await;
+                    continue;
+                }
+                status => status?,
+            };
+            away = 0;
+            let (line, is_over) = words::progress(&status).ok_or_else(|| self.strange())?;
+            if self.is_json {
+                ops::print(format!("{status}\n").as_bytes())?;
+            } else if line != shown {
+                ops::print(format!("{line}\n").as_bytes())?;
+                shown = line;
+            }
+            if is_over {
+                return Ok(Exit::OK);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// The page of a good answer; else how to end, and the member's own sentence.
+fn read(answer: &WholeAnswer) -> Result<Value, (Exit, String)> {
+    let page: Option<Value> = serde_json::from_slice(&answer.body).ok();
+    let said = page.as_ref().and_then(|page| page["message"].as_str());
+    match (answer.status, page.is_some()) {
+        (StatusCode::OK, true) => Ok(page.unwrap_or_default()),
+        (StatusCode::OK, false) | (StatusCode::NOT_FOUND, false) => Err((
+            Exit::USAGE,
+            "this is not the admin port of a member (its log says `admin plane`); give it with \
+             --url"
+                .to_owned(),
+        )),
+        (status, _) => {
+            let exit = match answer.is_refusal() {
+                true => Exit::UNAVAILABLE,
+                false => Exit::FAILURE,
+            };
+            let sentence = said.map_or_else(|| answer.sentence(), str::to_owned);
+            let sentence = match status.is_success() {
+                true => format!("{status}: {sentence}"),
+                false => sentence,
+            };
+            Err((exit, sentence))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+    use hyper::HeaderMap;
+
+    fn flags(line: &str) -> Result<ClusterFlags, clap::Error> {
+        let words = "dendra cluster".split(' ').chain(line.split_whitespace());
+        match Cli::try_parse_from(words)?.command {
+            Command::Cluster(flags) => Ok(flags),
+            other => panic!("{other:?} is of another command"),
+        }
+    }
+
+    #[test]
+    fn a_plan_names_what_shall_change() {
+        let line = "plan --remove http://a:1 --weight http://b:1=2 --zone http://c:1=z \
+                    --zone http://d:1= --replication-factor 3";
+        let ClusterVerb::Plan(plan) = flags(line).expect("a good line").verb else {
+            panic!("a plan");
+        };
+        assert_eq!(
+            wish(&plan),
+            json!({
+                "remove": ["http://a:1"],
+                "weights": { "http://b:1": 2 },
+                "zones": { "http://c:1": "z", "http://d:1": "" },
+                "replication_factor": 3,
+            })
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_at_the_door() {
+        for line in [
+            "plan",
+            "plan --weight http://b:1",
+            "plan --weight http://b:1=many",
+            "plan --zone zone",
+            "plan --replication-factor 0",
+            "throttle 0",
+            "throttle 5k",
+            "history --entries 0",
+            "apply",
+        ] {
+            assert!(flags(line).is_err(), "{line}");
+        }
+    }
+
+    fn answer(status: u16, body: &str) -> Result<Value, (Exit, String)> {
+        read(&WholeAnswer {
+            status: StatusCode::from_u16(status).expect("a status"),
+            headers: HeaderMap::new(),
+            body: Bytes::copy_from_slice(body.as_bytes()),
+        })
+    }
+
+    #[test]
+    fn an_answer_ends_with_its_code_and_the_members_sentence() {
+        assert_eq!(answer(200, r#"{"epoch": 4}"#), Ok(json!({ "epoch": 4 })));
+        let refusal = r#"{"error": "other-epoch", "message": "plan again"}"#;
+        let said = "plan again".to_owned();
+        assert_eq!(answer(409, refusal), Err((Exit::FAILURE, said.clone())));
+        assert_eq!(answer(503, refusal), Err((Exit::UNAVAILABLE, said)));
+        let (exit, sentence) = answer(404, "not found").expect_err("another port");
+        assert_eq!(exit, Exit::USAGE);
+        assert!(sentence.contains("--url"), "{sentence}");
+    }
+}

@@ -1,0 +1,389 @@
+//! What a member says about the cluster, as tables for people.
+//!
+//! ```text
+//! cluster dendra, epoch 7: 3 copies of 256 partitions on 4 members
+//!
+//!  #  member          zone  weight  status   up   epoch  positions  arriving  stored
+//!  0  http://h1:8080  a          1  member   yes      7        192         0  1.2 GiB
+//! plan 5: 12 of 64 moves done, 4 under way, 310.0 MiB left at 48.0 MiB/s: about 7 s
+//! ```
+//!
+//! Invariants
+//! 1. A number that the member does not know is shown as `-`, never as 0.
+//! 2. Text of a member is shown without control characters: it cannot steer the terminal.
+//!
+//! Not here: asking (`mod.rs`).
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The table of `status`; `None` when the page has another shape.
+pub(super) fn status(page: &Value) -> Option<String> {
+    let members = page["members"].as_array()?;
+    let mut text = format!(
+        "cluster {}, epoch {}: {} copies of {} partitions on {} members",
+        word(&page["cluster"]),
+        page["epoch"].as_u64()?,
+        page["replication_factor"].as_u64()?,
+        page["partitions"].as_u64()?,
+        members.len(),
+    );
+    if let Some(removed) = page["removed"].as_u64().filter(|removed| *removed > 0) {
+        text += &format!(", {removed} removed so far");
+    }
+    text += "\n\n";
+    let head = [
+        "#",
+        "member",
+        "zone",
+        "weight",
+        "status",
+        "up",
+        "epoch",
+        "positions",
+        "arriving",
+        "stored",
+        "release",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    for member in members {
+        rows.push([
+            number(&member["number"]),
+            word(&member["url"]),
+            word(&member["zone"]),
+            number(&member["weight"]),
+            word(&member["status"]),
+            if member["up"].as_bool()? { "yes" } else { "no" }.to_owned(),
+            number(&member["epoch"]),
+            number(&member["positions"]),
+            number(&member["arriving"]),
+            member["stored_bytes"].as_u64().map_or("-".to_owned(), size),
+            word(&member["release"]),
+        ]);
+    }
+    table(&mut text, &rows);
+    let (line, _) = progress(page)?;
+    Some(format!("{text}\n{line}\n"))
+}
+
+/// The plan under way in a line; and has it ended?
+pub(super) fn progress(page: &Value) -> Option<(String, bool)> {
+    let epoch = page["epoch"].as_u64()?;
+    let plan = &page["plan"];
+    let waits = page["waits"]
+        .as_str()
+        .map(|waits| format!("; waits: {}", plain(waits)));
+    let waits = waits.unwrap_or_default();
+    if plan.is_null() {
+        return Some((
+            format!("no plan is under way at epoch {epoch}{waits}"),
+            true,
+        ));
+    }
+    let id = plan["plan"].as_u64()?;
+    if plan["cancelled"].as_bool()? {
+        return Some((
+            format!("plan {id}: cancelled, ends with the next epoch{waits}"),
+            false,
+        ));
+    }
+    let mut line = format!(
+        "plan {id}: {} of {} moves done, {} under way",
+        plan["done"].as_u64()?,
+        plan["moves"].as_u64()?,
+        plan["moving"].as_u64()?,
+    );
+    if let Some(bytes) = plan["bytes_left"].as_u64() {
+        let rate = plan["bytes_per_second"].as_u64()?;
+        line += &format!(", {} left at {}/s", size(bytes), size(rate));
+    }
+    if let Some(seconds) = plan["seconds_left"].as_u64() {
+        line += &format!(": about {}", time(seconds));
+    }
+    Some((line + &waits, false))
+}
+
+/// What a plan would do, by member.
+pub(super) fn draft(page: &Value) -> Option<String> {
+    let id = word(&page["plan"]);
+    let moves = page["moves"].as_array()?;
+    let copies = moves.iter().filter(|step| step["to"].is_string()).count();
+    let mut text = format!(
+        "plan {id}, for epoch {}: {} moves, {copies} of them copy (no plan can copy fewer than {})",
+        page["epoch"].as_u64()?,
+        moves.len(),
+        page["necessary"].as_u64()?,
+    );
+    if let Some(bytes) = page["bytes"].as_u64() {
+        text += &format!(", about {}", size(bytes));
+    }
+    if let Some(seconds) = page["seconds"].as_u64() {
+        text += &format!(", at least {}", time(seconds));
+    }
+    text += "\n\n";
+    // By member: positions that come, and that go.
+    let mut changes: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for step in moves {
+        if let Some(to) = step["to"].as_str() {
+            changes.entry(plain(to)).or_default().0 += 1;
+        }
+        if let Some(from) = step["from"].as_str() {
+            changes.entry(plain(from)).or_default().1 += 1;
+        }
+    }
+    let leaves: Vec<String> = page["leaves"].as_array()?.iter().map(word).collect();
+    let head = ["member", "gets", "gives", "then"];
+    let mut rows = vec![head.map(str::to_owned)];
+    for (url, (gets, gives)) in &changes {
+        let then = if leaves.contains(url) {
+            "leaves"
+        } else {
+            "stays"
+        };
+        rows.push([
+            url.clone(),
+            gets.to_string(),
+            gives.to_string(),
+            then.to_owned(),
+        ]);
+    }
+    for url in leaves.iter().filter(|url| !changes.contains_key(*url)) {
+        rows.push([
+            url.clone(),
+            "0".to_owned(),
+            "0".to_owned(),
+            "leaves".to_owned(),
+        ]);
+    }
+    table(&mut text, &rows);
+    text += "\nnothing has happened yet; carry it out at the same member with\n";
+    text += &format!("  dendra cluster apply {id}\n");
+    Some(text)
+}
+
+/// The answer to an order.
+pub(super) fn done(page: &Value) -> Option<String> {
+    let epoch = page["epoch"].as_u64()?;
+    Some(format!("done: the cluster is at epoch {epoch}\n"))
+}
+
+/// The newest epochs.
+pub(super) fn history(page: &Value) -> Option<String> {
+    let head = [
+        "epoch", "learnt", "change", "plan", "begun", "settled", "members",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    for entry in page["epochs"].as_array()? {
+        let mut members = Vec::new();
+        for (sign, field) in [("+", "came"), ("-", "went")] {
+            let urls = entry[field].as_array()?.iter();
+            members.extend(urls.map(|url| format!("{sign}{}", word(url))));
+        }
+        let learnt_ms = i64::try_from(entry["learnt_ms"].as_u64()?).ok()?;
+        let learnt = jiff::Timestamp::from_millisecond(learnt_ms).ok()?;
+        rows.push([
+            number(&entry["epoch"]),
+            learnt.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            word(&entry["change"]),
+            number(&entry["plan"]),
+            number(&entry["begun"]),
+            number(&entry["settled"]),
+            members.join(" "),
+        ]);
+    }
+    let mut text = String::new();
+    table(&mut text, &rows);
+    Some(text)
+}
+
+/// Columns as wide as their widest cell; the numbers of a column stand on its right.
+fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let is_number = |cell: &String| cell == "-" || cell.bytes().all(|b| b.is_ascii_digit());
+    let is_right: Vec<bool> = (0..N)
+        .map(|column| rows[1..].iter().all(|row| is_number(&row[column])))
+        .collect();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = width(column);
+            let wrote = match is_right[column] {
+                true => write!(line, "{cell:>width$}  "),
+                false => write!(line, "{cell:<width$}  "),
+            };
+            wrote.expect("a string takes any text");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+fn number(value: &Value) -> String {
+    value
+        .as_u64()
+        .map_or("-".to_owned(), |number| number.to_string())
+}
+
+fn word(value: &Value) -> String {
+    match value.as_str() {
+        None | Some("") => "-".to_owned(),
+        Some(text) => plain(text),
+    }
+}
+
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// A size with one decimal, in the largest binary unit that leaves a number above 1.
+fn size(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.into_iter().find(|(shift, _)| bytes >> shift > 0);
+    match unit {
+        None => format!("{bytes} B"),
+        Some((shift, name)) => format!("{:.1} {name}", bytes as f64 / f64::from(2).powi(shift)),
+    }
+}
+
+fn time(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{} h", seconds.div_ceil(3_600)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn page(plan: &Value) -> Value {
+        json!({
+            "cluster": "dendra", "epoch": 7, "replication_factor": 3, "partitions": 256,
+            "removed": 1, "waits": null, "plan": plan,
+            "members": [
+                { "number": 0, "url": "http://h1:8080", "zone": "", "weight": 1, "up": true,
+                  "status": "member", "epoch": 7, "positions": 192, "arriving": 0,
+                  "stored_bytes": 1_610_612_736_u64, "release": "0.1.0" },
+                { "number": 12, "url": "http://h12:8080\u{1b}[2J", "zone": "b", "weight": 2,
+                  "up": false, "status": "joining", "epoch": null, "positions": 9,
+                  "arriving": 4, "stored_bytes": null, "release": null },
+            ],
+        })
+    }
+
+    #[test]
+    fn a_status_is_a_table() {
+        let text = status(&page(&Value::Null)).expect("a status");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "cluster dendra, epoch 7: 3 copies of 256 partitions on 2 members, 1 removed so far"
+        );
+        let cells: Vec<Vec<&str>> = lines[2..5]
+            .iter()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        let head = [
+            "#",
+            "member",
+            "zone",
+            "weight",
+            "status",
+            "up",
+            "epoch",
+            "positions",
+            "arriving",
+            "stored",
+            "release",
+        ];
+        assert_eq!(cells[0], head);
+        let first = "0 http://h1:8080 - 1 member yes 7 192 0 1.5 GiB 0.1.0";
+        assert_eq!(cells[1].join(" "), first);
+        let last = "12 http://h12:8080[2J b 2 joining no - 9 4 - -";
+        assert_eq!(cells[2].join(" "), last);
+        let column = |line: &str, word: &str| line.find(word).expect("it is there");
+        assert_eq!(column(lines[3], "member"), column(lines[2], "status"));
+        assert_eq!(column(lines[4], "joining"), column(lines[2], "status"));
+        assert_eq!(lines[5..], ["", "no plan is under way at epoch 7"]);
+    }
+
+    #[test]
+    fn a_plan_under_way_is_a_line() {
+        let plan = json!({
+            "plan": 5, "cancelled": false, "moves": 64, "done": 12, "moving": 4,
+            "bytes_left": 325_058_560, "bytes_per_second": 50_331_648, "seconds_left": 7,
+        });
+        assert_eq!(
+            progress(&page(&plan)),
+            Some((
+                "plan 5: 12 of 64 moves done, 4 under way, 310.0 MiB left at 48.0 MiB/s: about 7 s"
+                    .to_owned(),
+                false
+            ))
+        );
+        let mut stuck = page(&json!({
+            "plan": 5, "cancelled": true, "moves": 64, "done": 12, "moving": 0,
+        }));
+        stuck["waits"] = json!("http://h3:8080 is away");
+        let (line, is_over) = progress(&stuck).expect("a line");
+        assert_eq!(
+            line,
+            "plan 5: cancelled, ends with the next epoch; waits: http://h3:8080 is away"
+        );
+        assert!(!is_over);
+    }
+
+    #[test]
+    fn a_draft_says_who_gets_and_who_gives() {
+        let page = json!({
+            "plan": "00000000000000ab", "epoch": 7, "necessary": 2, "bytes": 2048, "seconds": 200,
+            "leaves": ["http://h1:8080"],
+            "moves": [
+                { "partition": 1, "from": "http://h1:8080", "to": "http://h2:8080" },
+                { "partition": 2, "from": "http://h1:8080", "to": "http://h3:8080" },
+                { "partition": 3, "from": "http://h1:8080", "to": null },
+            ],
+        });
+        let text = draft(&page).expect("a draft");
+        assert!(text.starts_with(
+            "plan 00000000000000ab, for epoch 7: 3 moves, 2 of them copy (no plan can copy fewer \
+             than 2), about 2.0 KiB, at least 4 min\n"
+        ));
+        assert!(
+            text.contains("http://h1:8080     0      3  leaves\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("http://h2:8080     1      0  stays\n"),
+            "{text}"
+        );
+        assert!(text.contains("dendra cluster apply 00000000000000ab\n"));
+    }
+
+    #[test]
+    fn the_past_is_a_table() {
+        let page = json!({ "epochs": [{
+            "epoch": 3, "learnt_ms": 1_764_000_000_000_u64, "change": "planned", "plan": 3,
+            "came": ["http://h4:8080"], "went": [], "begun": 0, "settled": 0,
+        }]});
+        let text = history(&page).expect("a page");
+        let last = text.lines().last().expect("a row");
+        assert!(last.contains("2025-11-24T16:00:00Z  planned"), "{text}");
+        assert!(last.ends_with("+http://h4:8080"), "{text}");
+    }
+
+    #[test]
+    fn a_page_of_another_shape_is_no_table() {
+        for page in [json!({}), json!([]), json!({ "members": 1 })] {
+            assert_eq!(status(&page), None);
+            assert_eq!(draft(&page), None);
+            assert_eq!(history(&page), None);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The members of the cluster on the admin plane: what is, what would move, and orders.
+//!
+//! ```text
+//! GET  /v0/cluster                       the members, the epoch, the plan under way
+//! GET  /v0/cluster/history?entries=20    the newest epochs
+//! POST /v0/cluster/plan                  {"remove": [URL], "weights": {URL: N}, …} ─► a plan with an id
+//! POST /v0/cluster/apply                 {"plan": ID} ─► {"epoch": N}
+//! POST /v0/cluster/cancel, rekey         nothing
+//! POST /v0/cluster/readdress             {"from": URL, "to": URL}
+//! POST /v0/cluster/throttle              {"bytes_per_second": N}
+//! refused ─► {"error": CODE, "message": SENTENCE}
+//! ```
+//!
+//! Invariants
+//! 1. A body is an object of at most [`ORDER_BYTES_MAX`] bytes, and a name in it that no order has
+//!    is refused: a misspelt one would be ignored otherwise.
+//! 2. `GET` changes nothing. An order comes by `POST` with a body of JSON, which no page of another
+//!    site can send without asking first.
+//!
+//! Not here: carrying orders out (crate `node`, `steward/`).
+//! See: docs/api.md, section "Admin plane"; docs/operating.md.
+
+mod body;
+mod page;
+
+use super::Plane;
+use crate::limits::ORDER_BYTES_MAX;
+use crate::peers::{NoSteward, Orders};
+use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use body::BadBody;
+use dendra_node::steward::declined::Declined;
+use dendra_node::steward::face::{ClusterAnswer, ClusterOrder};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Epochs that are shown unless more are asked for.
+const ENTRIES_DEFAULT: usize = 20;
+
+/// The paths of this file.
+pub(super) fn routes() -> Router<Arc<Plane>> {
+    Router::new()
+        .route("/v0/cluster", get(status))
+        .route("/v0/cluster/history", get(history))
+        .route("/v0/cluster/{order}", post(order))
+}
+
+async fn status(State(plane): State<Arc<Plane>>) -> Response {
+    carry_out(&plane, ClusterOrder::Status).await
+}
+
+async fn history(State(plane): State<Arc<Plane>>, request: Request) -> Response {
+    let query = request.uri().query().unwrap_or("");
+    let entries = match query.strip_prefix("entries=") {
+        None if query.is_empty() => Some(ENTRIES_DEFAULT),
+        None => None,
+        Some(number) => number.parse().ok().filter(|entries| *entries > 0),
+    };
+    match entries {
+        Some(entries) => carry_out(&plane, ClusterOrder::History { entries }).await,
+        None => {
+            let message = format!("{query:?} is not entries=N with a number above 0");
+            refused(StatusCode::BAD_REQUEST, "bad-request", &message)
+        }
+    }
+}
+
+async fn order(
+    State(plane): State<Arc<Plane>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Response {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    let is_json = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let Ok(bytes) = to_bytes(request.into_body(), ORDER_BYTES_MAX).await else {
+        let message = format!("the body is longer than {ORDER_BYTES_MAX} bytes, or was cut");
+        return refused(StatusCode::PAYLOAD_TOO_LARGE, "too-large", &message);
+    };
+    if !is_json {
+        let message = "send the order as JSON, with the header content-type: application/json";
+        return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", message);
+    }
+    match body::order(&name, &bytes) {
+        Ok(order) => carry_out(&plane, order).await,
+        Err(BadBody::Unknown) => {
+            let message = format!(
+                "there is no order {name:?}; they are {}",
+                body::ORDERS.join(", ")
+            );
+            refused(StatusCode::NOT_FOUND, "no-such-order", &message)
+        }
+        Err(BadBody::Sentence(message)) => {
+            refused(StatusCode::BAD_REQUEST, "bad-request", &message)
+        }
+    }
+}
+
+async fn carry_out(plane: &Plane, order: ClusterOrder) -> Response {
+    let Some(orders) = steward(plane) else {
+        let message = "this node is alone: it was started without --cluster and without --join";
+        return refused(StatusCode::NOT_FOUND, "not-a-cluster", message);
+    };
+    match orders.carry_out(order).await {
+        Ok(ClusterAnswer::Declined(declined)) => {
+            refused(status_of(&declined), declined.code(), &declined.to_string())
+        }
+        Ok(ClusterAnswer::Status(status)) => answer(StatusCode::OK, &page::status(&status)),
+        Ok(ClusterAnswer::Planned(draft)) => answer(StatusCode::OK, &page::draft(&draft)),
+        Ok(ClusterAnswer::Done { epoch }) => answer(StatusCode::OK, &json!({ "epoch": epoch })),
+        Ok(ClusterAnswer::History(entries)) => {
+            let entries: Vec<Value> = entries.iter().map(page::entry).collect();
+            answer(StatusCode::OK, &json!({ "epochs": entries }))
+        }
+        Err(NoSteward::Busy) => {
+            let declined = Declined::Busy;
+            refused(status_of(&declined), declined.code(), &declined.to_string())
+        }
+        Err(NoSteward::Gone) => {
+            let message = "this node stops: ask another member";
+            refused(StatusCode::SERVICE_UNAVAILABLE, "stopping", message)
+        }
+    }
+}
+
+fn steward(plane: &Plane) -> Option<&Orders> {
+    let shared = plane.shared.get()?;
+    shared.cluster.as_ref().map(|cluster| &cluster.orders)
+}
+
+/// Bad words are the asker's; what may be true later is a conflict; no majority is no answer.
+fn status_of(declined: &Declined) -> StatusCode {
+    match declined.code() {
+        "bad-member" | "nothing-asked" | "contradiction" | "not-a-member" => {
+            StatusCode::BAD_REQUEST
+        }
+        "busy" | "no-majority" => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::CONFLICT,
+    }
+}
+
+fn refused(status: StatusCode, code: &str, message: &str) -> Response {
+    answer(status, &json!({ "error": code, "message": message }))
+}
+
+fn answer(status: StatusCode, page: &Value) -> Response {
+    let kind = HeaderValue::from_static("application/json");
+    (
+        status,
+        [(header::CONTENT_TYPE, kind)],
+        format!("{page:#}\n"),
+    )
+        .into_response()
+}

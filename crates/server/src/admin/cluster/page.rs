@@ -1,0 +1,129 @@
+//! Answers about the cluster as JSON.
+//!
+//! Invariants
+//! 1. A number that is not known is `null`, and never 0.
+//!
+//! Not here: who asks, statuses (`mod.rs`).
+//! See: docs/openapi.yaml.
+
+use dendra_node::steward::face::{
+    ClusterStatus, DraftStep, HistoryEntry, MemberState, PlanDraft, PlanState,
+};
+use dendra_node::topology::record::{EpochChange, MemberStatus};
+use serde_json::{Value, json};
+
+/// The answer to `GET /v0/cluster`.
+pub(super) fn status(status: &ClusterStatus) -> Value {
+    let members: Vec<Value> = status.members.iter().map(member).collect();
+    let asked = status
+        .members
+        .iter()
+        .find(|member| member.id == status.asked);
+    json!({
+        "cluster": status.cluster,
+        "epoch": status.epoch,
+        "asked": asked.map(|member| member.url.as_str()),
+        "replication_factor": status.replication_factor,
+        "partitions": status.partitions,
+        "secrets": status.secrets,
+        "members": members,
+        "removed": status.removed,
+        "plan": status.plan.as_ref().map(plan),
+        "waits": status.waits,
+    })
+}
+
+fn member(member: &MemberState) -> Value {
+    json!({
+        "number": member.id.0,
+        "url": member.url,
+        "weight": member.weight,
+        "zone": member.zone,
+        "status": word_of_status(member.status),
+        "node": (member.node != 0).then(|| format!("{:032x}", member.node)),
+        "up": member.is_up,
+        "epoch": member.epoch,
+        "positions": member.positions,
+        "arriving": member.arriving,
+        "release": member.release,
+        "stored_bytes": member.stored_bytes,
+        "loaded_bytes": member.loaded_bytes,
+        "load_bytes_per_second": member.load_bytes_per_second,
+    })
+}
+
+fn plan(plan: &PlanState) -> Value {
+    json!({
+        "plan": plan.id,
+        "author": plan.author.0,
+        "cancelled": plan.is_cancelled,
+        "replication_factor": plan.replication_factor,
+        "moves": plan.moves,
+        "done": plan.done,
+        "moving": plan.moving,
+        "bytes_left": plan.bytes_left,
+        "bytes_per_second": plan.bytes_per_second,
+        "since_ms": plan.since_ms,
+        "seconds_left": plan.seconds_left,
+    })
+}
+
+/// The answer to a plan that nothing carries out yet.
+pub(super) fn draft(draft: &PlanDraft) -> Value {
+    let steps: Vec<Value> = draft.steps.iter().map(step).collect();
+    json!({
+        "plan": draft.id.to_string(),
+        "epoch": draft.epoch,
+        "replication_factor": draft.replication_factor,
+        "leaves": draft.leaves,
+        "moves": steps,
+        "necessary": draft.necessary,
+        "bytes": draft.bytes,
+        "seconds": draft.seconds,
+    })
+}
+
+fn step(step: &DraftStep) -> Value {
+    json!({
+        "partition": step.partition,
+        "position": step.position,
+        "from": step.from,
+        "to": step.to,
+        "bytes": step.bytes,
+    })
+}
+
+/// One epoch of the past.
+pub(super) fn entry(entry: &HistoryEntry) -> Value {
+    json!({
+        "epoch": entry.epoch,
+        "change": word_of_change(entry.change),
+        "learnt_ms": entry.learnt_ms,
+        "plan": entry.plan,
+        "came": entry.came,
+        "went": entry.went,
+        "begun": entry.begun,
+        "settled": entry.settled,
+    })
+}
+
+fn word_of_status(status: MemberStatus) -> &'static str {
+    match status {
+        MemberStatus::Joining => "joining",
+        MemberStatus::Member => "member",
+        MemberStatus::Leaving => "leaving",
+    }
+}
+
+fn word_of_change(change: EpochChange) -> &'static str {
+    match change {
+        EpochChange::Founded => "founded",
+        EpochChange::Enrolled => "enrolled",
+        EpochChange::Planned => "planned",
+        EpochChange::Moved => "moved",
+        EpochChange::Cancelled => "cancelled",
+        EpochChange::Finished => "finished",
+        EpochChange::Readdressed => "readdressed",
+        EpochChange::Rekeyed => "rekeyed",
+    }
+}

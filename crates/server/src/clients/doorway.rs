@@ -1,0 +1,100 @@
+//! What a connection goes through before its first request where the port speaks TLS.
+//!
+//! ```text
+//! accepted ─► first byte ─┬─ a handshake ─► session, within the deadline of a head ─► requests
+//!                         └─ clear text  ─┬─ the change-over is on ─► requests
+//!                                         └─ 400 tls-required, closed
+//! ```
+//!
+//! Invariants
+//! 1. The connection counts at the gate of connections all the while.
+//! 2. A loop has at most its share of `HANDSHAKES_MAX` handshakes under way: a new one ends the oldest.
+//! 3. Nothing that came in clear is looked at beyond its first byte, but for the change-over.
+//!
+//! Not here: sessions and certificates (`tls/`), the admin port (`admin/`).
+//! See: SECURITY.md, docs/overload.md.
+
+use crate::clients::seat::Seat;
+use crate::clients::socket::{End, Linger, Socket};
+use crate::clients::status;
+use crate::event_loop::lane::Lane;
+use crate::tls::{ByteStream, Opening, Tls, clear_text};
+use dendra_wire::http::response::Style;
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// Lets a connection in, or gives back what there is to be closed.
+pub(crate) async fn enter(
+    lane: &Rc<Lane>,
+    seat: &Rc<Seat>,
+    source: IpAddr,
+    tls: &Tls,
+    tcp: TcpStream,
+) -> Result<ByteStream, Option<ByteStream>> {
+    let timeouts = &lane.shared.settings.timeouts;
+    // A client in clear may wait with its first request.
+    let first = match tls.takes_clear() {
+        true => timeouts.idle,
+        false => timeouts.head,
+    };
+    match within(lane, seat, first, tls.first_of(&tcp)).await {
+        Some(Ok(Opening::Tls)) => {}
+        Some(Ok(Opening::Clear)) if tls.takes_clear() => return Ok(ByteStream::Clear(tcp)),
+        Some(Ok(Opening::Clear)) => {
+            tls.gauges.clear.fetch_add(1, Ordering::Relaxed);
+            let stream = ByteStream::Clear(tcp);
+            let mut socket = Socket::new(Rc::clone(lane), Rc::clone(seat), source, stream);
+            status::write_refusal(socket.out(), Style::CLOSING, &clear_text());
+            let end = match socket.flush().await {
+                Ok(()) => End::Done,
+                Err(end) => end,
+            };
+            return Err(Some(socket.close(end, Linger::Bytes).await));
+        }
+        Some(Err(_)) | None => return Err(Some(ByteStream::Clear(tcp))),
+    }
+    let place = lane.handshakes.enter();
+    let shaking = place.unless_evicted(tls.accept(tcp));
+    match within(lane, seat, timeouts.head, shaking).await {
+        Some(Ok(Ok(stream))) => {
+            place.prove();
+            lane.refresh();
+            Ok(stream)
+        }
+        Some(Ok(Err(tcp))) => Err(Some(ByteStream::Clear(tcp))),
+        Some(Err(_)) | None => {
+            lane.metrics().timed_out.add(1);
+            Err(None)
+        }
+    }
+}
+
+/// What `what` leads to, if it does so in time and before the node drains.
+async fn within<T>(
+    lane: &Lane,
+    seat: &Seat,
+    time: Duration,
+    what: impl Future<Output = T>,
+) -> Option<T> {
+    seat.arm(lane.now_us() + time.as_micros() as u64);
+    let mut what = pin!(what);
+    poll_fn(|cx| {
+        if seat.is_late() || lane.is_draining() {
+            return Poll::Ready(None);
+        }
+        match what.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => {
+                seat.register(cx);
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}

@@ -1,0 +1,312 @@
+//! Where the steward lives: a task of the first event loop, which tells it all that happens and
+//! carries out all that it wants.
+//!
+//! ```text
+//! door.rs, orders.rs, time ─► step ─► Send          own links of the first loop
+//!                                   ─► Persist       log, durable ─► Persisted
+//!                                   ─► SendEpochs    read in a thread that may wait ─► a link
+//!                                   ─► Adopt         fence, `Cluster`, then every loop's mailbox
+//!                                   ─► Answer, EnrolAnswer, Throttle, Removed
+//! ```
+//!
+//! Invariants
+//! 1. Effects are carried out in their order. A note is durable before anything behind it is done.
+//! 2. The fence rises before a loop gets the layout of its epoch.
+//! 3. A note that cannot be written is tried again until it is: without it the member takes no part
+//!    in changes, and everything else goes on.
+//!
+//! Not here: decisions (crate `node`, `steward/`).
+//! See: docs/protocol.md, "Changes of members".
+
+use super::agent::Agent;
+use super::door::StewardCall;
+use super::orders::Ordered;
+use crate::clients::finished::Finished;
+use crate::clients::seat::{Seat, Until};
+use crate::disk::notes;
+use crate::event_loop::lane::Lane;
+use crate::event_loop::mailbox::LaneEvent;
+use crate::limits;
+use dendra_base::{CellRef, Key};
+use dendra_engine::Guard;
+use dendra_node::limits::{EPOCH_PAGE_BYTES_MAX, EPOCH_PAGE_RECORDS_MAX};
+use dendra_node::membership::Disowned;
+use dendra_node::ring::table::MemberId;
+use dendra_node::step::Event;
+use dendra_node::steward::face::ClusterAnswer;
+use dendra_node::steward::messages::{EnrolAnswer, StewardMessage};
+use dendra_node::steward::step::{StewardEffect, StewardEvent};
+use dendra_node::topology::chain::{ChainMessage, ChainNote};
+use dendra_node::topology::record::EpochRecord;
+use dendra_node::{MemberIndex, Outcome, Steward};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Begins the steward's life on the first loop, at most once.
+pub(crate) fn settle(lane: &Rc<Lane>) {
+    let Some(agent) = lane.agent() else {
+        return;
+    };
+    if let Some(resident) = agent.cluster.take_resident() {
+        let home = StewardHome {
+            lane: Rc::clone(lane),
+            agent,
+            steward: resident.steward,
+            places: BTreeMap::new(),
+            answers: HashMap::new(),
+            enrolments: HashMap::new(),
+            tickets: 0,
+            gauged_us: 0,
+        };
+        tokio::task::spawn_local(home.live(resident.calls, resident.ordered));
+    }
+}
+
+/// See the module.
+struct StewardHome {
+    lane: Rc<Lane>,
+    agent: Rc<Agent>,
+    steward: Steward,
+    /// Places of all members that this process has known, those that were removed included.
+    places: BTreeMap<MemberId, MemberIndex>,
+    answers: HashMap<u64, oneshot::Sender<ClusterAnswer>>,
+    enrolments: HashMap<u64, oneshot::Sender<EnrolAnswer>>,
+    tickets: u64,
+    gauged_us: u64,
+}
+
+impl StewardHome {
+    async fn live(
+        mut self,
+        mut calls: tokio::sync::mpsc::Receiver<StewardCall>,
+        mut ordered: tokio::sync::mpsc::Receiver<Ordered>,
+    ) {
+        self.note_places();
+        let cluster = Arc::clone(&self.agent.cluster);
+        let mut ticks = tokio::time::interval(limits::SWEEP);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            while let Some(event) = cluster.door.next_sure() {
+                self.step(event).await;
+            }
+            // All senders live as long as the cluster.
+            tokio::select! {
+                () = cluster.door.rung() => {}
+                Some(call) = calls.recv() => match call {
+                    StewardCall::Tell(event) => self.step(event).await,
+                    StewardCall::Enrol(request, answer) => {
+                        let ticket = self.ticket();
+                        self.enrolments.insert(ticket, answer);
+                        self.step(StewardEvent::Enrol { ticket, request }).await;
+                    }
+                },
+                Some(Ordered { order, answer }) = ordered.recv() => {
+                    let ticket = self.ticket();
+                    self.answers.insert(ticket, answer);
+                    self.step(StewardEvent::Ordered { ticket, order }).await;
+                }
+                _ = ticks.tick() => {
+                    self.gauge().await;
+                    self.step(StewardEvent::Tick).await;
+                }
+            }
+        }
+    }
+
+    fn ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
+    }
+
+    /// About once a second.
+    async fn gauge(&mut self) {
+        self.lane.refresh();
+        if self.lane.now_us() < self.gauged_us + limits::GAUGE_US {
+            return;
+        }
+        self.gauged_us = self.lane.now_us();
+        let stats = self.lane.shared.engine.stats();
+        let tables: u64 = stats.levels.iter().map(|(_, bytes)| bytes).sum();
+        let event = StewardEvent::Gauged {
+            stored_bytes: tables + stats.memtable_bytes,
+            loaded_bytes: self.agent.loaded_bytes(),
+        };
+        self.step(event).await;
+    }
+
+    async fn step(&mut self, event: StewardEvent) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            self.lane.refresh();
+            let mut effects = Vec::new();
+            self.steward.step(self.lane.now(), event, &mut effects);
+            for effect in effects {
+                events.extend(self.carry_out(effect).await);
+            }
+        }
+    }
+
+    /// What is told to the steward next, if anything.
+    async fn carry_out(&mut self, effect: StewardEffect) -> Option<StewardEvent> {
+        match effect {
+            StewardEffect::Send { to, message } => self.send(to, &message),
+            StewardEffect::SendEpochs { to, from } => self.send_epochs(to, from),
+            StewardEffect::Persist { ticket, note } => {
+                self.persist(&note).await;
+                return Some(StewardEvent::Persisted { ticket });
+            }
+            StewardEffect::Adopt { record, layout } => {
+                let (epoch, change) = (record.epoch(), record.change());
+                tracing::info!(epoch, ?change, "an epoch of the cluster is adopted");
+                self.agent.cluster.adopt(&record, &layout);
+                self.note_places();
+                for lane in &self.lane.shared.lanes {
+                    lane.mailbox.post(LaneEvent::Adopt(Arc::clone(&layout)));
+                }
+            }
+            StewardEffect::NoLayout { epoch } => tracing::error!(
+                epoch,
+                "the cluster has more members than this process has places for: start this member again"
+            ),
+            StewardEffect::Answer { ticket, answer } => {
+                let waiting = self.answers.remove(&ticket);
+                // An operator that has gone wants no answer.
+                drop(waiting.map(|waiting| waiting.send(answer)));
+            }
+            StewardEffect::EnrolAnswer { ticket, answer } => {
+                let waiting = self.enrolments.remove(&ticket);
+                drop(waiting.map(|waiting| waiting.send(answer)));
+            }
+            StewardEffect::Throttle { bytes_per_second } => {
+                self.agent.post(Event::Throttle { bytes_per_second });
+            }
+            StewardEffect::Removed { epoch } => {
+                let cluster = &self.agent.cluster;
+                let sentence = format!(
+                    "{} was removed from the cluster {} by epoch {epoch} or an earlier one: its folder never comes back; \
+                     join with an empty one",
+                    cluster.own_url(),
+                    cluster.topology().name()
+                );
+                tracing::error!(sentence, "the node stops");
+                self.lane.shared.disown(Disowned {
+                    sentence,
+                    is_for_ever: true,
+                });
+            }
+            StewardEffect::Diverged { from, epoch } => tracing::error!(
+                %from,
+                epoch,
+                "another member has another record of this epoch: one of the two folders is damaged, or two clusters have one \
+                 name; look at both"
+            ),
+        }
+        None
+    }
+
+    fn note_places(&mut self) {
+        let layout = self.steward.layout();
+        for member in layout.members() {
+            if let Some(id) = layout.id_of(member) {
+                // A place has one member at a time.
+                self.places.retain(|_, place| *place != member);
+                self.places.insert(id, member);
+            }
+        }
+    }
+
+    fn send(&self, to: MemberId, message: &StewardMessage) {
+        if let Some(place) = self.places.get(&to) {
+            let body = message.encode();
+            let now_us = self.lane.now_us();
+            self.agent.send_steward(*place, &body, now_us);
+        }
+    }
+
+    /// Reads epochs of the folder in a thread that may wait, and sends them.
+    fn send_epochs(&self, to: MemberId, from: u64) {
+        let Some(place) = self.places.get(&to).copied() else {
+            return;
+        };
+        let (shared, agent, lane) = (
+            Arc::clone(&self.lane.shared),
+            Rc::clone(&self.agent),
+            Rc::clone(&self.lane),
+        );
+        tokio::task::spawn_local(async move {
+            let most = EPOCH_PAGE_RECORDS_MAX;
+            let reading = move || notes::epochs_from(&shared.engine, from, most, most);
+            let found = match tokio::task::spawn_blocking(reading).await {
+                Ok(Ok(found)) => found,
+                Ok(Err(reason)) => {
+                    tracing::warn!(reason, "epochs of the folder cannot be read");
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "epochs of the folder cannot be read");
+                    return;
+                }
+            };
+            let records = page(found.into_iter().map(|(record, _)| record));
+            if records.is_empty() {
+                return;
+            }
+            let message = StewardMessage::Chain(ChainMessage::Chosen { records });
+            lane.refresh();
+            agent.send_steward(place, &message.encode(), lane.now_us());
+        });
+    }
+
+    /// Returns when the note is durable.
+    async fn persist(&self, note: &ChainNote) {
+        let (key, bytes) = match note {
+            ChainNote::Epoch(record) => (notes::epoch_key(record.epoch()), record.encode()),
+            ChainNote::Vote(vote) => (notes::vote_key(), vote.encode()),
+        };
+        let mut is_said = false;
+        while let Err(reason) = self.write(&key, &bytes).await {
+            if !std::mem::replace(&mut is_said, true) {
+                tracing::warn!(reason, "a note about the members cannot be written yet");
+            }
+            tokio::time::sleep(limits::LINK_PAUSE_MAX).await;
+        }
+    }
+
+    async fn write(&self, key: &Key, bytes: &[u8]) -> Result<(), String> {
+        let cluster = &self.agent.cluster;
+        let version = cluster.note_version(self.agent.lane);
+        self.lane.shared.engine.raise_hlc_ceiling(version.hlc);
+        let cell = CellRef::value(key.as_stored(), version, bytes);
+        let seat = Rc::new(Seat::default());
+        let pushed = self
+            .lane
+            .push_write(&seat, key.as_stored(), &cell, Guard::Newest);
+        pushed.map_err(|_| "the log has no room".to_owned())?;
+        let waited = seat.all(Until::DeadlineOrPoison).await;
+        match (waited, seat.take(0)) {
+            (
+                Ok(()),
+                Some(Finished::Outcome {
+                    outcome: Outcome::Stored { .. },
+                    ..
+                }),
+            ) => Ok(()),
+            (_, ended) => Err(format!("{ended:?}")),
+        }
+    }
+}
+
+/// As many epochs as one message may have.
+fn page(records: impl Iterator<Item = EpochRecord>) -> Vec<Arc<EpochRecord>> {
+    let (mut page, mut bytes) = (Vec::new(), 0);
+    for record in records {
+        bytes += record.encode().len();
+        if !page.is_empty() && bytes > EPOCH_PAGE_BYTES_MAX {
+            break;
+        }
+        page.push(Arc::new(record));
+    }
+    page
+}

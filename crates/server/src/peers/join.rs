@@ -1,0 +1,201 @@
+//! A process without a cluster asks a member to let it in, until the newest epoch names it.
+//!
+//! ```text
+//! joiner                                                               any member
+//!   POST /v0/peer/hello, Dendra-Peer: <hello; joins=yes> ─────────────────►
+//!   ◄───────────────────────────────────────────── 200, Dendra-Peer: <hello>
+//!   POST /v0/peer/ask, Dendra-Peer-Proof: <token>, body: | Enrol | ───────►
+//!   ◄───────────────────────── 200, body: | Enrolment |: Enrolled, Wait, Refused
+//! ```
+//!
+//! Invariants
+//! 1. Each question has a handshake of its own: the member proves with its answer that it knows the
+//!    secret.
+//! 2. A member that does not answer, or says that the joiner has to wait, is asked again.
+//!
+//! Not here: whether the process may come in (crate `node`, `steward/`), noting that it did
+//! (`disk/notes.rs`).
+//! See: docs/peer.md, section "Joining".
+
+use super::carrier::Carrier;
+use super::cluster::random;
+use super::link::connect_with;
+use crate::limits;
+use crate::settings::{ClusterSettings, JoinSettings};
+use crate::tls::Tls;
+use dendra_engine::Identity;
+use dendra_node::Member;
+use dendra_node::ring::table::MemberId;
+use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest};
+use dendra_node::topology::record::EpochRecord;
+use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
+use dendra_wire::peer::{self, Hello, Message, Nonce, Proof, Role, SessionKeys, hop};
+use std::sync::Arc;
+
+/// What a process that was let in is told.
+#[derive(Debug)]
+pub(crate) struct Enrolled {
+    pub(crate) member: MemberId,
+    pub(crate) record: Arc<EpochRecord>,
+    /// The topology that the cluster was founded with, in a line, or its digest.
+    pub(crate) founding: String,
+}
+
+/// Why a question led to nothing.
+enum NotEnrolled {
+    /// Asked again, after a pause.
+    Yet(String),
+    /// Something has to be changed first.
+    Refused(String),
+}
+
+impl From<String> for NotEnrolled {
+    fn from(why: String) -> NotEnrolled {
+        NotEnrolled::Yet(why)
+    }
+}
+
+/// Asks until the process is a member, or is refused.
+///
+/// # Errors
+/// The sentence of the refusal.
+pub(crate) async fn join(
+    cluster: &ClusterSettings,
+    join: &JoinSettings,
+    identity: Identity,
+    tls: Option<&Tls>,
+) -> Result<Enrolled, String> {
+    let mut said = String::new();
+    loop {
+        let asking = ask(cluster, join, identity, tls);
+        let asked = tokio::time::timeout(limits::JOIN_ASK_TIMEOUT, asking).await;
+        let asked = asked.unwrap_or_else(|_| Err("it does not answer in time".to_owned().into()));
+        match asked {
+            Ok(enrolled) => return Ok(enrolled),
+            Err(NotEnrolled::Refused(why)) => {
+                return Err(format!(
+                    "{} does not let {} in: {why}",
+                    join.host,
+                    cluster.member().url
+                ));
+            }
+            Err(NotEnrolled::Yet(why)) if why != said => {
+                tracing::info!(host = join.host, why, "this node waits to be let in");
+                said = why;
+            }
+            Err(NotEnrolled::Yet(_)) => {}
+        }
+        tokio::time::sleep(limits::LINK_PAUSE_MAX).await;
+    }
+}
+
+async fn ask(
+    cluster: &ClusterSettings,
+    join: &JoinSettings,
+    identity: Identity,
+    tls: Option<&Tls>,
+) -> Result<Enrolled, NotEnrolled> {
+    let secret = cluster.secret.as_ref().map(|secret| secret.expose());
+    let own = own_hello(cluster, identity)?;
+    let (own_line, host) = (own.to_string(), join.host.as_str());
+    let mut carrier = Carrier::new(connect_with(tls, host).await?);
+    hop::hello_request(&mut carrier.out, host, &own.url, &own_line);
+    let met = carrier.exchange().await?;
+    match met.status {
+        200 => {}
+        // It starts, stops, or has no time.
+        503 => return Err(NotEnrolled::Yet(met.said())),
+        status => {
+            let said = met.said();
+            return Err(NotEnrolled::Refused(format!(
+                "it answered {status}: {said}"
+            )));
+        }
+    }
+    let line = met
+        .hello
+        .as_deref()
+        .ok_or("its answer has no hello".to_owned())?;
+    let theirs = Hello::parse(line.as_bytes())
+        .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
+    hello::judge(&own, &theirs, |_| None)
+        .map_err(|refusal| NotEnrolled::Refused(refusal.to_string()))?;
+    let proof = Proof::new(secret.unwrap_or_default(), Role::Asker, &own_line, line);
+    let keys = SessionKeys::new(secret, &own_line, line);
+    if !met.keeps_alive {
+        carrier = Carrier::new(connect_with(tls, host).await?);
+    }
+    let mut frame = Vec::new();
+    let request = request(cluster, join, identity);
+    peer::encode_enrol(
+        &mut frame,
+        &mut keys.of_requests(Role::Asker),
+        &request.encode(),
+    );
+    let head = hop::AskHead::new(host, &own.url, &proof);
+    let answer = carrier.carry(&head, &frame).await?;
+    match answer.status {
+        200 => {}
+        403 => {
+            return Err(NotEnrolled::Refused(format!(
+                "it does not know the secret that this node knows: start both with the same --cluster-secret-file ({})",
+                answer.said()
+            )));
+        }
+        status => return Err(format!("it answered {status}: {}", answer.said()).into()),
+    }
+    let message = peer::decode(&answer.body, &mut keys.of_requests(Role::Acceptor));
+    let Ok(Message::Enrolment(body)) = message else {
+        return Err(NotEnrolled::Refused(
+            "its answer is not authenticated: start both with the same --cluster-secret-file"
+                .to_owned(),
+        ));
+    };
+    let founding = match theirs.description.is_empty() {
+        true => format!("digest={:016x}", theirs.topology),
+        false => theirs.description,
+    };
+    match EnrolAnswer::decode(&body).map_err(|part| format!("its answer is none: {part}"))? {
+        EnrolAnswer::Enrolled { member, record } => Ok(Enrolled {
+            member,
+            record,
+            founding,
+        }),
+        EnrolAnswer::Wait { why } => Err(NotEnrolled::Yet(why)),
+        EnrolAnswer::Refused { why } => Err(NotEnrolled::Refused(why)),
+    }
+}
+
+fn request(cluster: &ClusterSettings, join: &JoinSettings, identity: Identity) -> EnrolRequest {
+    let name = cluster.topology.name();
+    EnrolRequest {
+        cluster: if cluster.is_named { name } else { "" }.to_owned(),
+        node: identity.node,
+        place: Member::clone(cluster.member()),
+        replaces: join.replaces.clone(),
+    }
+}
+
+fn own_hello(cluster: &ClusterSettings, identity: Identity) -> Result<Hello, String> {
+    let nonce = random().map_err(|error| format!("no randomness from the system: {error}"))?;
+    Ok(Hello {
+        version_min: VERSION_MIN,
+        version_max: VERSION_MAX,
+        cluster: 0,
+        cluster_name: String::new(),
+        epoch: 0,
+        topology: 0,
+        description: String::new(),
+        node: identity.node,
+        origin: super::cluster::origin_of(identity),
+        boot: 0,
+        life: 0,
+        clock: 0,
+        url: cluster.member().url.clone(),
+        lane: 0,
+        loops: 1,
+        has_secret: cluster.secret.is_some(),
+        nonce: Nonce(nonce),
+        joins: true,
+    })
+}

@@ -1,0 +1,49 @@
+//! Which files a node does TLS with.
+//!
+//! ```text
+//! --tls-cert, --tls-key   the node's own pair         --tls-client-ca   clients must show a certificate of it
+//! --tls-peer-ca           members show one of it      --tls-change-over clear text is taken beside TLS
+//! ```
+//!
+//! Invariants
+//! 1. These are names of files: what is in them is read at the start and again when it changes.
+//!
+//! Not here: reading them (`tls/files.rs`).
+//! See: docs/cli.md, docs/operating.md.
+
+use std::path::{Path, PathBuf};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The node's certificate, and those between it and the CA, as PEM.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Who signs the certificates of clients; `None` = clients show none.
+    pub client_ca: Option<PathBuf>,
+    /// Who signs the certificates of members; `None` = links between members are not sealed.
+    pub peer_ca: Option<PathBuf>,
+    /// Is clear text taken beside TLS?
+    pub change_over: bool,
+}
+
+impl TlsSettings {
+    /// A node with this pair.
+    pub fn new(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> TlsSettings {
+        TlsSettings {
+            cert: cert.into(),
+            key: key.into(),
+            client_ca: None,
+            peer_ca: None,
+            change_over: false,
+        }
+    }
+
+    /// All files.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let own = [self.cert.as_path(), self.key.as_path()];
+        let others = [self.client_ca.as_deref(), self.peer_ca.as_deref()];
+        own.into_iter().chain(others.into_iter().flatten())
+    }
+}

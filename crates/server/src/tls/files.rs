@@ -1,0 +1,269 @@
+//! Certificates, keys and secrets from files.
+//!
+//! ```text
+//! --tls-cert, --tls-key ─► a pair that fits ─┬─► server, with --tls-client-ca: clients show certificates
+//!                                            └─► the own side of links, with --tls-peer-ca
+//! ```
+//!
+//! Invariants
+//! 1. A pair that does not fit, and a file that is not whole, is an error and never a configuration.
+//! 2. A file of a key or a secret that others than its owner may open is refused.
+//! 3. The other side's certificate is always checked: there is no option against it.
+//!
+//! Not here: when files are read again (`keeper.rs`).
+//! See: docs/operating.md, section "Certificates".
+
+use crate::settings::TlsSettings;
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Longest file of certificates or of a key: a longer one is something else.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Both sides speak nothing else inside.
+const PROTOCOL: &[u8] = b"http/1.1";
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// The content of a file that only its owner may open; `what` names it in sentences.
+///
+/// # Errors
+/// When it cannot be read, is longer than `bytes_max`, or others may open it.
+pub fn private(path: &Path, what: &str, bytes_max: u64) -> Result<Vec<u8>, String> {
+    let name = path.display();
+    let unreadable = |e| format!("{what}, {name}, cannot be read ({e}): check its path and rights");
+    let mut file = std::fs::File::open(path).map_err(unreadable)?;
+    let mode = file.metadata().map_err(unreadable)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(format!(
+            "{what}, {name}, is open to others than its owner (mode {:04o}): chmod 600 {name}",
+            mode & 0o7777
+        ));
+    }
+    let mut bytes = Vec::new();
+    Read::by_ref(&mut file)
+        .take(bytes_max + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(format!(
+            "{what}, {name}, has more than {bytes_max} bytes, so it is something else: check its path"
+        ));
+    }
+    Ok(bytes)
+}
+
+fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let name = path.display();
+    let read = std::fs::File::open(path).and_then(|file| {
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    });
+    let bytes =
+        read.map_err(|e| format!("{what}, {name}, cannot be read ({e}): check its path"))?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(format!(
+            "{what}, {name}, holds no certificate: it begins with -----BEGIN CERTIFICATE-----"
+        )),
+        Err(bad) => Err(format!("{what}, {name}, is not whole PEM: {bad}")),
+    }
+}
+
+fn roots(path: &Path, what: &str, roots: &mut RootCertStore) -> Result<(), String> {
+    for certificate in certificates(path, what)? {
+        roots
+            .add(certificate)
+            .map_err(|bad| format!("{what}, {}, cannot be trusted: {bad}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn pair(cert: &Path, key: &Path) -> Result<CertifiedKey, String> {
+    let chain = certificates(cert, "the certificate")?;
+    let bytes = private(key, "the key", FILE_BYTES_MAX)?;
+    let parsed = PrivateKeyDer::from_pem_slice(&bytes)
+        .map_err(|bad| format!("the key, {}, is not whole PEM: {bad}", key.display()))?;
+    CertifiedKey::from_der(chain, parsed, &provider()).map_err(|bad| {
+        format!(
+            "the certificate {} and the key {} do not fit together: {bad}",
+            cert.display(),
+            key.display()
+        )
+    })
+}
+
+/// Always the same pair: a node has one name.
+#[derive(Debug)]
+struct OnePair(Arc<CertifiedKey>);
+
+impl rustls::server::ResolvesServerCert for OnePair {
+    fn resolve(&self, _hello: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+impl rustls::client::ResolvesClientCert for OnePair {
+    fn resolve(
+        &self,
+        _roots: &[&[u8]],
+        _schemes: &[rustls::SignatureScheme],
+    ) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// What a node does TLS with.
+#[derive(Debug)]
+pub(crate) struct Configs {
+    pub(crate) server: Arc<ServerConfig>,
+    /// For links to other members.
+    pub(crate) links: Option<LinkConfigs>,
+}
+
+/// What members know each other by.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkConfigs {
+    pub(crate) client: Arc<ClientConfig>,
+    /// Is a certificate one of a member?
+    pub(crate) members: Arc<WebPkiServerVerifier>,
+}
+
+/// Reads all files that `settings` names.
+///
+/// # Errors
+/// A sentence about the first that is of no use.
+pub(crate) fn read(settings: &TlsSettings) -> Result<Configs, String> {
+    let unusable = |bad: &dyn std::fmt::Display| format!("TLS cannot be used: {bad}");
+    let own = Arc::new(OnePair(Arc::new(pair(&settings.cert, &settings.key)?)));
+    let links = settings
+        .peer_ca
+        .as_deref()
+        .map(|path| {
+            let mut store = RootCertStore::empty();
+            roots(path, "the CA of the members", &mut store)?;
+            links(store, &own).map_err(|bad| unusable(&bad))
+        })
+        .transpose()?;
+    // A member is a client, too: it shows its certificate where clients show theirs.
+    let mut store = RootCertStore::empty();
+    if let Some(path) = &settings.client_ca {
+        roots(path, "the CA of the clients", &mut store)?;
+    }
+    if let Some(path) = &settings.peer_ca {
+        roots(path, "the CA of the members", &mut store)?;
+    }
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(rustls::ALL_VERSIONS)
+        .map_err(|bad| unusable(&bad))?;
+    let builder = match store.is_empty() {
+        true => builder.with_no_client_auth(),
+        false => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider());
+            let verifier = match settings.client_ca {
+                Some(_) => verifier,
+                None => verifier.allow_unauthenticated(),
+            };
+            builder.with_client_cert_verifier(verifier.build().map_err(|bad| unusable(&bad))?)
+        }
+    };
+    let mut server = builder.with_cert_resolver(own);
+    server.alpn_protocols = vec![PROTOCOL.to_vec()];
+    // New keys of tickets with each configuration: a session does not outlive the CA that let it in.
+    server.ticketer = ring::Ticketer::new().map_err(|bad| unusable(&bad))?;
+    Ok(Configs {
+        server: Arc::new(server),
+        links,
+    })
+}
+
+fn links(store: RootCertStore, own: &Arc<OnePair>) -> Result<LinkConfigs, String> {
+    let store = Arc::new(store);
+    let members = WebPkiServerVerifier::builder_with_provider(Arc::clone(&store), provider())
+        .build()
+        .map_err(|bad| bad.to_string())?;
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(rustls::ALL_VERSIONS)
+        .map_err(|bad| bad.to_string())?;
+    let mut client = builder
+        .with_root_certificates(store)
+        .with_client_cert_resolver(Arc::clone(own) as Arc<_>);
+    client.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(LinkConfigs {
+        client: Arc::new(client),
+        members,
+    })
+}
+
+/// What the client of a node does TLS with: a CA that it trusts, and a pair of its own where the node asks for one.
+#[derive(Clone, Debug)]
+pub struct TlsClient(pub Arc<ClientConfig>);
+
+impl TlsClient {
+    /// Trusts the certificates in `ca` alone; shows `pair`, a certificate and its key.
+    ///
+    /// # Errors
+    /// A sentence about the file that is of no use.
+    pub fn read(ca: &Path, own: Option<(&Path, &Path)>) -> Result<TlsClient, String> {
+        let mut store = RootCertStore::empty();
+        roots(ca, "the CA", &mut store)?;
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(rustls::ALL_VERSIONS)
+            .map_err(|bad| bad.to_string())?
+            .with_root_certificates(store);
+        let mut config = match own {
+            None => builder.with_no_client_auth(),
+            Some((cert, key)) => {
+                let own = OnePair(Arc::new(pair(cert, key)?));
+                builder.with_client_cert_resolver(Arc::new(own))
+            }
+        };
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        Ok(TlsClient(Arc::new(config)))
+    }
+}
+
+/// Would a node that trusts the CA in `ca` let in the holder of this certificate?
+///
+/// # Errors
+/// A sentence about why not.
+pub fn check_signed(ca: &Path, certificate: &CertificateDer<'_>) -> Result<(), String> {
+    let mut store = RootCertStore::empty();
+    roots(ca, "the CA", &mut store)?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider())
+        .build()
+        .map_err(|bad| bad.to_string())?;
+    let checked = verifier.verify_client_cert(certificate, &[], UnixTime::now());
+    checked
+        .map(|_| ())
+        .map_err(|bad| format!("the CA, {}, did not sign it: {bad}", ca.display()))
+}
+
+/// The name in the certificate of a server at `host`, which may have a port.
+///
+/// # Errors
+/// When no certificate can hold it.
+pub fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+    let name = match host.parse::<std::net::IpAddr>() {
+        Ok(_) => host,
+        Err(_) => dendra_wire::hosts::name_of_authority(host),
+    };
+    ServerName::try_from(name.to_owned())
+        .map_err(|_| format!("{name:?} is no name that a certificate can hold"))
+}

@@ -1,0 +1,214 @@
+//! The configurations in force, and their renewal while the node runs.
+//!
+//! ```text
+//! each second: have the files changed? ─┬─ read, all of use ─► in force for the next handshake
+//! SIGHUP: in any case ──────────────────┴─ not of use       ─► warning, counted; the old ones stay
+//! ```
+//!
+//! Invariants
+//! 1. There is always a configuration of which every part was read whole and fits.
+//! 2. A session that is open stays as it is; the next handshake uses what is in force.
+//! 3. Files that are of no use are read again when they change once more, or at the next SIGHUP.
+//!
+//! Not here: reading the files (`files.rs`), who calls `look` (`lifecycle.rs`).
+//! See: docs/operating.md, section "Certificates".
+
+use super::files::{self, Configs, LinkConfigs, server_name};
+use super::stream::ByteStream;
+use crate::settings::TlsSettings;
+use arc_swap::ArcSwap;
+use dendra_wire::Refusal;
+use dendra_wire::http::response::Style;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::UnixTime;
+use std::future::poll_fn;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+
+/// What a look compares of a file: its number, length, and time of change.
+type FileMark = Option<(u64, u64, i64, i64)>;
+
+/// How a record of a handshake begins, and no method of HTTP.
+const HANDSHAKE: u8 = 0x16;
+
+/// How a connection begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// With a handshake.
+    Tls,
+    /// With anything else.
+    Clear,
+}
+
+/// 400: the port speaks TLS.
+pub(crate) fn clear_text() -> Refusal {
+    let sentence = "this port speaks TLS: say https:// and trust the CA of the node's certificate";
+    Refusal::new(400, "tls-required", sentence).closing()
+}
+
+/// Counters of the door.
+#[derive(Debug, Default)]
+pub(crate) struct TlsGauges {
+    /// Sessions that were made.
+    pub(crate) handshakes: AtomicU64,
+    /// Handshakes that led to none.
+    pub(crate) failed: AtomicU64,
+    /// Connections that spoke clear text to a port of TLS.
+    pub(crate) clear: AtomicU64,
+    /// Readings of the files that were of use.
+    pub(crate) renewed: AtomicU64,
+    /// Readings that were not.
+    pub(crate) not_renewed: AtomicU64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    settings: TlsSettings,
+    configs: ArcSwap<Configs>,
+    seen: Mutex<Vec<FileMark>>,
+    pub(crate) gauges: TlsGauges,
+}
+
+fn stamp(path: &Path) -> FileMark {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
+}
+
+impl Tls {
+    /// Reads the files for the first time.
+    ///
+    /// # Errors
+    /// A sentence about the one that is of no use.
+    pub(crate) fn new(settings: &TlsSettings) -> Result<Tls, String> {
+        let seen = settings.files().map(stamp).collect();
+        Ok(Tls {
+            settings: settings.clone(),
+            configs: ArcSwap::from_pointee(files::read(settings)?),
+            seen: Mutex::new(seen),
+            gauges: TlsGauges::default(),
+        })
+    }
+
+    /// May clients and members still come in clear?
+    pub(crate) fn takes_clear(&self) -> bool {
+        self.settings.change_over
+    }
+
+    /// Waits for the first byte of a connection: does it begin with a handshake?
+    ///
+    /// # Errors
+    /// The other side went away.
+    pub(crate) async fn first_of(&self, tcp: &TcpStream) -> io::Result<Opening> {
+        let mut first = [0];
+        let n = poll_fn(|cx| tcp.poll_peek(cx, &mut ReadBuf::new(&mut first))).await?;
+        match (n, first) {
+            (0, _) => Err(io::ErrorKind::UnexpectedEof.into()),
+            (_, [HANDSHAKE]) => Ok(Opening::Tls),
+            (_, [_]) => Ok(Opening::Clear),
+        }
+    }
+
+    /// The session of a client that begins one. The socket comes back when there is none.
+    ///
+    /// # Errors
+    /// It speaks another TLS, shows no certificate that is asked for, or went away.
+    pub(crate) async fn accept(&self, tcp: TcpStream) -> Result<ByteStream, TcpStream> {
+        let config = Arc::clone(&self.configs.load().server);
+        match ByteStream::accept(tcp, config).await {
+            Ok(stream) => {
+                self.gauges.handshakes.fetch_add(1, Ordering::Relaxed);
+                Ok(stream)
+            }
+            Err((error, tcp)) => {
+                self.gauges.failed.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(%error, "a TLS handshake led to no session");
+                Err(tcp)
+            }
+        }
+    }
+
+    /// Tells a client of the admin port that it has to speak TLS.
+    pub(crate) async fn refuse_clear(&self, mut tcp: TcpStream) {
+        self.gauges.clear.fetch_add(1, Ordering::Relaxed);
+        let mut answer = Vec::new();
+        dendra_wire::http::response::refusal(&mut answer, Style::CLOSING, &clear_text());
+        let mut rest = [0; 4096];
+        drop(tcp.write_all(&answer).await);
+        drop(tcp.shutdown().await);
+        // What stays unread makes the system throw away what was written.
+        while tcp.read(&mut rest).await.is_ok_and(|n| n > 0) {}
+    }
+
+    /// What members know each other by, if links are sealed.
+    fn links(&self) -> Option<LinkConfigs> {
+        self.configs.load().links.clone()
+    }
+
+    /// Seals a connection to the member at `host`, or leaves it in clear where links are not sealed.
+    ///
+    /// # Errors
+    /// A sentence: the other side is not that member, or does not take this one.
+    pub(crate) async fn seal(&self, tcp: TcpStream, host: &str) -> Result<ByteStream, String> {
+        let Some(links) = self.links() else {
+            return Ok(ByteStream::Clear(tcp));
+        };
+        let name = server_name(host)?;
+        let sealed = ByteStream::connect(tcp, links.client, name).await;
+        sealed.map_err(|error| format!("tls: {error}"))
+    }
+
+    /// Does the other side of `stream` show a certificate of the member at `host`?
+    ///
+    /// # Errors
+    /// A sentence about why not.
+    pub(crate) fn check_member(&self, stream: &ByteStream, host: &str) -> Result<(), String> {
+        let Some(links) = self.links() else {
+            return Ok(());
+        };
+        if !stream.is_tls() && self.takes_clear() {
+            return Ok(());
+        }
+        let name = server_name(host)?;
+        stream.with_certificates(|shown| {
+            let Some((own, between)) = shown.split_first() else {
+                return Err("it shows no certificate".to_owned());
+            };
+            let now = UnixTime::now();
+            let checked = links
+                .members
+                .verify_server_cert(own, between, &name, &[], now);
+            checked.map(|_| ()).map_err(|bad| bad.to_string())
+        })
+    }
+
+    /// Reads the files again, if they have changed or `is_asked`.
+    pub(crate) fn look(&self, is_asked: bool) {
+        let now: Vec<FileMark> = self.settings.files().map(stamp).collect();
+        let mut seen = self.seen.lock().expect("no holder panics");
+        if *seen == now && !is_asked {
+            return;
+        }
+        *seen = now;
+        drop(seen);
+        match files::read(&self.settings) {
+            Ok(configs) => {
+                self.configs.store(Arc::new(configs));
+                self.gauges.renewed.fetch_add(1, Ordering::Relaxed);
+                tracing::info!("certificates and keys were read again and are in force");
+            }
+            Err(sentence) => {
+                self.gauges.not_renewed.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(
+                    sentence,
+                    "certificates and keys were read again and are of no use: the old ones stay in force"
+                );
+            }
+        }
+    }
+}

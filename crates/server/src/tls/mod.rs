@@ -1,0 +1,23 @@
+//! TLS: the bytes of a connection, in clear or sealed, and where certificates come from.
+//!
+//! ```text
+//! files.rs   PEM files ─► configurations of rustls       keeper.rs   the ones in force, renewed on a change
+//! stream.rs  one connection: bytes in, bytes out
+//! ```
+//!
+//! Invariants
+//! 1. The provider of the cryptography is named at each configuration (ring): no global one is installed.
+//! 2. Nothing here falls back to clear text.
+//!
+//! Not here: which connections get in (`clients/doorway.rs`), deadlines.
+//! See: SECURITY.md, docs/operating.md, docs/decisions/0030-the-door.md.
+
+mod files;
+mod keeper;
+mod stream;
+
+pub use files::{TlsClient, check_signed, private, server_name};
+pub(crate) use keeper::{Opening, Tls, clear_text};
+pub use rustls::pki_types::PrivateKeyDer;
+pub use rustls::pki_types::pem::PemObject;
+pub use stream::ByteStream;
