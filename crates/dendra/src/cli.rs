@@ -88,8 +88,15 @@ pub(crate) enum Command {
     /// Show where a running node spends its time: a flame graph, or folded stacks
     Profile(Profile),
     /// See and change the members of a running cluster: status, plan, apply, cancel, history
-    Cluster(ClusterFlags),
-    /// Run a cluster on this machine, and hurt it: dev kill 2, dev pause 1, dev cut 1 2, dev heal
+    Cluster {
+        /// What to do
+        #[command(flatten)]
+        flags: ClusterFlags,
+        /// How to be let in
+        #[command(flatten)]
+        access: AccessArgs,
+    },
+    /// Run a cluster on this machine, and hurt it: dev kill 2, dev cut 1 2, dev heal, dev add, dev replace 2
     Dev(Dev),
     /// Show who owns what in a cluster, and what a change of its members would move
     Ring(Ring),
@@ -140,6 +147,16 @@ pub(crate) enum DevVerb {
         /// Which
         node: usize,
     },
+    /// Flip bits of tables on a node's disk
+    Rot {
+        /// Which
+        node: usize,
+    },
+    /// End a node and remove all that its folder holds, as a lost disk does
+    Wipe {
+        /// Which
+        node: usize,
+    },
     /// Freeze a node
     Pause {
         /// Which
@@ -152,6 +169,18 @@ pub(crate) enum DevVerb {
     },
     /// Start a node that is down
     Start {
+        /// Which
+        node: usize,
+    },
+    /// Add a node to the cluster
+    Add,
+    /// Let a node leave the cluster, when the others have its copies
+    Remove {
+        /// Which
+        node: usize,
+    },
+    /// End a node, remove its data, and let a new one take its place
+    Replace {
         /// Which
         node: usize,
     },

@@ -100,7 +100,9 @@ fn run(cli: &Cli, console: Console) -> ExitResult {
         Command::Load(args) => runtime()?.block_on(load::load(args, console)),
         Command::Bench(args) => bench::bench(args, console),
         Command::Profile(args) => client_command(profile::profile(args, console)),
-        Command::Cluster(args) => client_command(cluster::cluster(args, console)),
+        Command::Cluster { flags, access } => {
+            client_command(cluster::cluster(flags, access, console))
+        }
         Command::Dev(args) => dev::dev(args, console),
         Command::Ring(args) => ring::ring(args),
         Command::Cert(args) => cert::cert(args, console),

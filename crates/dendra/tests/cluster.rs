@@ -538,9 +538,9 @@ fn lateness(delay: Duration) -> (Duration, Duration) {
     let (door, behind) = (listen(), listen());
     let address = door.local_addr().expect("it is bound");
     let urls = ["http://127.0.0.1:1", "http://127.0.0.1:2"].map(str::to_owned);
-    let faults = Faults::new(2);
+    let faults = Faults::new(urls.to_vec());
     let to = behind.local_addr().expect("it is bound");
-    let proxy = Proxy::start(door, 1, to, urls.to_vec(), Arc::clone(&faults));
+    let proxy = Proxy::start(door, 1, to, Arc::clone(&faults));
     let _proxy = proxy.expect("a thread");
     let mut client = TcpStream::connect(address).expect("it listens");
     let head = b"POST / HTTP/1.1\r\nUser-Agent: dendra-peer/1 (http://127.0.0.1:1)\r\n\r\n";

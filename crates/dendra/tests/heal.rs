@@ -102,12 +102,12 @@ fn copies_that_no_client_reads_become_equal_and_the_log_says_so() {
     cluster.start_all();
     let deadline = Instant::now() + PATIENCE;
     let lines = |held: &[u8]| held.iter().filter(|byte| **byte == b'\n').count() as u64;
-    let mut last = Vec::new();
+    let mut last: Vec<Vec<u8>> = Vec::new();
     while last.len() != NODES
         || last.iter().any(|held| *held != last[0])
         || lines(&last[0]) != ALONE
     {
-        let counts: Vec<u64> = last.iter().map(|held: &Vec<u8>| lines(held)).collect();
+        let counts: Vec<u64> = last.iter().map(|held| lines(held)).collect();
         assert!(Instant::now() < deadline, "they stay different: {counts:?}");
         last = (0..NODES).map(|member| held(&cluster, member)).collect();
     }

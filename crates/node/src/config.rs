@@ -48,6 +48,9 @@ pub struct NodeConfig {
     pub compare_bytes_per_second: u64,
     /// How long it rests between two comparisons with one member.
     pub compare_pause_us: u64,
+    /// How long this member waits before it repairs records that it has lost: no operation that is
+    /// under way lasts longer.
+    pub repair_wait_us: u64,
     /// Does this loop ask the other members for their wall clocks? Exactly one of a member does.
     pub is_watch: bool,
     /// For jitter and for ids: another one at each start, so that no id comes twice.

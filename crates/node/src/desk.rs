@@ -29,7 +29,7 @@ use crate::limits::{
     EARLY_ASKS_MAX, EPOCH_LEARN_US, MEMBERS_MAX, ORDERS_MAX, PEER_ASKS_MAX, REPLICA_JOBS_MAX,
 };
 use crate::member::MemberIndex;
-use crate::purpose::{OpId, Purpose, Recipient, Requester};
+use crate::purpose::{OpId, Purpose, Recipient, Requester, WalkId};
 use crate::replica::job::Job;
 use crate::ring::{Partition, Ring};
 use crate::rounds::Rounds;
@@ -103,7 +103,7 @@ pub(crate) enum Order {
         partitions: Bytes,
     },
     /// A record that was loaded is written.
-    Loaded { walk: u64 },
+    Loaded { walk: WalkId },
     /// Ranges of a peer are looked at.
     Survey {
         requester: Requester,

@@ -24,6 +24,8 @@
 //! purpose.rs    Purpose, Requester what a question is for, and where its answer goes
 //! loader.rs     Loader             copies of positions that move to this member
 //! compare/                         copies of two members, compared and repaired
+//! repair.rs     Repairer           records that this member has lost, from the other owners
+//! walk.rs       SourceWalk         the copies of another member, page by page
 //! hints.rs      HintRoom           writes kept for members that did not confirm them
 //! health.rs     Health             whom to ask first, and when to ask somebody else
 //! rounds.rs     Rounds             how long each round took, for whoever looks
@@ -58,6 +60,7 @@ pub mod outcome;
 mod places;
 mod plausible;
 mod purpose;
+mod repair;
 mod replica;
 pub mod ring;
 pub mod rounds;
@@ -68,6 +71,7 @@ pub mod steward;
 mod tally;
 pub mod topology;
 mod turns;
+mod walk;
 pub mod walls;
 
 pub use admission::{Class, Entry, Gate, LocalGate, LocalPermit, Permit, Refusal, admit};

@@ -112,6 +112,17 @@ pub const EARLY_ASKS_MAX: usize = 1_024;
 /// Bytes of an owner's store that one question of a new owner covers.
 pub const LOAD_PAGE_BYTES: u32 = 256 << 10;
 
+/// What the source of a repair looks at for one page: few blocks behind the span, so that damage of
+/// its own elsewhere seldom stands in the way.
+pub const REPAIR_PAGE_BYTES: u32 = 32 << 10;
+
+/// Between two tries of a repair for which owners are missing.
+pub const REPAIR_PAUSE_US: u64 = 1_000_000;
+
+/// How long after damage was found its repair begins: the longest time limit of a client, a minute,
+/// and a twelfth of it for clocks that run at different speeds.
+pub const REPAIR_WAIT_US_DEFAULT: u64 = 65_000_000;
+
 /// Loaded records that a new owner writes at once: other questions to this member need room, too.
 pub const LOAD_WRITES_MAX: usize = 64;
 

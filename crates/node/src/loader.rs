@@ -17,25 +17,20 @@
 //!    a second than this member was told.
 //! 4. A walk of one source serves all partitions that can use it.
 //!
-//! Not here: who owns what (`layout.rs`), what a source answers (`replica.rs`), the epoch that
+//! Not here: a walk page by page (`walk.rs`), who owns what (`layout.rs`), what a source answers (`replica.rs`), the epoch that
 //! makes this member the owner (`topology/`).
 //! See: docs/protocol.md, "Changes of members".
 
 use crate::config::NodeConfig;
-use crate::desk::{Desk, Order, Turn};
+use crate::desk::{Desk, Turn};
 use crate::ledger::NEVER;
-use crate::limits::{LOAD_ASK_US, LOAD_PAGE_BYTES, LOAD_WRITES_MAX};
 use crate::member::MemberIndex;
-use crate::plausible;
-use crate::purpose::{Purpose, Recipient, Requester};
-use crate::replica::job::Question;
-use crate::replica::protocol;
-use crate::replica::record::Record;
+use crate::purpose::{WalkId, Walker};
 use crate::ring::Partition;
 use crate::step::Effect;
-use bytes::Bytes;
-use dendra_base::peer::{Answer, Ask, Refused};
-use dendra_base::{Cell, Guard, Key, Space};
+use crate::walk::{SourceWalk, WalkPart, Walked};
+use dendra_base::Space;
+use dendra_base::peer::Answer;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A partition of which this member becomes an owner.
@@ -46,26 +41,6 @@ struct Arriving {
     /// Sources that were walked to their ends.
     walked: BTreeSet<MemberIndex>,
     is_told: bool,
-}
-
-/// A source, from the first page to the last.
-#[derive(Debug)]
-struct LoadWalk {
-    id: u64,
-    source: MemberIndex,
-    partitions: Vec<Partition>,
-    space: Space,
-    start: Bytes,
-    /// Where the page under way goes on; `None` = it ends the space.
-    next: Option<Bytes>,
-    /// Records of the page that are not written yet.
-    records: Vec<(Bytes, Cell)>,
-    /// Records that are being written.
-    writing: usize,
-    /// A page is asked for.
-    is_asking: bool,
-    /// Bytes of the page under way.
-    bytes: u64,
 }
 
 /// See the module.
@@ -79,7 +54,7 @@ pub(crate) struct Loader {
     loaded_bytes: u64,
     patience_us: u64,
     arriving: BTreeMap<Partition, Arriving>,
-    walk: Option<LoadWalk>,
+    walk: Option<SourceWalk>,
     walks: u64,
     /// Sources whose stores cannot be read, and until when they are not asked.
     unusable: BTreeMap<MemberIndex, u64>,
@@ -191,7 +166,7 @@ impl Loader {
         if self
             .walk
             .as_ref()
-            .is_some_and(|walk| walk.partitions.is_empty() && walk.writing == 0)
+            .is_some_and(|walk| walk.partitions.is_empty() && !walk.is_writing())
         {
             self.walk = None;
         }
@@ -201,18 +176,8 @@ impl Loader {
         let Some(walk) = &mut self.walk else {
             return;
         };
-        if walk.is_asking || walk.writing > 0 || !walk.records.is_empty() {
-            return self.write_more(desk, turn);
-        }
-        walk.is_asking = true;
-        let ask = Ask::Load {
-            space: walk.space,
-            start: walk.start.clone(),
-            partitions: bits(&walk.partitions),
-            bytes: LOAD_PAGE_BYTES,
-        };
-        let (source, purpose) = (walk.source, Purpose::Load { walk: walk.id });
-        desk.ask(turn, source, purpose, ask, turn.now.mono_us + LOAD_ASK_US);
+        let walked = walk.go_on(desk, turn);
+        self.walked(desk, turn, walked);
     }
 
     /// Chooses the source that serves most partitions.
@@ -249,18 +214,12 @@ impl Loader {
             return;
         };
         self.walks += 1;
-        self.walk = Some(LoadWalk {
-            id: self.walks,
-            source,
-            partitions,
-            space: Space::Protocol,
-            start: Bytes::new(),
-            next: None,
-            records: Vec::new(),
-            writing: 0,
-            is_asking: false,
-            bytes: 0,
-        });
+        let id = WalkId {
+            of: Walker::Loader,
+            number: self.walks,
+        };
+        let all = [Space::Protocol, Space::User].map(WalkPart::all);
+        self.walk = Some(SourceWalk::new(id, source, partitions, all.into()));
     }
 
     /// Members of which a walk is of use to the partition now.
@@ -296,84 +255,12 @@ impl Loader {
         &mut self,
         desk: &mut Desk,
         turn: &mut Turn<'_>,
-        walk: u64,
+        walk: WalkId,
         answer: Answer,
     ) {
-        let Some(under_way) = self.walk.as_mut().filter(|it| it.id == walk) else {
-            return;
-        };
-        if !under_way.is_asking {
-            let is_kept = matches!(answer, Answer::Accepted);
-            return self.wrote(desk, turn, walk, is_kept);
-        }
-        under_way.is_asking = false;
-        match answer {
-            Answer::Loaded { records, next } => {
-                let size = |(key, cell): &(Bytes, Cell)| (key.len() + cell.value.len()) as u64;
-                under_way.bytes = records.iter().map(size).sum();
-                under_way.records = records;
-                under_way.next = next;
-                self.write_more(desk, turn);
-            }
-            Answer::Refused(Refused::Damaged) => self.give_up_source(turn),
-            _ => {
-                // Late, full or gone: the next walk may have another source.
-                if !desk.health.is_up(under_way.source) {
-                    self.walk = None;
-                }
-                self.rest(turn.now.mono_us, self.pause_us());
-            }
-        }
-    }
-
-    /// What the source holds cannot be read.
-    fn give_up_source(&mut self, turn: &Turn<'_>) {
-        if let Some(walk) = self.walk.take() {
-            let until_us = turn.now.mono_us + self.patience_us;
-            self.unusable.insert(walk.source, until_us);
-        }
-        self.rest(turn.now.mono_us, self.pause_us());
-    }
-
-    /// Writes more records of the page; behind the last one the walk goes on.
-    fn write_more(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        let Some(walk) = &mut self.walk else {
-            return;
-        };
-        while walk.writing < LOAD_WRITES_MAX {
-            let Some((raw, cell)) = walk.records.pop() else {
-                break;
-            };
-            match walk.space {
-                Space::Protocol => {
-                    let record = Record::decode(&cell.value);
-                    let record = record.filter(|record| plausible::is_ballot(record.promised));
-                    let Some(record) = record else {
-                        return self.give_up_source(turn);
-                    };
-                    walk.writing += 1;
-                    let requester = Requester {
-                        to: Recipient::Own(Purpose::Load { walk: walk.id }),
-                        epoch: desk.layout.epoch().max(desk.fence.epoch()),
-                        partition: None,
-                    };
-                    let question = Question::Adopt { record };
-                    protocol::begin(desk, turn, requester, raw, question, NEVER);
-                }
-                _ => {
-                    let key = Key::user(&raw);
-                    if !cell.as_ref().is_intact(key.as_stored()) {
-                        return self.give_up_source(turn);
-                    }
-                    walk.writing += 1;
-                    desk.follow(cell.version.hlc);
-                    let order = Order::Loaded { walk: walk.id };
-                    desk.write(turn, order, key, cell, Guard::Newest);
-                }
-            }
-        }
-        if walk.writing == 0 && !walk.is_asking {
-            self.end_page(desk, turn);
+        if let Some(under_way) = self.walk.as_mut().filter(|it| it.id == walk) {
+            let walked = under_way.answered(desk, turn, answer);
+            self.walked(desk, turn, walked);
         }
     }
 
@@ -382,51 +269,50 @@ impl Loader {
         &mut self,
         desk: &mut Desk,
         turn: &mut Turn<'_>,
-        walk: u64,
+        walk: WalkId,
         is_written: bool,
     ) {
-        let Some(under_way) = self.walk.as_mut().filter(|it| it.id == walk) else {
-            return;
-        };
-        under_way.writing -= 1;
-        if !is_written {
-            // The page is asked for again: which of its records are missing is not kept.
-            under_way.records.clear();
-            under_way.next = Some(under_way.start.clone());
-            self.rest(turn.now.mono_us, self.pause_us());
-        }
-        if self
-            .walk
-            .as_ref()
-            .is_some_and(|it| it.writing == 0 && it.records.is_empty())
-        {
-            return self.end_page(desk, turn);
-        }
-        if self.due_us == NEVER {
-            self.write_more(desk, turn);
+        if let Some(under_way) = self.walk.as_mut().filter(|it| it.id == walk) {
+            let walked = under_way.wrote(desk, turn, is_written);
+            self.walked(desk, turn, walked);
         }
     }
 
-    /// All records of the page are durable.
-    fn end_page(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
-        let Some(walk) = &mut self.walk else {
-            return;
-        };
-        let bytes = std::mem::take(&mut walk.bytes);
-        self.loaded_bytes += bytes;
-        let pause_us = bytes.saturating_mul(1_000_000) / self.bytes_per_second;
-        match (walk.next.take(), walk.space) {
-            (Some(next), _) => walk.start = next,
-            (None, Space::Protocol) => {
-                walk.space = Space::User;
-                walk.start = Bytes::new();
+    fn walked(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, walked: Walked) {
+        let now_us = turn.now.mono_us;
+        match walked {
+            Walked::Waits => {}
+            Walked::Refused => {
+                // Late, full or gone: the next walk may have another source.
+                self.walk.take_if(|walk| !desk.health.is_up(walk.source));
+                self.rest(now_us, self.pause_us());
             }
-            (None, _) => self.end_walk(desk, turn),
+            Walked::Unreadable => {
+                if let Some(walk) = self.walk.take() {
+                    let until_us = now_us + self.patience_us;
+                    self.unusable.insert(walk.source, until_us);
+                }
+                self.rest(now_us, self.pause_us());
+            }
+            Walked::Page {
+                bytes,
+                is_whole,
+                is_last,
+            } => {
+                self.loaded_bytes += bytes;
+                if !is_whole {
+                    self.rest(now_us, self.pause_us());
+                }
+                if is_last {
+                    self.end_walk(desk, turn);
+                }
+                let pause_us = bytes.saturating_mul(1_000_000) / self.bytes_per_second;
+                if pause_us > 0 && self.due_us == NEVER {
+                    self.rest(now_us, pause_us);
+                }
+                self.go_on(desk, turn);
+            }
         }
-        if pause_us > 0 && self.due_us == NEVER {
-            self.rest(turn.now.mono_us, pause_us);
-        }
-        self.go_on(desk, turn);
     }
 
     /// The source was walked to its end.
@@ -471,14 +357,4 @@ fn owners(desk: &Desk, partition: Partition) -> (Option<MemberIndex>, Vec<Member
     let others = row.iter().copied().filter(|owner| Some(*owner) != old);
     let others = others.filter(|owner| *owner != desk.me);
     (old, others.collect())
-}
-
-/// A bit for each partition.
-fn bits(partitions: &[Partition]) -> Bytes {
-    let last = partitions.iter().map(|partition| partition.at()).max();
-    let mut bits = vec![0u8; last.map_or(0, |last| last / 8 + 1)];
-    for partition in partitions {
-        bits[partition.at() / 8] |= 1 << (partition.at() % 8);
-    }
-    bits.into()
 }

@@ -40,7 +40,8 @@ use crate::limits::{
 use crate::loader::Loader;
 use crate::member::MemberIndex;
 use crate::plausible;
-use crate::purpose::{OpId, Purpose};
+use crate::purpose::{OpId, Purpose, Walker};
+use crate::repair::Repairer;
 use crate::replica;
 use crate::rounds::Rounds;
 use crate::step::{
@@ -61,6 +62,7 @@ pub struct Node {
     keeper: Keeper,
     loader: Loader,
     comparer: Comparer,
+    repairer: Repairer,
     is_watch: bool,
     operations_max: usize,
     late: Vec<u64>,
@@ -87,6 +89,7 @@ impl Node {
         let (is_watch, keeper) = (config.is_watch, Keeper::new(config.is_keeper));
         let loader = Loader::new(&config);
         let comparer = Comparer::new(&config);
+        let repairer = Repairer::new(&config);
         let mut desk = Desk::new(config);
         let mut first = || desk.prng.next_u64();
         Node {
@@ -97,6 +100,7 @@ impl Node {
             keeper,
             loader,
             comparer,
+            repairer,
             operations_max,
             is_watch,
             late: Vec::new(),
@@ -179,6 +183,7 @@ impl Node {
                 self.send_covered(turn);
             }
             Event::Layout { layout } => self.adopt(turn, layout),
+            Event::Lost { spans } => self.repairer.lost(&mut self.desk, turn, spans),
             Event::Throttle { bytes_per_second } => self.loader.throttle(bytes_per_second),
             Event::Pressed { readiness } => self.desk.readiness = readiness,
             Event::Tick => self.tick(turn),
@@ -202,6 +207,7 @@ impl Node {
             .min(self.keeper.due_us())
             .min(self.loader.due_us())
             .min(self.comparer.due_us())
+            .min(self.repairer.due_us())
             .min(self.cover_us)
             .min(self.exchange_us);
         (due_us != NEVER).then_some(due_us)
@@ -337,6 +343,7 @@ impl Node {
         }
         self.loader.adopt(&mut self.desk, turn);
         self.comparer.adopt(turn);
+        self.repairer.adopt(&mut self.desk, turn);
     }
 
     /// The link to `member` is back. Operations that wait for links look whether there are enough,
@@ -514,8 +521,11 @@ impl Node {
             Some(Order::HintKept(keeping)) => hints::kept(&mut self.desk, turn, keeping, result),
             Some(Order::HintGone { bytes }) => hints::gone(&self.desk, bytes, result),
             Some(Order::Loaded { walk }) => {
-                self.loader
-                    .wrote(&mut self.desk, turn, walk, result.is_ok());
+                let (desk, is_written) = (&mut self.desk, result.is_ok());
+                match walk.of {
+                    Walker::Loader => self.loader.wrote(desk, turn, walk, is_written),
+                    Walker::Repairer => self.repairer.wrote(desk, turn, walk, is_written),
+                }
             }
             Some(Order::Fetched { walk, slot }) => {
                 self.comparer
@@ -611,7 +621,10 @@ impl Node {
             } => self.with_scan(turn, scan, |scan, desk, turn| {
                 scan.answered(desk, turn, member, round, answer)
             }),
-            Purpose::Load { walk } => self.loader.answered(&mut self.desk, turn, walk, answer),
+            Purpose::Load { walk } => match walk.of {
+                Walker::Loader => self.loader.answered(&mut self.desk, turn, walk, answer),
+                Walker::Repairer => self.repairer.answered(&mut self.desk, turn, walk, answer),
+            },
             Purpose::Compare { walk, slot } => {
                 self.comparer
                     .answered(&mut self.desk, turn, walk, slot, answer);
@@ -682,6 +695,7 @@ impl Node {
         self.keeper.tick(&mut self.desk, turn);
         self.loader.tick(&mut self.desk, turn);
         self.comparer.tick(&mut self.desk, turn);
+        self.repairer.tick(&mut self.desk, turn);
         let now_us = turn.now.mono_us;
         self.desk.early.retain(|early| now_us < early.due_us);
         self.exchange_walls(turn);

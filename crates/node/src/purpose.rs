@@ -21,6 +21,22 @@ use crate::step::Asker;
 /// An operation's entry in the node's ledger.
 pub(crate) type OpId = u64;
 
+/// Which machine a walk is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Walker {
+    /// A position moves to this member.
+    Loader,
+    /// This member has lost records.
+    Repairer,
+}
+
+/// The name of a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WalkId {
+    pub(crate) of: Walker,
+    pub(crate) number: u64,
+}
+
 /// What an answer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -36,8 +52,8 @@ pub(crate) enum Purpose {
         member: MemberIndex,
         round: u32,
     },
-    /// A page of what this member loads as a new owner.
-    Load { walk: u64 },
+    /// A page of what this member loads, as a new owner or for records that it has lost.
+    Load { walk: WalkId },
     /// A comparison with a peer: slot 0 is its question about a range, the others are repairs.
     Compare { walk: u64, slot: u32 },
     /// Nobody waits: a repair that may fail.

@@ -94,6 +94,17 @@ pub enum StoreOutcome {
     },
 }
 
+/// Records of this member are lost: those between two stored keys, both included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostSpan {
+    /// The world's mark; comes back with `Repaired`.
+    pub id: u64,
+    /// The first stored key.
+    pub first: Bytes,
+    /// The last stored key.
+    pub last: Bytes,
+}
+
 /// What the node is told.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -203,6 +214,12 @@ pub enum Event {
     Pressed {
         /// To a value and to a deletion.
         readiness: Readiness,
+    },
+    /// All spans in which this member has lost records that are not repaired, whenever that changes.
+    /// Reads and pages of these keys fail as damaged until `Repaired`.
+    Lost {
+        /// The spans.
+        spans: Vec<LostSpan>,
     },
     /// A later epoch is durable at this member, and its fence is advanced (`Fence::advance`). All
     /// loops get each layout, in the order of the epochs; one may be left out.
@@ -329,6 +346,12 @@ pub enum Effect {
         member: MemberIndex,
         /// The epoch.
         epoch: u64,
+    },
+    /// The store holds again whatever a majority of the owners of the span's keys has confirmed: the
+    /// damaged block may be dropped.
+    Repaired {
+        /// Of the span.
+        id: u64,
     },
     /// Copies of positions that move to this member have been loaded.
     Loaded {

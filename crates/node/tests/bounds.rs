@@ -5,7 +5,9 @@
 use bytes::Bytes;
 use dendra_base::Quorum;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Range, Refused, Stamp};
-use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
+use dendra_node::limits::{
+    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
+};
 use dendra_node::limits::{PEER_ASKS_MAX, REPLICA_JOBS_MAX, SCANS_MAX};
 use dendra_node::step::{Asker, Effect, Event, Now, StoreFailure};
 use dendra_node::{
@@ -42,6 +44,7 @@ impl One {
             comparisons: Arc::default(),
             compare_bytes_per_second: 0,
             compare_pause_us: 0,
+            repair_wait_us: REPAIR_WAIT_US_DEFAULT,
             seed: 1,
             operations_max,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,

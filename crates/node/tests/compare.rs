@@ -11,7 +11,9 @@ use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask};
 use dendra_base::{Cell, CellRef, Key, Prng, Space, Version};
 use dendra_node::compare::survey::Surveying;
-use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
+use dendra_node::limits::{
+    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
+};
 use dendra_node::step::{Asker, Effect, Event, Now, StoreFailure, StoreOutcome};
 use dendra_node::{
     CompareReport, Comparisons, Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig,
@@ -69,6 +71,7 @@ impl Cluster {
                 is_keeper: true,
                 load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
                 load_patience_us: LOAD_PATIENCE_US_DEFAULT,
+                repair_wait_us: REPAIR_WAIT_US_DEFAULT,
                 comparisons: Arc::clone(&comparisons),
                 compare_bytes_per_second: bytes_per_second,
                 compare_pause_us: 1_000 * SECOND_US,

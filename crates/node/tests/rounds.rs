@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Readiness};
 use dendra_base::{Quorum, Version};
-use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
+use dendra_node::limits::{
+    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
+};
 use dendra_node::step::{Effect, Event, Now, StoreOutcome};
 use dendra_node::{
     Fence, HintRoom, Hlc, Layout, Member, MemberIndex, Node, NodeConfig, Round, Topology, Walls,
@@ -40,6 +42,7 @@ impl World {
             comparisons: Arc::default(),
             compare_bytes_per_second: 0,
             compare_pause_us: 0,
+            repair_wait_us: REPAIR_WAIT_US_DEFAULT,
             seed: 7,
             operations_max: 16,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,

@@ -5,7 +5,9 @@
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Range};
 use dendra_base::{Cell, CellRef, Key, Version};
-use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
+use dendra_node::limits::{
+    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
+};
 use dendra_node::step::{Asker, Effect, Event, Now};
 use dendra_node::{Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig, Topology, Walls};
 use proptest::prelude::*;
@@ -92,6 +94,7 @@ impl Cluster {
             comparisons: Arc::default(),
             compare_bytes_per_second: 0,
             compare_pause_us: 0,
+            repair_wait_us: REPAIR_WAIT_US_DEFAULT,
             seed: 1,
             operations_max: 8,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,

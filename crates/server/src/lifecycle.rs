@@ -26,6 +26,7 @@ use crate::clients::room::Space;
 use crate::disk::last_clock;
 use crate::disk::maintenance;
 use crate::disk::notes::{self, FolderHome};
+use crate::disk::scrub;
 use crate::disk::store_pool::{self, StorePool};
 use crate::disk::versions::Versions;
 use crate::disk::wal_thread;
@@ -218,6 +219,13 @@ impl Starting {
             }
         })
     }
+}
+
+/// Starts the threads of background work.
+fn background(shared: &Arc<Shared>) -> io::Result<Vec<JoinHandle<()>>> {
+    let mut threads = maintenance::spawn(shared)?;
+    threads.extend(scrub::spawn(shared).transpose()?);
+    Ok(threads)
 }
 
 fn open_folder(settings: &Settings) -> Result<Arc<dyn Vfs>, StartError> {
@@ -547,7 +555,7 @@ impl Running {
             loops,
             workers: store_pool::spawn(shared).map_err(&no_thread)?,
             log: Some(wal_thread::spawn(shared).map_err(&no_thread)?),
-            maintenance: maintenance::spawn(shared).map_err(&no_thread)?,
+            maintenance: background(shared).map_err(&no_thread)?,
             shared: Arc::clone(shared),
         })
     }

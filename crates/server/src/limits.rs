@@ -92,6 +92,17 @@ pub const MAINTAIN_IDLE: Duration = Duration::from_millis(500);
 /// Longest pause between two slices of compaction while nobody waits for it.
 pub const MAINTAIN_PAUSE_MAX: Duration = Duration::from_millis(20);
 
+/// What a scrub reads of tables a second: 100 GiB in seven hours, for half a percent of one core.
+pub const SCRUB_BYTES_PER_SECOND_DEFAULT: u64 = 4 << 20;
+/// A pass of a scrub over all tables begins a day after the one before it, at the earliest.
+pub const SCRUB_EVERY_DEFAULT: Duration = Duration::from_secs(24 * 60 * 60);
+/// One slice of a scrub.
+pub const SCRUB_SLICE_BYTES: u64 = 1 << 20;
+/// Between two looks whether there is something to scrub.
+pub const SCRUB_IDLE: Duration = Duration::from_secs(1);
+/// While the engine is behind, a scrub rests for so long between two slices.
+pub const SCRUB_BUSY_PAUSE: Duration = Duration::from_secs(2);
+
 /// Pieces of memory from this size on are mapped: a block with a value of a mebibyte that was compressed is one, too.
 pub const LARGE_BYTES: usize = 512 << 10;
 /// What is kept of them when they are freed, for all threads together: a few values of a mebibyte for each thread that
@@ -226,6 +237,11 @@ pub const OUTCOME_GRACE: Duration = Duration::from_millis(200);
 /// One page of a scan over the cluster, and what each member sends for it.
 pub const SCAN_PAGE_BYTES: usize = 128 << 10;
 
+const _: () = assert!(
+    dendra_node::limits::REPAIR_WAIT_US_DEFAULT
+        > 1_000 * dendra_wire::limits::TIMEOUT_MS_MAX as u64,
+    "a repair begins when each operation is over that was under way when the damage was found"
+);
 const _: () = assert!(LARGE_KEPT_BYTES_MAX > dendra_base::limits::VALUE_BYTES_MAX_LIMIT);
 const _: () = assert!(LINK_PROBE_SWEEPS < LINK_SILENT_SWEEPS_MAX);
 const _: () = assert!(LINK_OUT_BYTES_MAX / 2 >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT);

@@ -18,7 +18,7 @@ use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key};
 use dendra_node::Membership;
 use dendra_node::membership::identity::Peer;
-use dendra_node::step::{Now, StoreTicket};
+use dendra_node::step::{LostSpan, Now, StoreTicket};
 use dendra_wire::peer::Age;
 use std::collections::BTreeMap;
 
@@ -131,6 +131,8 @@ pub(crate) struct Member {
     pub(crate) is_lost: bool,
     /// Something on the disk was damaged.
     pub(crate) is_rotten: bool,
+    /// What its first loop was told to be lost.
+    pub(crate) lost: Vec<LostSpan>,
     /// Peers to which the links were told to be up.
     pub(crate) links_up: u64,
     /// When it started last.

@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// Operations of clients that a loop takes: more than there are clients.
 const OPERATIONS_MAX: usize = 64;
 
+/// Longer than any operation of a plan, and than those that members begin themselves.
+const REPAIR_WAIT_US: u64 = 6_000_000;
+
 struct Real {
     node: Node,
     hints: Arc<HintRoom>,
@@ -79,6 +82,7 @@ pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
             comparisons: Arc::clone(&comparisons),
             compare_bytes_per_second: birth.compare_bytes_per_second,
             compare_pause_us: birth.compare_pause_us,
+            repair_wait_us: REPAIR_WAIT_US,
         })
     };
     (0..birth.lanes)

@@ -176,6 +176,7 @@ impl Decider for OneCopy {
             | Event::Paged { .. }
             | Event::Surveyed { .. }
             | Event::Layout { .. }
+            | Event::Lost { .. }
             | Event::Throttle { .. }
             | Event::Pressed { .. }
             | Event::Withdrawn { .. } => {}

@@ -18,7 +18,8 @@
 pub(crate) mod flags;
 mod words;
 
-use crate::client::{Ask, Base, Client, WholeAnswer};
+use crate::cli::AccessArgs;
+use crate::client::{Ask, Base, Client, Credentials, WholeAnswer};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
@@ -36,10 +37,15 @@ const LOOK: Duration = Duration::from_secs(1);
 const LOOKS_AWAY_MAX: u32 = 60;
 
 /// Carries out one order, or shows what is.
-pub(crate) async fn cluster(args: &ClusterFlags, console: Console) -> ExitResult {
+pub(crate) async fn cluster(
+    args: &ClusterFlags,
+    access: &AccessArgs,
+    console: Console,
+) -> ExitResult {
     let base = Base::parse(&args.url).map_err(Failure::usage)?;
+    let access = Credentials::read(access, &base)?;
     let office = Office {
-        client: Client::new(base, ORDER_MS, console),
+        client: Client::new(base, access, ORDER_MS, console),
         is_json: args.json,
         console,
     };
@@ -80,6 +86,21 @@ pub(crate) async fn cluster(args: &ClusterFlags, console: Console) -> ExitResult
             office.show(&done, words::done)
         }
     }
+}
+
+/// Plans that a member leaves, and begins with it: the plan's id.
+pub(crate) async fn remove(admin: &str, url: &str, console: Console) -> Result<String, Failure> {
+    let base = Base::parse(admin).map_err(Failure::usage)?;
+    let access = Credentials::read(&AccessArgs::default(), &base)?;
+    let office = Office {
+        client: Client::new(base, access, ORDER_MS, console),
+        is_json: false,
+        console,
+    };
+    let draft = office.order("plan", &json!({ "remove": [url] })).await?;
+    let plan = draft["plan"].as_str().ok_or_else(|| office.strange())?;
+    office.order("apply", &json!({ "plan": plan })).await?;
+    Ok(plan.to_owned())
 }
 
 /// The body of an order to plan.
@@ -218,7 +239,7 @@ mod tests {
     fn flags(line: &str) -> Result<ClusterFlags, clap::Error> {
         let words = "dendra cluster".split(' ').chain(line.split_whitespace());
         match Cli::try_parse_from(words)?.command {
-            Command::Cluster(flags) => Ok(flags),
+            Command::Cluster { flags, .. } => Ok(flags),
             other => panic!("{other:?} is of another command"),
         }
     }

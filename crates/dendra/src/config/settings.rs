@@ -41,6 +41,8 @@ impl Effective {
         settings.queue = self.size("queue");
         let target_ms = self.number("queue-delay-target-ms");
         settings.queue_delay_target = Duration::from_millis(target_ms);
+        settings.scrub_bytes_per_second = self.number("scrub-rate");
+        settings.scrub_every = Duration::from_secs(self.number("scrub-every-s"));
         settings.durability = durability;
         settings.memory_bytes = self.size("memory");
         settings.memtable_bytes = Some(self.size("memtable"));
@@ -148,6 +150,8 @@ mod tests {
             ("workers", "7"),
             ("queue", "70"),
             ("queue-delay-target-ms", "50"),
+            ("scrub-rate", "1MiB"),
+            ("scrub-every-s", "60"),
             ("durability", "os"),
             ("memory", "64MiB"),
             ("memtable", "2MiB"),
@@ -181,6 +185,8 @@ mod tests {
         expected.workers = 7;
         expected.queue = 70;
         expected.queue_delay_target = Duration::from_millis(50);
+        expected.scrub_bytes_per_second = 1 << 20;
+        expected.scrub_every = Duration::from_secs(60);
         expected.durability = Durability::Os;
         expected.memory_bytes = 64 << 20;
         expected.memtable_bytes = Some(2 << 20);

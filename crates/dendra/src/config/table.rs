@@ -124,7 +124,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 29] = [
+pub(crate) static OPTIONS: [Spec; 31] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -214,6 +214,26 @@ pub(crate) static OPTIONS: [Spec; 29] = [
         },
         fallback: Fallback::Fixed("30"),
         help: "How long requests may wait for the processor: when it is longer for a while, the newest go first and some of the others are refused with 503; 0 = never",
+    },
+    Spec {
+        key: "scrub-rate",
+        shape: "SIZE",
+        kind: Kind::Bytes {
+            min: 0,
+            max: 1 << 34,
+        },
+        fallback: Fallback::Fixed("4MiB"),
+        help: "Bytes of tables that are read and checked a second, to find damage before a client does; 0 = none",
+    },
+    Spec {
+        key: "scrub-every-s",
+        shape: "S",
+        kind: Kind::Count {
+            min: 1,
+            max: 31_536_000,
+        },
+        fallback: Fallback::Fixed("86400"),
+        help: "Seconds from the beginning of one check of all tables to the next",
     },
     Spec {
         key: "durability",

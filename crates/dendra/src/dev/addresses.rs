@@ -5,6 +5,7 @@
 //! later ones    dev.addresses ─► the same ports, or a sentence
 //!
 //! node 1 self 127.0.0.1:40003 listen 127.0.0.1:40001 admin 127.0.0.1:40002       one line a node
+//! … joined replaced left        those of the three words that are true of the node, in this order
 //! ```
 //!
 //! Invariants
@@ -37,6 +38,43 @@ pub(super) struct Addresses {
     pub(super) listen: SocketAddr,
     /// For people and scrapers.
     pub(super) admin: SocketAddr,
+    /// How the node came into the cluster.
+    pub(super) life: Life,
+}
+
+/// How a node came into its cluster, and whether it left. The default is a founder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Life {
+    /// It came later.
+    pub(super) has_joined: bool,
+    /// Its folder took the place of another one.
+    pub(super) is_replaced: bool,
+    /// It is no member any more.
+    pub(super) has_left: bool,
+}
+
+impl Life {
+    /// The words of the line, behind the addresses.
+    const WORDS: [&str; 3] = ["joined", "replaced", "left"];
+
+    fn words(self) -> Vec<&'static str> {
+        let has = [self.has_joined, self.is_replaced, self.has_left];
+        let words = Life::WORDS.into_iter().zip(has);
+        words
+            .filter(|(_, has)| *has)
+            .map(|(word, _)| word)
+            .collect()
+    }
+
+    fn parse(words: &[&str]) -> Option<Life> {
+        let has = |word: &str| words.contains(&word);
+        let life = Life {
+            has_joined: has("joined"),
+            is_replaced: has("replaced"),
+            has_left: has("left"),
+        };
+        (life.words() == words).then_some(life)
+    }
 }
 
 /// The addresses of one node, held until its proxy and the node itself take them.
@@ -49,7 +87,7 @@ pub(super) struct Doors {
 }
 
 impl Doors {
-    fn bind(addresses: [SocketAddr; 3]) -> Result<Doors, (SocketAddr, io::Error)> {
+    fn bind(addresses: [SocketAddr; 3], life: Life) -> Result<Doors, (SocketAddr, io::Error)> {
         let bind = |address| TcpListener::bind(address).map_err(|error| (address, error));
         let [proxy, listen, admin] = addresses;
         let doors = [bind(proxy)?, bind(listen)?, bind(admin)?];
@@ -58,6 +96,7 @@ impl Doors {
             known_as: found(&doors[0])?,
             listen: found(&doors[1])?,
             admin: found(&doors[2])?,
+            life,
         };
         let [proxy, listen, admin] = doors;
         Ok(Doors {
@@ -83,7 +122,7 @@ pub(super) fn doors(folder: &Path, nodes: Option<u8>) -> Result<Vec<Doors>, Fail
         )));
     }
     let bind = |(index, of): (usize, &Addresses)| {
-        Doors::bind([of.known_as, of.listen, of.admin])
+        Doors::bind([of.known_as, of.listen, of.admin], of.life)
             .map_err(|(address, error)| not_ours(index + 1, address, &path, &error))
     };
     remembered.iter().enumerate().map(bind).collect()
@@ -92,7 +131,7 @@ pub(super) fn doors(folder: &Path, nodes: Option<u8>) -> Result<Vec<Doors>, Fail
 fn free_doors(folder: &Path, nodes: u8) -> Result<Vec<Doors>, Failure> {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let doors = (0..nodes)
-        .map(|_| Doors::bind([any; 3]))
+        .map(|_| Doors::bind([any; 3], Life::default()))
         .collect::<Result<Vec<Doors>, _>>()
         .map_err(|(_, error)| Failure::new(Exit::FAILURE, format!("no free port: {error}")))?;
     let all: Vec<Addresses> = doors.iter().map(|doors| doors.addresses).collect();
@@ -104,6 +143,16 @@ fn free_doors(folder: &Path, nodes: u8) -> Result<Vec<Doors>, Failure> {
         )
     })?;
     Ok(doors)
+}
+
+/// Free doors for one node more.
+pub(super) fn door_of_a_joiner() -> io::Result<Doors> {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let life = Life {
+        has_joined: true,
+        ..Life::default()
+    };
+    Doors::bind([any; 3], life).map_err(|(_, error)| error)
 }
 
 /// Nodes that ran in a folder without the file are members at addresses that nobody knows.
@@ -162,7 +211,7 @@ fn read(path: &Path) -> Result<Option<Vec<Addresses>>, Failure> {
 }
 
 /// Leaves the file in `folder`: whole, or not at all, and still there after a crash of the machine.
-fn write(folder: &Path, all: &[Addresses]) -> io::Result<()> {
+pub(super) fn write(folder: &Path, all: &[Addresses]) -> io::Result<()> {
     let new: PathBuf = folder.join(FILE_NAME_NEW);
     let mut file = File::create(&new)?;
     file.write_all(text(all).as_bytes())?;
@@ -176,11 +225,15 @@ fn text(all: &[Addresses]) -> String {
     for (index, of) in all.iter().enumerate() {
         let (node, known_as) = (index + 1, of.known_as);
         let (listen, admin) = (of.listen, of.admin);
-        writeln!(
+        write!(
             text,
             "node {node} self {known_as} listen {listen} admin {admin}"
         )
         .expect("a String takes everything");
+        for word in of.life.words() {
+            write!(text, " {word}").expect("a String takes everything");
+        }
+        text.push('\n');
     }
     text
 }
@@ -218,6 +271,7 @@ fn addresses(line: &str, node: &str) -> Option<Addresses> {
         listen,
         "admin",
         admin,
+        ref rest @ ..,
     ] = words[..]
     else {
         return None;
@@ -226,6 +280,7 @@ fn addresses(line: &str, node: &str) -> Option<Addresses> {
         return None;
     }
     Some(Addresses {
+        life: Life::parse(rest)?,
         known_as: known_as.parse().ok()?,
         listen: listen.parse().ok()?,
         admin: admin.parse().ok()?,
@@ -238,11 +293,17 @@ mod tests {
 
     fn two_nodes() -> Vec<Addresses> {
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        [1, 4]
-            .map(|port| Addresses {
+        let gone = Life {
+            has_joined: true,
+            has_left: true,
+            ..Life::default()
+        };
+        [(1, Life::default()), (4, gone)]
+            .map(|(port, life)| Addresses {
                 known_as: at(port),
                 listen: at(port + 1),
                 admin: at(port + 2),
+                life,
             })
             .to_vec()
     }
@@ -266,6 +327,7 @@ mod tests {
             ("node 2", "node 3", "line 3 is not `node 2 self"),
             ("127.0.0.1:2", "127.0.0.1", "line 2 is not `node 1 self"),
             ("admin", "and", "line 2 is not"),
+            ("joined left", "left joined", "line 3 is not"),
             ("node", "# node", "it names no node"),
         ] {
             let sentence = parse(&whole.replace(was, is)).expect_err("it is something else");

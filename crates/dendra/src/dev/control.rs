@@ -31,12 +31,22 @@ pub(super) enum Order {
     Resume(usize),
     /// Starts a node that is down.
     Start(usize),
+    /// A further node joins.
+    Add,
+    /// A node leaves the cluster.
+    Remove(usize),
+    /// A node on an empty folder takes the place of another one.
+    Replace(usize),
     /// No byte passes between two nodes.
     Cut(usize, usize),
     /// Bytes between two nodes wait until the links are mended.
     Stall(usize, usize),
     /// Bytes between two nodes take so many milliseconds longer, each way.
     Slow(usize, usize, u64),
+    /// Flips bits of tables in a node's folder.
+    Rot(usize),
+    /// Ends a node, and removes all that its folder holds.
+    Wipe(usize),
     /// Ends all cuts.
     Heal,
     /// Ends the cluster.
@@ -50,9 +60,16 @@ impl Order {
     /// The nodes that it names.
     pub(super) fn nodes(&self) -> Vec<usize> {
         match *self {
-            Order::Kill(a) | Order::Pause(a) | Order::Resume(a) | Order::Start(a) => vec![a],
+            Order::Kill(a)
+            | Order::Pause(a)
+            | Order::Resume(a)
+            | Order::Start(a)
+            | Order::Rot(a)
+            | Order::Wipe(a)
+            | Order::Remove(a)
+            | Order::Replace(a) => vec![a],
             Order::Cut(a, b) | Order::Stall(a, b) | Order::Slow(a, b, _) => vec![a, b],
-            Order::Heal | Order::Stop => Vec::new(),
+            Order::Add | Order::Heal | Order::Stop => Vec::new(),
         }
     }
 
@@ -64,9 +81,14 @@ impl Order {
             "pause" => Order::Pause(number(1)?),
             "resume" => Order::Resume(number(1)?),
             "start" => Order::Start(number(1)?),
+            "add" => Order::Add,
+            "remove" => Order::Remove(number(1)?),
+            "replace" => Order::Replace(number(1)?),
             "cut" => Order::Cut(number(1)?, number(2)?),
             "stall" => Order::Stall(number(1)?, number(2)?),
             "slow" => Order::Slow(number(1)?, number(2)?, words.get(3)?.parse().ok()?),
+            "rot" => Order::Rot(number(1)?),
+            "wipe" => Order::Wipe(number(1)?),
             "heal" => Order::Heal,
             "stop" => Order::Stop,
             _ => return None,
@@ -83,9 +105,14 @@ impl fmt::Display for Order {
             Order::Pause(a) => write!(f, "pause {a}"),
             Order::Resume(a) => write!(f, "resume {a}"),
             Order::Start(a) => write!(f, "start {a}"),
+            Order::Add => f.write_str("add"),
+            Order::Remove(a) => write!(f, "remove {a}"),
+            Order::Replace(a) => write!(f, "replace {a}"),
             Order::Cut(a, b) => write!(f, "cut {a} {b}"),
             Order::Stall(a, b) => write!(f, "stall {a} {b}"),
             Order::Slow(a, b, ms) => write!(f, "slow {a} {b} {ms}"),
+            Order::Rot(a) => write!(f, "rot {a}"),
+            Order::Wipe(a) => write!(f, "wipe {a}"),
             Order::Heal => f.write_str("heal"),
             Order::Stop => f.write_str("stop"),
         }
@@ -99,9 +126,14 @@ impl From<&DevVerb> for Order {
             DevVerb::Pause { node } => Order::Pause(node),
             DevVerb::Resume { node } => Order::Resume(node),
             DevVerb::Start { node } => Order::Start(node),
+            DevVerb::Add => Order::Add,
+            DevVerb::Remove { node } => Order::Remove(node),
+            DevVerb::Replace { node } => Order::Replace(node),
             DevVerb::Cut { a, b } => Order::Cut(a, b),
             DevVerb::Stall { a, b } => Order::Stall(a, b),
             DevVerb::Slow { a, b, ms } => Order::Slow(a, b, ms),
+            DevVerb::Rot { node } => Order::Rot(node),
+            DevVerb::Wipe { node } => Order::Wipe(node),
             DevVerb::Heal => Order::Heal,
             DevVerb::Stop => Order::Stop,
         }
@@ -109,7 +141,7 @@ impl From<&DevVerb> for Order {
 }
 
 /// How long an order may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Tells the cluster in `folder`, and prints what it says.
 pub(super) fn tell(folder: &Path, order: &Order) -> ExitResult {
@@ -208,6 +240,9 @@ mod tests {
             Order::Pause(1),
             Order::Resume(1),
             Order::Start(3),
+            Order::Add,
+            Order::Remove(2),
+            Order::Replace(3),
             Order::Cut(1, 2),
             Order::Stall(1, 2),
             Order::Slow(1, 2, 50),
@@ -216,7 +251,9 @@ mod tests {
         ] {
             assert_eq!(Order::parse(&order.to_string()), Some(order));
         }
-        for nonsense in ["", "kill", "kill x", "kill 1 2", "cut 1", "heal 1", "eat"] {
+        for nonsense in [
+            "", "kill", "kill x", "kill 1 2", "cut 1", "heal 1", "add 4", "replace", "eat",
+        ] {
             assert_eq!(Order::parse(nonsense), None, "{nonsense}");
         }
     }

@@ -9,8 +9,10 @@
 //! Invariants
 //! 1. Every process that was started is ended, however this one ends but by SIGKILL.
 //! 2. A folder that was named is kept, a temporary one is removed.
-//! 3. Members know each other by the proxies' addresses; clients talk to the nodes themselves. A folder that is started
-//!    again has the addresses that it had (`addresses.rs`).
+//! 3. Members know each other by the proxies' addresses; clients talk to the nodes themselves. A
+//!    folder that is started again has the addresses that it had (`addresses.rs`).
+//! 4. A node that came later, or whose folder was replaced, joins through a node that runs. One that
+//!    left is not started again.
 //!
 //! Not here: what a node does (crate `server`).
 //! See: docs/cli.md.
@@ -18,17 +20,18 @@
 mod addresses;
 mod control;
 mod proxy;
+mod rot;
 mod screen;
 
 use crate::cli;
+use crate::cluster;
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
-use addresses::Doors;
+use addresses::{Addresses, Doors};
 use control::{Order, Ordered};
 use proxy::{Fault, Faults, Proxy};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -39,6 +42,8 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_secs(1);
 /// Nodes of a cluster of which nobody says how many: the fewest of which one may fail.
 const NODES_DEFAULT: u8 = 3;
+/// Nodes that a cluster can grow to: each is a process with its threads.
+const NODES_MAX: usize = 20;
 /// How long a node may take to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
@@ -53,12 +58,36 @@ enum State {
 }
 
 struct Member {
-    listen: SocketAddr,
-    admin: SocketAddr,
+    addresses: Addresses,
     url: String,
     child: Option<Child>,
     state: State,
+    /// A plan that makes it leave was begun.
+    is_leaving: bool,
     _proxy: Proxy,
+}
+
+impl Member {
+    fn start(index: usize, doors: Doors, faults: &Arc<Faults>) -> io::Result<Member> {
+        let (addresses, faults) = (doors.addresses, Arc::clone(faults));
+        Ok(Member {
+            addresses,
+            url: url_of(&addresses),
+            child: None,
+            state: State::Down,
+            is_leaving: false,
+            _proxy: Proxy::start(doors.proxy, index, addresses.listen, faults)?,
+        })
+    }
+
+    fn is_running(&self) -> bool {
+        self.state == State::Up && !self.addresses.life.has_left
+    }
+}
+
+/// Under which address the other members know a node.
+fn url_of(addresses: &Addresses) -> String {
+    format!("http://{}", addresses.known_as)
 }
 
 struct Dev {
@@ -66,6 +95,7 @@ struct Dev {
     members: Vec<Member>,
     faults: Arc<Faults>,
     flags: Vec<String>,
+    console: Console,
     /// The order that was carried out last.
     last: Option<String>,
 }
@@ -127,13 +157,15 @@ fn run_in(
     (orders, ordered): (SyncSender<Ordered>, &Receiver<Ordered>),
 ) -> Result<(), Failure> {
     let doors = addresses::doors(folder, args.nodes)?;
-    let mut dev = Dev::new(folder.to_owned(), doors, args.flags.clone())
+    let mut dev = Dev::new(folder.to_owned(), doors, args.flags.clone(), console)
         .map_err(failed("the cluster cannot be laid out"))?;
     crate::on_signals(move || drop(orders.try_send((Order::Stop, None))))
         .map_err(failed("signals cannot be caught"))?;
     for index in 0..dev.members.len() {
-        dev.start(index)
-            .map_err(failed("a node cannot be started"))?;
+        if !dev.members[index].addresses.life.has_left {
+            dev.start(index)
+                .map_err(failed("a node cannot be started"))?;
+        }
     }
     let mut screen = screen::Screen::new(console);
     screen.hello(&dev.members, folder);
@@ -157,51 +189,66 @@ fn run_in(
 }
 
 impl Dev {
-    fn new(folder: PathBuf, doors: Vec<Doors>, flags: Vec<String>) -> io::Result<Dev> {
-        let faults = Faults::new(doors.len());
-        let urls: Vec<String> = doors
-            .iter()
-            .map(|doors| format!("http://{}", doors.addresses.known_as))
-            .collect();
-        let members = doors
-            .into_iter()
-            .enumerate()
-            .map(|(index, doors)| {
-                let (listen, admin) = (doors.addresses.listen, doors.addresses.admin);
-                let faults = Arc::clone(&faults);
-                let proxy = Proxy::start(doors.proxy, index, listen, urls.clone(), faults)?;
-                Ok(Member {
-                    listen,
-                    admin,
-                    url: urls[index].clone(),
-                    child: None,
-                    state: State::Down,
-                    _proxy: proxy,
-                })
-            })
-            .collect::<io::Result<_>>()?;
+    fn new(
+        folder: PathBuf,
+        doors: Vec<Doors>,
+        flags: Vec<String>,
+        console: Console,
+    ) -> io::Result<Dev> {
+        let urls = doors.iter().map(|doors| url_of(&doors.addresses));
+        let faults = Faults::new(urls.collect());
+        let members = doors.into_iter().enumerate();
+        let members = members.map(|(index, doors)| Member::start(index, doors, &faults));
         Ok(Dev {
+            members: members.collect::<io::Result<_>>()?,
             folder,
-            members,
             faults,
             flags,
+            console,
             last: None,
         })
     }
 
+    fn folder_of(&self, index: usize) -> PathBuf {
+        self.folder.join(format!("node-{}", index + 1))
+    }
+
+    /// The flags that say which cluster a node is of.
+    fn cluster_flags(&self, index: usize) -> io::Result<Vec<String>> {
+        let member = &self.members[index];
+        let life = member.addresses.life;
+        let mut flags = vec!["--self".to_owned(), member.url.clone()];
+        if !(life.has_joined || life.is_replaced) {
+            let founders = self.members.iter();
+            let founders = founders.filter(|member| !member.addresses.life.has_joined);
+            let urls: Vec<&str> = founders.map(|member| member.url.as_str()).collect();
+            flags.extend(["--cluster".to_owned(), urls.join(",")]);
+            return Ok(flags);
+        }
+        let mut others = self.members.iter().enumerate();
+        let door = others.find(|(other, it)| *other != index && it.is_running());
+        let (_, door) =
+            door.ok_or_else(|| io::Error::other("no other node runs through which it can join"))?;
+        flags.extend(["--join".to_owned(), door.url.clone()]);
+        if life.is_replaced {
+            flags.extend(["--replace".to_owned(), member.url.clone()]);
+        }
+        Ok(flags)
+    }
+
     fn start(&mut self, index: usize) -> io::Result<()> {
-        let urls: Vec<&str> = self.members.iter().map(|m| m.url.as_str()).collect();
+        let flags = self.cluster_flags(index)?;
         let log = std::fs::File::options()
             .create(true)
             .append(true)
             .open(self.folder.join(format!("node-{}.log", index + 1)))?;
-        let member = &self.members[index];
+        let addresses = self.members[index].addresses;
         let child = Command::new(std::env::current_exe()?)
-            .args(["serve", "--listen", &member.listen.to_string()])
-            .args(["--admin", &member.admin.to_string()])
-            .args(["--cluster", &urls.join(","), "--self", &member.url])
+            .args(["serve", "--listen", &addresses.listen.to_string()])
+            .args(["--admin", &addresses.admin.to_string()])
+            .args(flags)
             .arg("--data")
-            .arg(self.folder.join(format!("node-{}", index + 1)))
+            .arg(self.folder_of(index))
             .args(&self.flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -210,6 +257,44 @@ impl Dev {
         self.members[index].child = Some(child);
         self.members[index].state = State::Up;
         Ok(())
+    }
+
+    /// A further node joins.
+    fn add(&mut self) -> io::Result<()> {
+        let doors = addresses::door_of_a_joiner()?;
+        let index = self.faults.add(url_of(&doors.addresses));
+        let member = Member::start(index, doors, &self.faults)?;
+        self.members.push(member);
+        self.remember()?;
+        self.start(index)
+    }
+
+    /// A node on an empty folder takes the place of another one.
+    fn replace(&mut self, index: usize) -> io::Result<()> {
+        self.wipe(index)?;
+        self.members[index].addresses.life.is_replaced = true;
+        self.remember()?;
+        self.start(index)
+    }
+
+    /// A plan begins at whose end the node is no member any more.
+    fn remove(&mut self, index: usize) -> io::Result<()> {
+        let mut others = self.members.iter().enumerate();
+        let other = others.find(|(other, it)| *other != index && it.is_running());
+        let (_, other) =
+            other.ok_or_else(|| io::Error::other("no other node runs that can be told"))?;
+        let admin = format!("http://{}", other.addresses.admin);
+        let url = &self.members[index].url;
+        let removed = crate::runtime()
+            .and_then(|runtime| runtime.block_on(cluster::remove(&admin, url, self.console)));
+        removed.map_err(|failure| io::Error::other(failure.sentence))?;
+        self.members[index].is_leaving = true;
+        Ok(())
+    }
+
+    fn remember(&self) -> io::Result<()> {
+        let all: Vec<Addresses> = self.members.iter().map(|it| it.addresses).collect();
+        addresses::write(&self.folder, &all)
     }
 
     /// Carries out what somebody wants; a sentence about it.
@@ -227,11 +312,29 @@ impl Dev {
             Order::Pause(node) => self.signal(node - 1, Signal::STOP, State::Paused),
             Order::Resume(node) => self.signal(node - 1, Signal::CONT, State::Up),
             Order::Start(node) => self.start(node - 1),
+            Order::Add => self.add(),
+            Order::Remove(node) => self.remove(node - 1),
+            Order::Replace(node) => self.replace(node - 1),
             Order::Cut(a, b) => self.trouble(a - 1, b - 1, Fault::Cut),
             Order::Stall(a, b) => self.trouble(a - 1, b - 1, Fault::Stall),
             Order::Slow(a, b, ms) => {
                 self.trouble(a - 1, b - 1, Fault::Delay(Duration::from_millis(ms)))
             }
+            Order::Rot(node) => match rot::flip_bits(&self.folder_of(node - 1)) {
+                Ok(said) => return format!("done: {order}: {said}"),
+                Err(error) => Err(error),
+            },
+            Order::Wipe(node) => match self.wipe(node - 1) {
+                Ok(()) => {
+                    self.last = Some(order.to_string());
+                    return format!(
+                        "done: {order}: its data is gone, and the others have theirs; they refuse \
+                         node {node} if it starts on the empty folder, because it does not know \
+                         what it confirmed"
+                    );
+                }
+                Err(error) => Err(error),
+            },
             Order::Heal => {
                 self.faults.heal();
                 Ok(())
@@ -249,11 +352,23 @@ impl Dev {
 
     /// Why an order would change nothing.
     fn makes_no_sense(&self, order: &Order) -> Option<String> {
+        let nodes = self.members.len();
         let state = |node: usize| self.members[node - 1].state;
         match *order {
             Order::Start(node) if self.members[node - 1].child.is_some() => {
                 Some(format!("node {node} runs already"))
             }
+            Order::Start(node) | Order::Remove(node) | Order::Replace(node)
+                if self.members[node - 1].addresses.life.has_left =>
+            {
+                Some(format!("node {node} has left the cluster: add another one"))
+            }
+            Order::Remove(node) if self.members[node - 1].is_leaving => {
+                Some(format!("node {node} is leaving already"))
+            }
+            Order::Add if nodes >= NODES_MAX => Some(format!(
+                "a cluster on one machine has at most {NODES_MAX} nodes"
+            )),
             Order::Pause(node) if state(node) == State::Paused => {
                 Some(format!("node {node} is paused already"))
             }
@@ -289,15 +404,35 @@ impl Dev {
         Ok(())
     }
 
+    /// Takes a node's disk away.
+    fn wipe(&mut self, index: usize) -> io::Result<()> {
+        if self.members[index].child.is_some() {
+            self.signal(index, Signal::KILL, State::Down)?;
+        }
+        match std::fs::remove_dir_all(self.folder_of(index)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Notes nodes that ended by themselves.
     fn reap(&mut self) {
+        let mut has_left = false;
         for member in &mut self.members {
             let ended = member.child.as_mut().map(Child::try_wait);
             if let Some(Ok(Some(_)) | Err(_)) = &ended {
                 let code = ended.and_then(|looked| looked.ok()??.code());
                 member.child = None;
                 member.state = State::Ended(code);
+                if member.is_leaving && code == Some(Exit::FOLDER.code()) {
+                    member.addresses.life.has_left = true;
+                    has_left = true;
+                }
             }
+        }
+        if has_left && let Err(error) = self.remember() {
+            let sentence = format!("that a node has left cannot be noted: {error}");
+            crate::console::error(&sentence);
         }
     }
 

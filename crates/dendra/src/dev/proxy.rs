@@ -46,6 +46,8 @@ pub(crate) struct Faults {
 
 #[derive(Debug)]
 struct State {
+    /// Advertised addresses of the members, by number.
+    urls: Vec<String>,
     /// `[from][to]`, by the way that bytes take.
     table: Vec<Vec<Fault>>,
     open: Vec<Open>,
@@ -72,10 +74,12 @@ impl Open {
 }
 
 impl Faults {
-    /// No fault between any two of so many members.
-    pub(crate) fn new(members: usize) -> Arc<Faults> {
+    /// No fault between any two of the members with these advertised addresses.
+    pub(crate) fn new(urls: Vec<String>) -> Arc<Faults> {
+        let members = urls.len();
         Arc::new(Faults {
             state: Mutex::new(State {
+                urls,
                 table: vec![vec![Fault::None; members]; members],
                 open: Vec::new(),
                 number: 0,
@@ -98,6 +102,23 @@ impl Faults {
             state.open.iter().filter(is_between).for_each(Open::end);
         }
         self.changed.notify_all();
+    }
+
+    /// A further member, without faults; its number.
+    pub(crate) fn add(&self, url: String) -> usize {
+        let mut state = self.state();
+        state.urls.push(url);
+        let members = state.urls.len();
+        state.table.resize(members, Vec::new());
+        for row in &mut state.table {
+            row.resize(members, Fault::None);
+        }
+        members - 1
+    }
+
+    /// Which member opened a connection that begins so.
+    fn asker(&self, head: &[u8]) -> Option<usize> {
+        asker(head, &self.state().urls)
     }
 
     /// Ends all faults.
@@ -182,7 +203,7 @@ const PIECES_MAX: usize = 64;
 /// How often a proxy that waits for connections looks whether everything is over.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// See the module. `urls` are the members' advertised addresses, by number.
+/// See the module.
 pub(crate) struct Proxy {
     to: usize,
     faults: Arc<Faults>,
@@ -196,7 +217,6 @@ impl Proxy {
         listener: TcpListener,
         to: usize,
         behind: SocketAddr,
-        urls: Vec<String>,
         faults: Arc<Faults>,
     ) -> std::io::Result<Proxy> {
         listener.set_nonblocking(true)?;
@@ -208,11 +228,11 @@ impl Proxy {
                 while !over.load(Ordering::SeqCst) {
                     match listener.accept() {
                         Ok((stream, _)) => {
-                            let (urls, faults) = (urls.clone(), Arc::clone(&table));
+                            let faults = Arc::clone(&table);
                             let over = Arc::clone(&over);
                             // A thread that cannot start loses its connection, as a network may.
                             drop(std::thread::Builder::new().spawn(move || {
-                                drop(carry(stream, to, behind, &urls, &faults, &over));
+                                drop(carry(stream, to, behind, &faults, &over));
                             }));
                         }
                         Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -258,7 +278,6 @@ fn carry(
     mut client: TcpStream,
     to: usize,
     behind: SocketAddr,
-    urls: &[String],
     faults: &Arc<Faults>,
     is_over: &Arc<AtomicBool>,
 ) -> std::io::Result<()> {
@@ -273,7 +292,7 @@ fn carry(
         }
         head.extend_from_slice(&buffer[..n]);
     }
-    let from = asker(&head, urls).unwrap_or(to);
+    let from = faults.asker(&head).unwrap_or(to);
     if !faults.pass(from, to, Instant::now(), is_over) {
         return Ok(());
     }

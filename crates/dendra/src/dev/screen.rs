@@ -49,13 +49,13 @@ impl Screen {
             self.say(&format!(
                 "node {}  http://{}  admin http://{}  known to the others as {}",
                 index + 1,
-                member.listen,
-                member.admin,
+                member.addresses.listen,
+                member.addresses.admin,
                 member.url
             ));
         }
         self.say(&format!("data and logs in {}", folder.display()));
-        self.say("in another terminal: dendra dev kill 2 | start 2 | pause 1 | resume 1 | cut 1 2 | heal");
+        self.say("in another terminal: dendra dev kill 2 | start 2 | pause 1 | resume 1 | cut 1 2 | heal | add | remove 3 | replace 2");
         if folder != super::default_folder() {
             self.say(&format!("with --folder {} each time", folder.display()));
         }
@@ -65,11 +65,16 @@ impl Screen {
     /// One line about all nodes, when it differs from the last one. `last` is the order that was carried out
     /// last.
     pub(super) fn draw(&mut self, members: &[Member], faults: &Faults, last: Option<&str>) {
+        self.counted.resize(members.len(), None);
         let mut parts = Vec::new();
         for (index, member) in members.iter().enumerate() {
             let state = match member.state {
-                State::Up => self.running(index, member.admin),
+                State::Up if member.is_leaving => {
+                    format!("{}, leaves", self.running(index, member.addresses.admin))
+                }
+                State::Up => self.running(index, member.addresses.admin),
                 State::Paused => "paused".to_owned(),
+                _ if member.addresses.life.has_left => "left".to_owned(),
                 State::Down => "down".to_owned(),
                 State::Ended(code) => ended(index, code),
             };

@@ -44,19 +44,19 @@ fn free_port() -> (TcpListener, SocketAddr) {
 
 impl Cluster {
     pub(crate) fn start(flags: &[&str]) -> Cluster {
-        let faults = Faults::new(NODES);
         let doors: Vec<_> = (0..NODES).map(|_| free_port()).collect();
         let listen: Vec<SocketAddr> = {
             let held: Vec<_> = (0..NODES).map(|_| free_port()).collect();
             held.iter().map(|(_, address)| *address).collect()
         };
         let urls: Vec<String> = doors.iter().map(|(_, a)| format!("http://{a}")).collect();
+        let faults = Faults::new(urls.clone());
         let proxies = doors
             .into_iter()
             .enumerate()
             .map(|(index, (door, _))| {
                 let faults = Arc::clone(&faults);
-                Proxy::start(door, index, listen[index], urls.clone(), faults).expect("a thread")
+                Proxy::start(door, index, listen[index], faults).expect("a thread")
             })
             .collect();
         let mut cluster = Cluster {

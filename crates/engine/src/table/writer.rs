@@ -114,7 +114,11 @@ impl TableWriter {
         );
         let cell_len = cell.encoded_len();
         let grown = self.block.len() + stored_key.len() + cell_len;
-        if !self.block.is_empty() && grown > self.options.block_bytes {
+        // A block holds records of one space, so that damage to the node's own notes, which no
+        // other member has, hits nothing else.
+        let is_other_space = self.last_key.first() != stored_key.first();
+        let is_full = grown > self.options.block_bytes || is_other_space;
+        if !self.block.is_empty() && is_full {
             separator(&self.last_key, stored_key, &mut self.separator);
             self.close_block()?;
             if self.partition_bytes >= self.options.partition_bytes

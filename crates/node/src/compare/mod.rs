@@ -43,7 +43,7 @@ use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused};
 use dendra_base::{Cell, Key, Space};
 use progress::CompareReport;
-use repairs::Repair;
+use repairs::RepairStep;
 use shared::SharedRecords;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -456,21 +456,21 @@ impl Comparer {
         };
         let mut moved = 0;
         match (step, answer) {
-            (Repair::Send { key, cell }, Answer::Written(version)) => {
+            (RepairStep::Send { key, cell }, Answer::Written(version)) => {
                 if version.is_newer_than(cell.version) {
                     // It had a newer one that its list did not show: a record of fewer copies.
-                    walk.add_step(Repair::Fetch { key });
+                    walk.add_step(RepairStep::Fetch { key });
                 } else {
                     walk.report.sent += 1;
                     desk.comparisons.add_sent(walk.peer);
                 }
             }
-            (Repair::Fetch { key }, Answer::Cell(Some(cell))) if is_fit(desk, &key, &cell) => {
+            (RepairStep::Fetch { key }, Answer::Cell(Some(cell))) if is_fit(desk, &key, &cell) => {
                 moved = (key.len() + cell.value.len()) as u64;
-                walk.add_step(Repair::Keep { key, cell });
+                walk.add_step(RepairStep::Keep { key, cell });
             }
             (
-                Repair::PromiseThere { .. } | Repair::PromiseHere { .. },
+                RepairStep::PromiseThere { .. } | RepairStep::PromiseHere { .. },
                 Answer::Promised { .. } | Answer::Outbid { .. },
             ) => {
                 walk.report.promises += 1;

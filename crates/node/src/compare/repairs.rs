@@ -24,7 +24,7 @@ use std::cmp::Ordering;
 
 /// One repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Repair {
+pub(super) enum RepairStep {
     /// The peer takes it.
     Send { key: Bytes, cell: Cell },
     /// The peer is asked for it.
@@ -67,7 +67,7 @@ pub(super) fn of_records(
     peer: &[(Bytes, Cell)],
     shared: &SharedRecords,
     now_ms: u64,
-) -> Vec<Repair> {
+) -> Vec<RepairStep> {
     let mut steps = Vec::new();
     let is_young = |cell: &Cell| {
         // Successors have the clock value of their base, which says nothing about their own age.
@@ -78,7 +78,7 @@ pub(super) fn of_records(
         let step = match (here, there) {
             (Some(here), Some(there)) if there.is_newer_than(here) => fetch(key, there, is_young),
             (Some(here), Some(there)) if here.is_newer_than(there) => send(key, here, is_young),
-            (Some(here), Some(there)) => (!is_alike(here, there)).then(|| Repair::Dispute {
+            (Some(here), Some(there)) => (!is_alike(here, there)).then(|| RepairStep::Dispute {
                 key: key.clone(),
                 version: here.version,
             }),
@@ -91,15 +91,15 @@ pub(super) fn of_records(
     steps
 }
 
-fn send(key: &Bytes, cell: &Cell, is_young: impl Fn(&Cell) -> bool) -> Option<Repair> {
-    (!is_young(cell)).then(|| Repair::Send {
+fn send(key: &Bytes, cell: &Cell, is_young: impl Fn(&Cell) -> bool) -> Option<RepairStep> {
+    (!is_young(cell)).then(|| RepairStep::Send {
         key: key.clone(),
         cell: cell.clone(),
     })
 }
 
-fn fetch(key: &Bytes, cell: &Cell, is_young: impl Fn(&Cell) -> bool) -> Option<Repair> {
-    (!is_young(cell)).then(|| Repair::Fetch { key: key.clone() })
+fn fetch(key: &Bytes, cell: &Cell, is_young: impl Fn(&Cell) -> bool) -> Option<RepairStep> {
+    (!is_young(cell)).then(|| RepairStep::Fetch { key: key.clone() })
 }
 
 /// Steps for records of the protocol: the higher promise of each key. `None` when one cannot be
@@ -108,7 +108,7 @@ pub(super) fn of_promises(
     own: &[(Bytes, Cell)],
     peer: &[(Bytes, Cell)],
     shared: &SharedRecords,
-) -> Option<Vec<Repair>> {
+) -> Option<Vec<RepairStep>> {
     let (mut steps, mut is_readable) = (Vec::new(), true);
     side_by_side(own, peer, |key, here, there| {
         if !shared.has_promise(key) {
@@ -126,8 +126,8 @@ pub(super) fn of_promises(
         let (here, there) = (promised(here), promised(there));
         let key = key.clone();
         match here.cmp(&there) {
-            Ordering::Less => steps.push(Repair::PromiseHere { key, ballot: there }),
-            Ordering::Greater => steps.push(Repair::PromiseThere { key, ballot: here }),
+            Ordering::Less => steps.push(RepairStep::PromiseHere { key, ballot: there }),
+            Ordering::Greater => steps.push(RepairStep::PromiseThere { key, ballot: here }),
             Ordering::Equal => {}
         }
     });
@@ -192,10 +192,10 @@ mod tests {
         ];
         let peer = peer.map(at_home);
         let steps = of_records(&own, &peer, &shared(), NOW_MS);
-        let name = |step: &Repair| match step {
-            Repair::Send { key, .. } => format!("send {key:?}"),
-            Repair::Fetch { key } => format!("fetch {key:?}"),
-            Repair::Dispute { key, .. } => format!("dispute {key:?}"),
+        let name = |step: &RepairStep| match step {
+            RepairStep::Send { key, .. } => format!("send {key:?}"),
+            RepairStep::Fetch { key } => format!("fetch {key:?}"),
+            RepairStep::Dispute { key, .. } => format!("dispute {key:?}"),
             other => format!("{other:?}"),
         };
         let steps: Vec<String> = steps.iter().map(name).collect();
@@ -243,11 +243,11 @@ mod tests {
         let mut peer = [record("a", 4), record("c", 7), record("d", 4)];
         let steps = of_promises(&own, &peer, &shared()).expect("readable");
         let ballot = |hlc| Ballot { hlc, origin: 1 };
-        let there = |key, hlc| Repair::PromiseThere {
+        let there = |key, hlc| RepairStep::PromiseThere {
             key: Bytes::from_static(key),
             ballot: ballot(hlc),
         };
-        let here = Repair::PromiseHere {
+        let here = RepairStep::PromiseHere {
             key: Bytes::from_static(b"c"),
             ballot: ballot(7),
         };

@@ -16,7 +16,7 @@
 //! See: docs/protocol.md, "Comparing copies".
 
 use super::progress::CompareReport;
-use super::repairs::{Repair, of_promises, of_records};
+use super::repairs::{RepairStep, of_promises, of_records};
 use super::shared::SharedRecords;
 use super::survey::{RangesBy, Survey, SurveyRange};
 use crate::desk::{Desk, Order, Turn};
@@ -92,8 +92,8 @@ pub(super) enum CompareStage {
     },
     /// Repairs: those to come, and those under way.
     Repairing {
-        to_come: Vec<Repair>,
-        under_way: Vec<Option<Repair>>,
+        to_come: Vec<RepairStep>,
+        under_way: Vec<Option<RepairStep>>,
         open: usize,
     },
 }
@@ -319,7 +319,7 @@ impl CompareWalk {
             Vec::new()
         });
         steps.retain(|step| match step {
-            Repair::Dispute { key, version } => {
+            RepairStep::Dispute { key, version } => {
                 desk.disputes.noticed(turn.now.mono_us, key, *version);
                 false
             }
@@ -338,7 +338,7 @@ impl CompareWalk {
     }
 
     /// The next repair, with its slot, if one more may be under way.
-    pub(super) fn next_step(&mut self) -> Option<(u32, Repair)> {
+    pub(super) fn next_step(&mut self) -> Option<(u32, RepairStep)> {
         let CompareStage::Repairing {
             to_come,
             under_way,
@@ -362,13 +362,13 @@ impl CompareWalk {
         Some((slot, step))
     }
 
-    pub(super) fn add_step(&mut self, step: Repair) {
+    pub(super) fn add_step(&mut self, step: RepairStep) {
         if let CompareStage::Repairing { to_come, .. } = &mut self.stage {
             to_come.push(step);
         }
     }
 
-    pub(super) fn take_step(&mut self, slot: u32) -> Option<Repair> {
+    pub(super) fn take_step(&mut self, slot: u32) -> Option<RepairStep> {
         let CompareStage::Repairing {
             under_way, open, ..
         } = &mut self.stage
@@ -393,20 +393,20 @@ impl CompareWalk {
         desk: &mut Desk,
         turn: &mut Turn<'_>,
         slot: u32,
-        step: Repair,
+        step: RepairStep,
     ) -> u64 {
         match step {
-            Repair::Send { key, cell } => {
+            RepairStep::Send { key, cell } => {
                 let bytes = (key.len() + cell.value.len()) as u64;
                 self.ask(desk, turn, slot, Ask::Write { key, cell });
                 bytes
             }
-            Repair::Fetch { key } => {
+            RepairStep::Fetch { key } => {
                 let known = None;
                 self.ask(desk, turn, slot, Ask::Read { key, known });
                 0
             }
-            Repair::Keep { key, cell } => {
+            RepairStep::Keep { key, cell } => {
                 desk.follow(cell.version.hlc);
                 let order = Order::Fetched {
                     walk: self.id,
@@ -415,11 +415,11 @@ impl CompareWalk {
                 desk.write(turn, order, Key::user(&key), cell, Guard::Newest);
                 0
             }
-            Repair::PromiseThere { key, ballot } => {
+            RepairStep::PromiseThere { key, ballot } => {
                 self.ask(desk, turn, slot, Ask::Prepare { key, ballot });
                 0
             }
-            Repair::PromiseHere { key, ballot } => {
+            RepairStep::PromiseHere { key, ballot } => {
                 let requester = Requester {
                     to: Recipient::Own(Purpose::Compare {
                         walk: self.id,
@@ -432,7 +432,7 @@ impl CompareWalk {
                 protocol::begin(desk, turn, requester, key, question, NEVER);
                 0
             }
-            Repair::Dispute { .. } => 0,
+            RepairStep::Dispute { .. } => 0,
         }
     }
 }

@@ -14,6 +14,15 @@ use bytes::Bytes;
 use dendra_base::peer::{Ballot, Proposal};
 use dendra_base::{Cell, Version};
 
+/// What becomes of a record that cannot be read here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfLost {
+    /// The question is refused: what the record said counts.
+    Refuse,
+    /// A repair, which walks enough other owners, writes it anew.
+    WriteAnew,
+}
+
 /// What is asked.
 #[derive(Debug)]
 pub(crate) enum Question {
@@ -22,7 +31,7 @@ pub(crate) enum Question {
     /// Accept this proposal.
     Accept { proposal: Proposal },
     /// Keep what another owner promised and accepted, beside what this one did.
-    Adopt { record: Record },
+    Adopt { record: Record, if_lost: IfLost },
 }
 
 impl Question {
@@ -30,7 +39,7 @@ impl Question {
         match self {
             Question::Prepare { ballot } => *ballot,
             Question::Accept { proposal } => proposal.ballot,
-            Question::Adopt { record } => record.promised,
+            Question::Adopt { record, .. } => record.promised,
         }
     }
 }

@@ -7,6 +7,7 @@
 //! Accept(p)    record ── p.ballot < promised ────────────────────────► Outbid
 //!                 └─► write { promised: p.ballot, accepted: p } ─────► Accepted
 //! Adopt(r)     record ─► write { promised: the higher, accepted: the later } ► Accepted
+//!              a record that is lost: refused, or in a repair written as r is
 //! a write whose record was changed in between ─► from the start, a few times; then Busy
 //! ```
 //!
@@ -20,7 +21,7 @@
 //! Not here: whether enough members promised (`coordinator/paxos.rs`), the bytes (`record.rs`).
 //! See: docs/protocol.md.
 
-use super::job::{At, Job, Question};
+use super::job::{At, IfLost, Job, Question};
 use super::record::Record;
 use crate::desk::{Desk, Order, Turn, refused};
 use crate::limits::PROTOCOL_TRIES_MAX;
@@ -28,7 +29,7 @@ use crate::purpose::Requester;
 use crate::step::{StoreFailure, StoreOutcome};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused};
-use dendra_base::{Cell, Condition, Guard, Key, Space};
+use dendra_base::{Cell, Condition, Guard, Key, Space, Version};
 
 /// Begins with a question.
 pub(crate) fn begin(
@@ -69,6 +70,7 @@ pub(crate) fn read(
 ) {
     let cell = match result {
         Ok(cell) => cell,
+        Err(StoreFailure::Damaged) => return lost(desk, turn, job),
         Err(failure) => {
             desk.reply(turn, job.requester, Answer::Refused(refused(failure)));
             return;
@@ -84,10 +86,7 @@ pub(crate) fn read(
         None => job.record = Record::default(),
         Some(Some(record)) => job.record = record,
         // A promise that cannot be read was made all the same.
-        Some(None) => {
-            desk.reply(turn, job.requester, Answer::Refused(Refused::Damaged));
-            return;
-        }
+        Some(None) => return lost(desk, turn, job),
     }
     let ballot = job.question.ballot();
     let is_adopted = matches!(job.question, Question::Adopt { .. });
@@ -110,7 +109,7 @@ pub(crate) fn read(
             };
             write_record(desk, turn, job, record);
         }
-        Question::Adopt { record } => {
+        Question::Adopt { record, .. } => {
             let joined = job.record.clone().joined(record.clone());
             if joined == job.record {
                 desk.reply(turn, job.requester, Answer::Accepted);
@@ -119,6 +118,31 @@ pub(crate) fn read(
             write_record(desk, turn, job, joined);
         }
     }
+}
+
+/// The record, or the stored cell, cannot be read. What it said counts all the same, so no question
+/// is answered; but a repair, which has the promises of the other owners, writes the record anew.
+fn lost(desk: &mut Desk, turn: &mut Turn<'_>, mut job: Box<Job>) {
+    let record = match (&job.question, &job.at) {
+        (Question::Adopt { record, if_lost }, At::Record) if *if_lost == IfLost::WriteAnew => {
+            record
+        }
+        _ => {
+            desk.reply(turn, job.requester, Answer::Refused(Refused::Damaged));
+            return;
+        }
+    };
+    // Above whatever version the lost record has: versions of records count from 1, and clocks are
+    // far above that.
+    let above = Version {
+        hlc: desk.hlc.last(),
+        origin: desk.origin,
+        rmw: 0,
+    };
+    let key = Key::new(Space::Protocol, &job.key);
+    let cell = record.to_cell(&key, Some(above), desk.origin);
+    job.at = At::Write;
+    desk.write(turn, Order::Protocol(job), key, cell, Guard::Newest);
 }
 
 /// The stored cell is known, and the record read before it allows the promise.

@@ -22,7 +22,9 @@ mod words;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, Guard, Key, Kind, Quorum, Space, Version};
-use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
+use dendra_node::limits::{
+    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
+};
 use dendra_node::step::{
     AskId, Asker, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
 };
@@ -147,6 +149,7 @@ impl Stage {
             comparisons: Arc::default(),
             compare_bytes_per_second: 0,
             compare_pause_us: 0,
+            repair_wait_us: REPAIR_WAIT_US_DEFAULT,
             seed: here.lives * 100 + at as u64,
             operations_max: 100,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
@@ -249,6 +252,7 @@ impl Stage {
                     "{me} has loaded {count} partitions in epoch {epoch}"
                 ));
             }
+            Effect::Repaired { id } => self.line(&format!("{me} has repaired span {id}")),
             Effect::Read { ticket, key, .. } if self.sites[at].is_stalled => {
                 self.line(&format!("{me}: store waits with {}", text(key.raw())));
                 self.sites[at].stalled.push((ticket, key));

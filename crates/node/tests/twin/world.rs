@@ -386,6 +386,7 @@ impl World {
             comparisons: Arc::default(),
             compare_bytes_per_second: 0,
             compare_pause_us: 0,
+            repair_wait_us: 2_000,
             seed,
             operations_max: 64,
             value_bytes_max: dendra_base::limits::VALUE_BYTES_MAX_DEFAULT,
@@ -565,6 +566,8 @@ impl World {
             Effect::Withdraw { .. } | Effect::Cancel { .. } => {}
             Effect::Learn { member, .. } => self.learn(site, member.at()),
             Effect::Loaded { epoch, partitions } => self.loaded(epoch, &partitions),
+            // No store of this world drops what is damaged.
+            Effect::Repaired { .. } => {}
             Effect::Reply { asker, answer } => self.send_answer(site, asker, &answer),
             Effect::Read { ticket, key, .. } => {
                 let delay = if self.prng.chance(1, 5) {

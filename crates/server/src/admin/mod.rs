@@ -35,11 +35,12 @@ use crate::limits;
 use crate::peers::Cluster;
 use crate::tls::{ByteStream, Opening, Tls};
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{FromRef, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use cluster::StewardWay;
 use dendra_wire::hosts::Sender;
 use dendra_wire::http::Field;
 use dendra_wire::{Hosts, Refusal};
@@ -292,6 +293,16 @@ fn refused(refusal: &Refusal) -> Response {
     (code, format!("{}: {}\n", refusal.code, refusal.message)).into_response()
 }
 
+impl FromRef<Arc<Plane>> for StewardWay {
+    fn from_ref(plane: &Arc<Plane>) -> StewardWay {
+        let cluster = plane
+            .shared
+            .get()
+            .and_then(|shared| shared.cluster.as_ref());
+        StewardWay(cluster.map(|cluster| cluster.orders.clone()))
+    }
+}
+
 fn router(plane: Arc<Plane>) -> Router {
     Router::new()
         .route("/", get(index))
@@ -483,6 +494,16 @@ fn engine(shared: &Shared) -> serde_json::Value {
         "disk_free_bytes": stats.disk_free_bytes,
         "damaged_reads": stats.damaged_reads,
         "damaged_tables": damaged,
+        "scrub": {
+            "bytes": stats.scrub.bytes,
+            "blocks": stats.scrub.blocks,
+            "spots_found": stats.scrub.spots_found,
+            "spots_mended": stats.scrub.spots_mended,
+            "spans_lost": shared.engine.damaged_spans().len(),
+            "is_under_way": stats.scrub.began_ms > 0,
+            "full_age_seconds": (stats.scrub.full_ended_ms > 0)
+                .then(|| exposition::scrub_age_s(&stats.scrub)),
+        },
     })
 }
 

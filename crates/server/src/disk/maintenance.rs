@@ -75,7 +75,7 @@ impl Poke {
     }
 
     /// Sleeps for `pause` unless closed; false when closed.
-    fn pause(&self, pause: Duration) -> bool {
+    pub(crate) fn pause(&self, pause: Duration) -> bool {
         let state = self.state.hold();
         let (state, _) = self
             .wake

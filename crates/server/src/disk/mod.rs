@@ -5,6 +5,7 @@
 //! store_pool.rs  reads that would block          scan_job.rs    a scan in the store pool
 //! wal_thread.rs  group commit                    maintenance.rs flushes and compactions
 //! notes.rs       is this the member's folder     folder.rs      files beside the engine's
+//! scrub.rs       tables checked at a rate       lost.rs        names for lost records
 //! last_clock.rs  where the clock ended at a stop large.rs       memory for large pieces
 //! ```
 //!
@@ -15,9 +16,11 @@ pub(crate) mod alone;
 pub mod folder;
 pub mod large;
 pub(crate) mod last_clock;
+pub(crate) mod lost;
 pub(crate) mod maintenance;
 pub(crate) mod notes;
 pub(crate) mod scan_job;
+pub(crate) mod scrub;
 pub(crate) mod store_pool;
 pub(crate) mod versions;
 pub(crate) mod wal_thread;

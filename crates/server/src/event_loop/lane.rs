@@ -312,7 +312,9 @@ impl Lane {
             is_called: Cell::new(false),
             agent: shared.cluster.as_ref().map(|cluster| {
                 let longest = shared.settings.value_bytes_max;
-                Rc::new(Agent::new(cluster, index, longest, clock::monotonic_us()))
+                let repair_wait_us = settings.repair_wait.as_micros() as u64;
+                let now_us = clock::monotonic_us();
+                Rc::new(Agent::new(cluster, index, longest, repair_wait_us, now_us))
             }),
             uncovered: Cell::new(None),
             routes: Cell::new(dendra_wire::Settings {
@@ -411,6 +413,11 @@ impl Lane {
                 self.commit_due.ring();
                 self.call_those_in_line();
             }
+            LaneEvent::Lost(spans) => {
+                if let Some(agent) = &self.agent {
+                    agent.post(Event::Lost { spans });
+                }
+            }
             LaneEvent::Drain => {
                 self.is_draining.set(true);
                 self.tell_all(Due::Drain);
@@ -430,10 +437,7 @@ impl Lane {
     /// A later epoch: the loop's node gets it, and new members get links.
     fn adopt(self: &Rc<Lane>, layout: &Arc<Layout>) {
         let Some(agent) = self.agent() else { return };
-        let mut routes = self.routes.get();
-        routes.nodes = layout.topology().live();
-        routes.replication_factor = layout.topology().replication_factor();
-        self.routes.set(routes);
+        self.routes.set(peers::routes(layout, self.routes.get()));
         for member in agent.adopt(layout) {
             tokio::task::spawn_local(peers::keep(Rc::clone(self), Rc::clone(&agent), member));
         }

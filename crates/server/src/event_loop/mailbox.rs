@@ -19,6 +19,7 @@ use crate::disk::store_pool::PoolAnswer;
 use crate::event_loop::lane::Lane;
 use dendra_engine::WriteOutcome;
 use dendra_node::Layout;
+use dendra_node::step::LostSpan;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -44,6 +45,8 @@ pub(crate) enum LaneEvent {
     },
     /// The log's queue has room again: submit what waits.
     QueueFree,
+    /// A scrub found damage, or a repair is done: what is lost now.
+    Lost(Vec<LostSpan>),
     /// Answer what is in flight, accept no further request.
     Drain,
     /// A later epoch is durable, and the fence is advanced.

@@ -26,6 +26,7 @@ use crate::admin::metrics::LaneMetrics;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{LocalBell, Seat};
 use crate::clients::unproven::Unproven;
+use crate::disk::lost;
 use crate::event_loop::lane::{Lane, RoomPermit};
 use crate::limits;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
@@ -169,6 +170,7 @@ impl Agent {
         cluster: &Arc<Cluster>,
         lane: usize,
         value_bytes_max: usize,
+        repair_wait_us: u64,
         now_us: u64,
     ) -> Agent {
         let layout = cluster.layout();
@@ -187,6 +189,7 @@ impl Agent {
             comparisons: Arc::clone(&cluster.comparisons),
             compare_bytes_per_second: cluster.compare_bytes_per_second,
             compare_pause_us: COMPARE_PAUSE_US_DEFAULT,
+            repair_wait_us,
             seed: now_us ^ (u64::from(cluster.origin(lane)) << 32),
             operations_max: limits::NODE_OPERATIONS_MAX,
             value_bytes_max,
@@ -619,6 +622,7 @@ impl Agent {
                 let event = StewardEvent::Loaded { epoch, partitions };
                 self.cluster.door.tell_surely(event);
             }
+            Effect::Repaired { id } => lost::repaired(&lane.shared.engine, id),
             Effect::Cancel { tickets } => {
                 let events = lane.cancel_orders(tickets);
                 self.events.borrow_mut().extend(events);

@@ -194,6 +194,15 @@ pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     Ok(bytes)
 }
 
+/// What requests may ask for, in the cluster of this layout.
+pub(crate) fn routes(layout: &Layout, before: dendra_wire::Settings) -> dendra_wire::Settings {
+    dendra_wire::Settings {
+        nodes: layout.topology().live(),
+        replication_factor: layout.topology().replication_factor(),
+        ..before
+    }
+}
+
 /// By which number versions of the first loop of a folder's node name it.
 pub(super) fn origin_of(identity: Identity) -> u32 {
     identity.origin << LANE_BITS

@@ -13,7 +13,7 @@
 //!
 //! Not here: orders of operators (`orders.rs`), what is done with it all (`home.rs`).
 
-use super::orders::Ordered;
+use super::orders::OrderCall;
 use crate::limits::STEWARD_CALLS_MAX;
 use dendra_node::Steward;
 use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest};
@@ -34,7 +34,7 @@ pub(super) enum StewardCall {
 pub(super) struct Resident {
     pub(super) steward: Steward,
     pub(super) calls: mpsc::Receiver<StewardCall>,
-    pub(super) ordered: mpsc::Receiver<Ordered>,
+    pub(super) ordered: mpsc::Receiver<OrderCall>,
 }
 
 /// See the module.

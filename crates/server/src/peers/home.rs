@@ -20,7 +20,7 @@
 
 use super::agent::Agent;
 use super::door::StewardCall;
-use super::orders::Ordered;
+use super::orders::OrderCall;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Seat, Until};
 use crate::disk::notes;
@@ -81,7 +81,7 @@ impl StewardHome {
     async fn live(
         mut self,
         mut calls: tokio::sync::mpsc::Receiver<StewardCall>,
-        mut ordered: tokio::sync::mpsc::Receiver<Ordered>,
+        mut ordered: tokio::sync::mpsc::Receiver<OrderCall>,
     ) {
         self.note_places();
         let cluster = Arc::clone(&self.agent.cluster);
@@ -102,7 +102,7 @@ impl StewardHome {
                         self.step(StewardEvent::Enrol { ticket, request }).await;
                     }
                 },
-                Some(Ordered { order, answer }) = ordered.recv() => {
+                Some(OrderCall { order, answer }) = ordered.recv() => {
                     let ticket = self.ticket();
                     self.answers.insert(ticket, answer);
                     self.step(StewardEvent::Ordered { ticket, order }).await;

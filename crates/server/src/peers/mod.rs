@@ -50,7 +50,7 @@ mod waiting;
 
 pub(crate) use accept::{PendingLink, meet as accept_link, serve};
 pub(crate) use agent::{Agent, run};
-pub(crate) use cluster::{Cluster, PeerGauges, StartGate, random};
+pub(crate) use cluster::{Cluster, PeerGauges, StartGate, random, routes};
 pub(crate) use home::settle;
 pub(crate) use hop::{Answered, PendingAsk, answer, greet, hear};
 pub(crate) use join::join;

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 /// An order on its way, and where its answer goes.
 #[derive(Debug)]
-pub(crate) struct Ordered {
+pub(crate) struct OrderCall {
     pub(crate) order: ClusterOrder,
     /// An asker that has gone drops the other end.
     pub(crate) answer: oneshot::Sender<ClusterAnswer>,
@@ -26,7 +26,7 @@ pub(crate) struct Ordered {
 /// Takes orders to the steward.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
-    steward: mpsc::Sender<Ordered>,
+    steward: mpsc::Sender<OrderCall>,
 }
 
 /// Why an order has no answer.
@@ -39,7 +39,7 @@ pub(crate) enum NoSteward {
 }
 
 /// The way of orders, and its end at the steward.
-pub(crate) fn orders() -> (Orders, mpsc::Receiver<Ordered>) {
+pub(crate) fn orders() -> (Orders, mpsc::Receiver<OrderCall>) {
     let (steward, ordered) = mpsc::channel(ORDERS_OF_OPERATORS_MAX);
     (Orders { steward }, ordered)
 }
@@ -49,7 +49,7 @@ impl Orders {
     pub(crate) async fn carry_out(&self, order: ClusterOrder) -> Result<ClusterAnswer, NoSteward> {
         let (answer, answered) = oneshot::channel();
         self.steward
-            .try_send(Ordered { order, answer })
+            .try_send(OrderCall { order, answer })
             .map_err(|error| match error {
                 mpsc::error::TrySendError::Full(_) => NoSteward::Busy,
                 mpsc::error::TrySendError::Closed(_) => NoSteward::Gone,
@@ -67,7 +67,7 @@ mod tests {
         let (orders, mut ordered) = orders();
         let asked = orders.carry_out(ClusterOrder::Cancel);
         let steward = async {
-            let Ordered { order, answer } = ordered.recv().await.expect("an order");
+            let OrderCall { order, answer } = ordered.recv().await.expect("an order");
             assert_eq!(order, ClusterOrder::Cancel);
             answer
                 .send(ClusterAnswer::Done { epoch: 3 })

@@ -87,6 +87,7 @@ pub(crate) fn carry_out(lane: &Lane, effect: Effect) -> Option<Event> {
         | Effect::Cancel { .. }
         | Effect::Learn { .. }
         | Effect::Loaded { .. }
+        | Effect::Repaired { .. }
         | Effect::Ask { .. } => unreachable!("the agent carries these out itself"),
     }
 }

@@ -87,6 +87,13 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// How long requests may wait for their event loop; beyond it the newest go first. Zero: never.
     pub queue_delay_target: Duration,
+    /// What a scrub reads of tables a second, in bytes; 0 = nothing is scrubbed.
+    pub scrub_bytes_per_second: u64,
+    /// A pass over all tables begins so long after the one before it.
+    pub scrub_every: Duration,
+    /// How long after damage was found its repair begins. Shorter than the longest time limit of a
+    /// client is for tests alone.
+    pub repair_wait: Duration,
     /// Hosts that requests may name beside addresses, `localhost` and the node's own names.
     pub allowed_hosts: Vec<HostRule>,
     /// Which member of which cluster the node is; `None` = a node by itself.
@@ -115,6 +122,9 @@ impl Settings {
             body_bytes_inflight_max: limits::BODY_BYTES_INFLIGHT_MAX_DEFAULT,
             timeouts: Timeouts::default(),
             queue_delay_target: Duration::from_millis(limits::QUEUE_DELAY_TARGET_MS_DEFAULT),
+            scrub_bytes_per_second: limits::SCRUB_BYTES_PER_SECOND_DEFAULT,
+            scrub_every: limits::SCRUB_EVERY_DEFAULT,
+            repair_wait: Duration::from_micros(dendra_node::limits::REPAIR_WAIT_US_DEFAULT),
             allowed_hosts: Vec::new(),
             cluster: None,
             tls: None,

@@ -69,6 +69,8 @@ pub enum Rule {
     WrongClock,
     /// Something is still held when nothing is going on.
     Leak,
+    /// A damaged block is still there, although other owners could repair it.
+    DamageLeft,
     /// Two processes count as one member, one that must not counts, or one that must does not.
     Membership,
     /// A heart panicked.

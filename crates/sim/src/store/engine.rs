@@ -13,14 +13,15 @@
 use super::{Crash, Fate, PageRange, Paged, Write, Written};
 use crate::plan::{Shape, pick};
 use dendra_base::peer::Readiness;
-use dendra_base::{Cell, Key, Prng};
+use dendra_base::{Cell, Key, Prng, Space};
+use dendra_engine::check::check_folder;
 use dendra_engine::vfs::faulty::{Call, Failure, Repeat};
 use dendra_engine::vfs::{FaultyVfs, MemVfs, Vfs, Wait};
 use dendra_engine::{
-    Batch, Compression, Cursor, Direction, Engine, Error, Flow, Identity, Lookup, Maintained,
-    Maintenance, Options, Progress, Show, WriteOutcome,
+    Batch, Compression, Cursor, DamagedSpan, Direction, Engine, Error, Flow, Identity, Lookup,
+    Maintained, Maintenance, Options, Progress, Show, WriteOutcome,
 };
-use dendra_node::step::{StoreFailure, StoreOutcome};
+use dendra_node::step::{LostSpan, StoreFailure, StoreOutcome};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -29,6 +30,14 @@ pub struct EngineStore {
     vfs: MemVfs,
     faulty: FaultyVfs,
     engine: Engine,
+}
+
+/// A pass over all tables begins so long after the one before it.
+const SCRUB_EVERY_MS: u64 = 1_000;
+
+/// A number for a span, the same whenever it is asked for.
+fn mark(span: &DamagedSpan) -> u64 {
+    span.table << 32 | span.offset
 }
 
 fn draw_options(shape: &Shape) -> Options {
@@ -135,7 +144,7 @@ impl EngineStore {
         if !is_intact {
             return Err(StoreFailure::Damaged);
         }
-        let as_space = |raw: &[u8]| match dendra_base::Space::from_byte(space) {
+        let as_space = |raw: &[u8]| match Space::from_byte(space) {
             Some(space) => Key::new(space, raw),
             None => Key::user(raw),
         };
@@ -218,6 +227,44 @@ impl EngineStore {
             }
         }
         Fate::Alive
+    }
+
+    pub(super) fn scrub(&mut self, budget_bytes: u64, now_ms: u64) -> Fate {
+        let slice = self.engine.scrub(now_ms, SCRUB_EVERY_MS, budget_bytes);
+        self.fate(slice.err())
+    }
+
+    pub(super) fn lost_spans(&self) -> Vec<LostSpan> {
+        let spans = self.engine.damaged_spans().into_iter();
+        let lost = spans.map(|span| LostSpan {
+            id: mark(&span),
+            first: span.first.into(),
+            last: span.last.into(),
+        });
+        lost.collect()
+    }
+
+    pub(super) fn repaired(&self, id: u64) {
+        for span in self.engine.damaged_spans() {
+            if mark(&span) == id {
+                self.engine.repaired(&span);
+            }
+        }
+    }
+
+    /// Damage in tables that another member could have repaired.
+    pub(super) fn damage_left(&self) -> Option<String> {
+        let report = check_folder(&self.vfs.process_crash_image()).ok()?;
+        let hopeless = self.engine.damaged_spans().into_iter();
+        let hopeless: Vec<String> = hopeless
+            .filter(|span| span.first.first() == Some(&Space::Meta.byte()))
+            .map(|span| span.file())
+            .collect();
+        let left = report
+            .findings
+            .into_iter()
+            .find(|it| it.file.ends_with(".tbl") && !hopeless.contains(&it.file));
+        left.map(|it| format!("{it:?}"))
     }
 
     pub(super) fn arm_power_cut(&self, after: u64) {

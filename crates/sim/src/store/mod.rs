@@ -29,7 +29,7 @@ use dendra_base::{Cell, Key, Prng, Version};
 use dendra_engine::Identity;
 use dendra_engine::vfs::MemVfs;
 use dendra_node::compare::survey::{Survey, Surveyed, Surveying};
-use dendra_node::step::StoreFailure;
+use dendra_node::step::{LostSpan, StoreFailure};
 
 /// Bytes of one page of a look.
 const LOOK_BYTES: u32 = 4_096;
@@ -114,6 +114,37 @@ impl Store {
         match self {
             Store::Engine(store) => store.fail_reads(fails_reads),
             Store::Map(store) => store.fail_reads(fails_reads),
+        }
+    }
+
+    /// Reads a part of the tables and checks it.
+    pub fn scrub(&mut self, budget_bytes: u64, now_ms: u64) -> Fate {
+        match self {
+            Store::Engine(store) => store.scrub(budget_bytes, now_ms),
+            Store::Map(_) => Fate::Alive,
+        }
+    }
+
+    /// Between which keys cells are lost, as far as scrubs have found.
+    pub fn lost_spans(&self) -> Vec<LostSpan> {
+        match self {
+            Store::Engine(store) => store.lost_spans(),
+            Store::Map(_) => Vec::new(),
+        }
+    }
+
+    /// The cells of a span are there again.
+    pub fn repaired(&self, id: u64) {
+        if let Store::Engine(store) = self {
+            store.repaired(id);
+        }
+    }
+
+    /// Damage that repairs have left, although they could have seen to it.
+    pub fn damage_left(&self) -> Option<String> {
+        match self {
+            Store::Engine(store) => store.damage_left(),
+            Store::Map(_) => None,
         }
     }
 

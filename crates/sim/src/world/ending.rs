@@ -31,7 +31,7 @@ use crate::plan::{
     Fault, FaultKind, KeyClass, Plan, Planned, PlannedBase, PlannedKind, PlannedScan,
 };
 use crate::schedule::Schedule;
-use crate::store::{Crash, Disk, PageRange};
+use crate::store::{Crash, Disk, PageRange, Store};
 use crate::trace::Trace;
 use crate::world::Setup;
 use dendra_base::{Cell, Key, Kind, Prng, Space, Version};
@@ -110,6 +110,7 @@ impl<'a> World<'a> {
                 event_us: 0,
                 is_lost: false,
                 is_rotten: false,
+                lost: Vec::new(),
                 links_up: 0,
                 ages: BTreeMap::new(),
                 began_us: 0,
@@ -425,6 +426,7 @@ impl<'a> World<'a> {
             self.judge_scans();
             self.judge_stores();
             self.judge_leftovers();
+            self.judge_damage();
         }
         for violation in &self.violations {
             self.trace
@@ -714,6 +716,19 @@ impl<'a> World<'a> {
             if !is_counted && !self.members[member].is_rotten {
                 let what = format!("m{member} counts {counted} bytes of hints and has {stored}");
                 self.violate(Rule::Leak, what);
+            }
+        }
+    }
+
+    /// Where enough other owners live, no damage stays.
+    fn judge_damage(&mut self) {
+        if !self.members.iter().all(Member::is_running) {
+            return;
+        }
+        for member in 0..self.members.len() {
+            let store = self.members[member].store.as_ref();
+            if let Some(left) = store.and_then(Store::damage_left) {
+                self.violate(Rule::DamageLeft, format!("m{member}: {left}"));
             }
         }
     }

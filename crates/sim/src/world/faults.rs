@@ -142,9 +142,12 @@ impl World<'_> {
         if self.plan.shape.copies >= 3
             && let Some(store) = &mut it.store
         {
-            let mut prng = Prng::new(draw);
+            let (mut prng, was_rotten) = (Prng::new(draw), it.is_rotten);
             for _ in 0..1 + prng.below(6) {
                 it.is_rotten |= store.rot(&mut prng);
+            }
+            if it.is_rotten && !was_rotten {
+                self.scrub_later(self.plan.shape.unlucky);
             }
         }
     }
@@ -186,6 +189,7 @@ impl World<'_> {
         it.covers_in_flight.clear();
         it.is_committing = false;
         it.links_up = 0;
+        it.lost.clear();
         it.meets = None;
         it.ages.clear();
         let lanes = std::mem::take(&mut it.lanes);
@@ -295,6 +299,9 @@ impl World<'_> {
         self.trace
             .line(now_us, || format!("m{member} starts above {floor:x}"));
         self.links_changed();
+        if self.members[member].is_rotten {
+            self.scrub_later(member);
+        }
         if self.meets() {
             let first = Happening::Sweep {
                 member,

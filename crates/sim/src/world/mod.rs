@@ -49,6 +49,11 @@ use network::Envelope;
 use scans::Walk;
 use std::sync::Arc;
 
+/// What a slice of a scrub reads, about.
+const SCRUB_BYTES: u64 = 4 << 10;
+/// Between two of them.
+const SCRUB_PAUSE_US: u64 = 100_000;
+
 /// How a run is made, besides its plan.
 #[derive(Clone, Copy)]
 pub struct Setup {
@@ -110,6 +115,8 @@ pub(crate) enum Happening {
     Commit { member: usize, incarnation: u64 },
     /// A slice of background work.
     Slice { member: usize, incarnation: u64 },
+    /// A slice of a scrub, at a member on whose disk bits were flipped.
+    Scrub { member: usize, incarnation: u64 },
     /// A member notices that a link came up or went down.
     Notice {
         member: usize,
@@ -232,6 +239,10 @@ impl World<'_> {
                 member,
                 incarnation,
             }
+            | Happening::Scrub {
+                member,
+                incarnation,
+            }
             | Happening::Sweep {
                 member,
                 incarnation,
@@ -275,6 +286,7 @@ impl World<'_> {
             } => self.give(member, lane, *event),
             Happening::Commit { member, .. } => self.commit(member),
             Happening::Slice { member, .. } => self.slice(member),
+            Happening::Scrub { member, .. } => self.scrub(member),
             Happening::Notice {
                 member,
                 peer,
@@ -433,6 +445,11 @@ impl World<'_> {
             Effect::Withdraw { member: peer, ids } => self.withdraw(member, lane, peer.at(), &ids),
             // The members of this world do not change.
             Effect::Learn { .. } | Effect::Loaded { .. } => {}
+            Effect::Repaired { id } => {
+                if let Some(store) = &self.members[member].store {
+                    store.repaired(id);
+                }
+            }
             // Every order here is begun as soon as it is given.
             Effect::Cancel { .. } => {}
             Effect::Read {
@@ -670,6 +687,36 @@ impl World<'_> {
         if store.maintain(budget_bytes, now_ms) == Fate::Dead {
             self.ends_by_its_disk(member);
         }
+    }
+
+    /// A slice of a scrub, and whatever became of the damage. Draws nothing: runs without damage
+    /// are not changed by it.
+    fn scrub(&mut self, member: usize) {
+        let now_us = self.now_us();
+        let it = &mut self.members[member];
+        let now_ms = it.clock.now(now_us).wall_ms;
+        let store = it.store.as_mut().expect("a happening of a running member");
+        let is_dead = store.scrub(SCRUB_BYTES, now_ms) == Fate::Dead
+            || store.maintain(SCRUB_BYTES as usize, now_ms) == Fate::Dead;
+        if is_dead {
+            self.ends_by_its_disk(member);
+            return;
+        }
+        let spans = store.lost_spans();
+        if spans != it.lost {
+            it.lost.clone_from(&spans);
+            self.give(member, 0, Event::Lost { spans });
+        }
+        self.scrub_later(member);
+    }
+
+    pub(crate) fn scrub_later(&mut self, member: usize) {
+        let incarnation = self.members[member].incarnation;
+        let next = Happening::Scrub {
+            member,
+            incarnation,
+        };
+        self.schedule.after(SCRUB_PAUSE_US, next);
     }
 
     /// The power failed at an operation of the disk, or the log is unsure: either way the process

@@ -30,7 +30,7 @@ pub(super) fn order(name: &str, bytes: &[u8]) -> Result<ClusterOrder, BadBody> {
     if !ORDERS.contains(&name) {
         return Err(BadBody::Unknown);
     }
-    let mut fields = Fields::of(bytes)?;
+    let mut fields = BodyFields::of(bytes)?;
     let order = match name {
         "plan" => ClusterOrder::Plan(PlanWish {
             remove: fields.texts("remove")?,
@@ -72,15 +72,15 @@ pub(super) fn order(name: &str, bytes: &[u8]) -> Result<ClusterOrder, BadBody> {
 }
 
 /// Fields of a body that were not read yet.
-struct Fields(Map<String, Value>);
+struct BodyFields(Map<String, Value>);
 
-impl Fields {
-    fn of(bytes: &[u8]) -> Result<Fields, BadBody> {
+impl BodyFields {
+    fn of(bytes: &[u8]) -> Result<BodyFields, BadBody> {
         if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Ok(Fields(Map::new()));
+            return Ok(BodyFields(Map::new()));
         }
         match serde_json::from_slice(bytes) {
-            Ok(Value::Object(fields)) => Ok(Fields(fields)),
+            Ok(Value::Object(fields)) => Ok(BodyFields(fields)),
             Ok(_) => {
                 bad("the body is no JSON object: write it like {\"remove\": [\"http://h3:8080\"]}")
             }

@@ -23,12 +23,11 @@
 mod body;
 mod page;
 
-use super::Plane;
 use crate::limits::ORDER_BYTES_MAX;
 use crate::peers::{NoSteward, Orders};
 use axum::Router;
 use axum::body::to_bytes;
-use axum::extract::{Path, Request, State};
+use axum::extract::{FromRef, Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -36,24 +35,31 @@ use body::BadBody;
 use dendra_node::steward::declined::Declined;
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder};
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 /// Epochs that are shown unless more are asked for.
 const ENTRIES_DEFAULT: usize = 20;
 
+/// The way to the steward of this process; `None` for a node by itself, and before the folder is open.
+#[derive(Clone)]
+pub(super) struct StewardWay(pub(super) Option<Orders>);
+
 /// The paths of this file.
-pub(super) fn routes() -> Router<Arc<Plane>> {
+pub(super) fn routes<Plane>() -> Router<Plane>
+where
+    Plane: Clone + Send + Sync + 'static,
+    StewardWay: FromRef<Plane>,
+{
     Router::new()
         .route("/v0/cluster", get(status))
         .route("/v0/cluster/history", get(history))
         .route("/v0/cluster/{order}", post(order))
 }
 
-async fn status(State(plane): State<Arc<Plane>>) -> Response {
-    carry_out(&plane, ClusterOrder::Status).await
+async fn status(State(way): State<StewardWay>) -> Response {
+    carry_out(&way, ClusterOrder::Status).await
 }
 
-async fn history(State(plane): State<Arc<Plane>>, request: Request) -> Response {
+async fn history(State(way): State<StewardWay>, request: Request) -> Response {
     let query = request.uri().query().unwrap_or("");
     let entries = match query.strip_prefix("entries=") {
         None if query.is_empty() => Some(ENTRIES_DEFAULT),
@@ -61,7 +67,7 @@ async fn history(State(plane): State<Arc<Plane>>, request: Request) -> Response 
         Some(number) => number.parse().ok().filter(|entries| *entries > 0),
     };
     match entries {
-        Some(entries) => carry_out(&plane, ClusterOrder::History { entries }).await,
+        Some(entries) => carry_out(&way, ClusterOrder::History { entries }).await,
         None => {
             let message = format!("{query:?} is not entries=N with a number above 0");
             refused(StatusCode::BAD_REQUEST, "bad-request", &message)
@@ -70,7 +76,7 @@ async fn history(State(plane): State<Arc<Plane>>, request: Request) -> Response 
 }
 
 async fn order(
-    State(plane): State<Arc<Plane>>,
+    State(way): State<StewardWay>,
     Path(name): Path<String>,
     request: Request,
 ) -> Response {
@@ -85,7 +91,7 @@ async fn order(
         return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", message);
     }
     match body::order(&name, &bytes) {
-        Ok(order) => carry_out(&plane, order).await,
+        Ok(order) => carry_out(&way, order).await,
         Err(BadBody::Unknown) => {
             let message = format!(
                 "there is no order {name:?}; they are {}",
@@ -99,8 +105,8 @@ async fn order(
     }
 }
 
-async fn carry_out(plane: &Plane, order: ClusterOrder) -> Response {
-    let Some(orders) = steward(plane) else {
+async fn carry_out(way: &StewardWay, order: ClusterOrder) -> Response {
+    let StewardWay(Some(orders)) = way else {
         let message = "this node is alone: it was started without --cluster and without --join";
         return refused(StatusCode::NOT_FOUND, "not-a-cluster", message);
     };
@@ -124,11 +130,6 @@ async fn carry_out(plane: &Plane, order: ClusterOrder) -> Response {
             refused(StatusCode::SERVICE_UNAVAILABLE, "stopping", message)
         }
     }
-}
-
-fn steward(plane: &Plane) -> Option<&Orders> {
-    let shared = plane.shared.get()?;
-    shared.cluster.as_ref().map(|cluster| &cluster.orders)
 }
 
 /// Bad words are the asker's; what may be true later is a conflict; no majority is no answer.

@@ -18,7 +18,9 @@ use crate::admin::metrics::{
     BUCKETS_NS, CLASSES, Histogram, LaneMetrics, Op, Refused, Share, Tally,
 };
 use crate::admin::stages::{REQUESTS_PER_SAMPLE, Stage};
+use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
+use dendra_engine::ScrubStats;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -471,6 +473,16 @@ fn engine(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             "Damaged tables that no compaction reads any more.",
             stats.tables_set_aside as u64,
         ),
+        (
+            "scrub_full_age_seconds",
+            "How long ago all tables had been scrubbed; 0 while that never was.",
+            scrub_age_s(&stats.scrub),
+        ),
+        (
+            "scrub_spans_lost",
+            "Damaged blocks whose records are not repaired.",
+            shared.engine.damaged_spans().len() as u64,
+        ),
     ];
     for (name, help, value) in gauges {
         page.gauge(name, help, value)?;
@@ -530,9 +542,37 @@ fn engine(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             "Damaged blocks met by reads.",
             stats.damaged_reads,
         ),
+        (
+            "scrub_bytes",
+            "Bytes of tables read by scrubs.",
+            stats.scrub.bytes,
+        ),
+        (
+            "scrub_blocks",
+            "Blocks of tables read by scrubs.",
+            stats.scrub.blocks,
+        ),
+        (
+            "scrub_spots_found",
+            "Damaged spots of tables found by scrubs.",
+            stats.scrub.spots_found,
+        ),
+        (
+            "scrub_spots_mended",
+            "Damaged spots that went with a table that was written anew.",
+            stats.scrub.spots_mended,
+        ),
     ];
     for (name, help, value) in counters {
         page.counter(name, help, value)?;
     }
     Ok(())
+}
+
+/// Seconds since the last whole scrub.
+pub(super) fn scrub_age_s(scrub: &ScrubStats) -> u64 {
+    match scrub.full_ended_ms {
+        0 => 0,
+        ended_ms => clock::wall_ms().saturating_sub(ended_ms) / 1_000,
+    }
 }

@@ -29,16 +29,18 @@ pub(crate) enum Kind {
     Wal,
     Flush,
     Compact,
+    Scrub,
     Admin,
 }
 
 impl Kind {
-    const ALL: [Kind; 6] = [
+    const ALL: [Kind; 7] = [
         Kind::Loop,
         Kind::Worker,
         Kind::Wal,
         Kind::Flush,
         Kind::Compact,
+        Kind::Scrub,
         Kind::Admin,
     ];
 
@@ -50,6 +52,7 @@ impl Kind {
             Kind::Wal => "wal",
             Kind::Flush => "flush",
             Kind::Compact => "compact",
+            Kind::Scrub => "scrub",
             Kind::Admin => "admin",
         }
     }

@@ -1,0 +1,167 @@
+//! The thread that reads tables and checks them, at a rate, and tells the node what is lost.
+//!
+//! ```text
+//! scrub(slice) ─► More ─► pause: slice / rate, longer while the engine is behind
+//!              └► Idle ─► wait
+//! damaged spans differ ─► log line, loop 0 (the keeper): Lost ─► … ─► Repaired ─► engine.repaired
+//! ```
+//!
+//! Invariants
+//! 1. At most the rate that the operator set, and one slice; no slice while the node stops.
+//! 2. What is found, repaired, and given up as hopeless is said once each.
+//!
+//! Not here: what a slice does (crate `engine`), who repairs (crate `node`).
+//! See: docs/operating.md, "Damage".
+
+use crate::admin::profile;
+use crate::disk::lost::mark;
+use crate::event_loop::clock;
+use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::shared::Shared;
+use crate::limits;
+use dendra_base::Space;
+use dendra_engine::{DamagedSpan, Maintained, ScrubStats};
+use dendra_node::step::LostSpan;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Lower than compactions: a scrub is never urgent.
+const NICE: i32 = 15;
+
+/// Starts the thread, unless the rate is zero.
+pub(crate) fn spawn(shared: &Arc<Shared>) -> Option<std::io::Result<JoinHandle<()>>> {
+    if shared.settings.scrub_bytes_per_second == 0 {
+        return None;
+    }
+    let shared = Arc::clone(shared);
+    let thread = std::thread::Builder::new().name("scrub".to_owned());
+    Some(thread.spawn(move || {
+        let _seat = profile::register(profile::Kind::Scrub);
+        if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+            tracing::debug!(%error, "scrubbing keeps its priority");
+        }
+        work(&shared);
+        if let Err(error) = shared.engine.note_scrub() {
+            tracing::warn!(%error, "it was not noted where the scrub stands: the next start reads some tables again");
+        }
+    }))
+}
+
+/// How long to wait behind a slice of so many bytes.
+fn pause_after(bytes: u64, bytes_per_second: u64, level: f64) -> Duration {
+    let pause = Duration::from_micros(bytes.saturating_mul(1_000_000) / bytes_per_second.max(1));
+    match level > 0.5 {
+        true => pause.max(limits::SCRUB_BUSY_PAUSE),
+        false => pause,
+    }
+}
+
+fn work(shared: &Shared) {
+    let rate = shared.settings.scrub_bytes_per_second;
+    let every_ms = shared.settings.scrub_every.as_millis() as u64;
+    let slice_bytes = limits::SCRUB_SLICE_BYTES.min(rate);
+    let mut said = ScrubLog::default();
+    loop {
+        let slice = shared.engine.scrub(clock::wall_ms(), every_ms, slice_bytes);
+        let pause = match slice {
+            Ok(slice) => {
+                let pause = pause_after(slice.bytes, rate, shared.engine.pressure().level);
+                match slice.state {
+                    Maintained::More => pause,
+                    Maintained::Idle => pause.max(limits::SCRUB_IDLE),
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "a slice of the scrub failed and is tried again");
+                limits::SCRUB_BUSY_PAUSE
+            }
+        };
+        said.look(shared);
+        if !shared.poke.pause(pause) {
+            return;
+        }
+    }
+}
+
+/// What was said so far.
+#[derive(Default)]
+struct ScrubLog {
+    spans: Vec<DamagedSpan>,
+    stats: ScrubStats,
+}
+
+impl ScrubLog {
+    fn look(&mut self, shared: &Shared) {
+        let stats = shared.engine.stats().scrub;
+        let before = std::mem::replace(&mut self.stats, stats);
+        if stats.full_ended_ms != before.full_ended_ms && stats.full_ended_ms > 0 {
+            let seconds = stats.full_ended_ms.saturating_sub(stats.full_began_ms) / 1_000;
+            tracing::info!(
+                seconds,
+                bytes = stats.bytes,
+                blocks = stats.blocks,
+                spots_found = stats.spots_found,
+                spots_mended = stats.spots_mended,
+                "all tables were scrubbed; the numbers are of all passes since the start"
+            );
+        }
+        if stats.spots_mended > before.spots_mended {
+            let spots = stats.spots_mended - before.spots_mended;
+            tracing::info!(
+                spots,
+                "damaged blocks are gone: their tables were written anew"
+            );
+        }
+        let spans = shared.engine.damaged_spans();
+        if spans == self.spans {
+            return;
+        }
+        for span in spans.iter().filter(|span| !self.spans.contains(span)) {
+            let (file, offset, reason) = (span.file(), span.offset, &span.reason);
+            tracing::error!(
+                file,
+                offset,
+                reason,
+                "a block is damaged: {}",
+                fate(shared, span)
+            );
+        }
+        self.spans = spans;
+        let lost = self.spans.iter().map(|span| LostSpan {
+            id: mark(span),
+            first: span.first.clone().into(),
+            last: span.last.clone().into(),
+        });
+        shared.lanes[0]
+            .mailbox
+            .post(LaneEvent::Lost(lost.collect()));
+    }
+}
+
+/// What becomes of a damaged span, for the log.
+fn fate(shared: &Shared, span: &DamagedSpan) -> &'static str {
+    if shared.cluster.is_none() {
+        return "no other node has its records: reads of them fail until the folder is restored";
+    }
+    match span.first.first() {
+        Some(byte) if *byte == Space::Meta.byte() => {
+            "it holds this member's own notes, which no other member has: restore the folder, or \
+             replace the member"
+        }
+        _ => "its records come from the other owners",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scrub_keeps_its_rate_and_rests_while_the_engine_is_behind() {
+        let mib = 1 << 20;
+        assert_eq!(pause_after(mib, 4 * mib, 0.0), Duration::from_millis(250));
+        assert_eq!(pause_after(0, 4 * mib, 0.5), Duration::ZERO);
+        assert_eq!(pause_after(mib, 4 * mib, 0.6), limits::SCRUB_BUSY_PAUSE);
+    }
+}
