@@ -130,5 +130,8 @@ fn copies_that_no_client_reads_become_equal_and_the_log_says_so() {
     // Each member lacks something of each of two others at most.
     let needed = 2 * (ALONE + DELETED);
     let most = 2 * needed;
-    assert!(moved > 0.9 * needed as f64 && moved <= most as f64, "{moved}");
+    assert!(
+        moved > 0.9 * needed as f64 && moved <= most as f64,
+        "{moved}"
+    );
 }
