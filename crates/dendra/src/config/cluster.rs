@@ -91,6 +91,7 @@ impl Effective {
             Value::Choice("http") => PeerTransport::Http,
             _ => PeerTransport::Frames,
         };
+        cluster.compare_bytes_per_second = self.number("compare-bytes-per-second");
         Ok(Some(cluster))
     }
 

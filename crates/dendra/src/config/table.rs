@@ -130,7 +130,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 45] = [
+pub(crate) static OPTIONS: [Spec; 46] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -495,6 +495,16 @@ pub(crate) static OPTIONS: [Spec; 45] = [
         },
         fallback: Fallback::Fixed("0"),
         help: "What such a backup reads a second at most, of all nodes together; 0 = no limit",
+    },
+    Spec {
+        key: "compare-bytes-per-second",
+        shape: "SIZE",
+        kind: Kind::Bytes {
+            min: 0,
+            max: 1 << 40,
+        },
+        fallback: Fallback::Fixed("2MiB"),
+        help: "Keys and values that a member compares with its peers in a second, to repair what differs; 0 = it compares nothing",
     },
     Spec {
         key: "log",

@@ -511,7 +511,31 @@ fn members(cluster: &Cluster) -> serde_json::Value {
             "dropped": cluster.hints.dropped(),
             "delivered": cluster.hints.delivered(),
         },
+        "comparisons": comparisons(cluster),
         "peers": peers,
+    })
+}
+
+/// How far comparisons with each other member are.
+fn comparisons(cluster: &Cluster) -> serde_json::Value {
+    let comparisons = &cluster.comparisons;
+    let now_us = clock::monotonic_us();
+    let peers = cluster.other_members().into_iter().map(|(member, url)| {
+        let full_us = comparisons.full_us(member);
+        serde_json::json!({
+            "url": url,
+            "age_seconds": full_us.map(|full_us| now_us.saturating_sub(full_us) / 1_000_000),
+            "sent": comparisons.sent(member),
+            "fetched": comparisons.fetched(member),
+        })
+    });
+    serde_json::json!({
+        "bytes_per_second": cluster.compare_bytes_per_second,
+        "read_bytes": comparisons.read_bytes(),
+        "moved_bytes": comparisons.moved_bytes(),
+        "promises": comparisons.promises(),
+        "left_out": comparisons.left_out(),
+        "peers": peers.collect::<Vec<_>>(),
     })
 }
 

@@ -4,7 +4,8 @@
 //! --cluster  --replication-factor  --cluster-name ─► Topology ─┐
 //! --self                                          ─► me       ─┼─► ClusterSettings
 //! --cluster-secret-file                           ─► Secret   ─┤
-//! --peer-transport                                ─► transport ┘
+//! --peer-transport                                ─► transport ┤
+//! --compare-bytes-per-second                      ─► budget    ┘
 //! --join  --replace                               ─► join, and a topology of this node alone
 //! ```
 //!
@@ -17,6 +18,7 @@
 //! See: docs/cli.md, "A cluster".
 
 use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
+use dendra_node::limits::COMPARE_BYTES_PER_SECOND_DEFAULT;
 use dendra_node::{Member, MemberIndex, Topology};
 use std::fmt;
 use std::path::Path;
@@ -42,6 +44,8 @@ pub struct ClusterSettings {
     pub secret: Option<Secret>,
     /// How this one asks.
     pub transport: PeerTransport,
+    /// How many bytes of keys and values a second this one compares with others; 0 = none.
+    pub compare_bytes_per_second: u64,
     /// Was the name of the cluster said, or is it the usual one?
     pub is_named: bool,
     /// A folder that belongs to no cluster yet joins this one; `topology` is of this node alone then.
@@ -77,6 +81,7 @@ impl ClusterSettings {
             me,
             secret: None,
             transport: PeerTransport::default(),
+            compare_bytes_per_second: COMPARE_BYTES_PER_SECOND_DEFAULT,
             is_named: true,
             join: None,
         })
