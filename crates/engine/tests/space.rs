@@ -93,7 +93,7 @@ impl Folder {
         }
     }
 
-    /// Tables and log. The manifest is rewritten beyond 4 MiB, far above what this run writes there.
+    /// Tables and log. The manifest is rewritten beyond 4 MiB, which this run does not reach.
     fn bytes(&self) -> u64 {
         let mut names = self.vfs.names();
         names.retain(|name| !name.starts_with("manifest-"));
