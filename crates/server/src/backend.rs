@@ -29,7 +29,7 @@ use crate::disk::alone::{Alone, StoreWalk};
 use crate::event_loop::handover::{
     Begun, ChunkTerms, KeyRequest, NoChunk, PendingOperation, ScanChunk,
 };
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use crate::peers::{ClusterBackend, ClusterWalk};
 use dendra_base::CellRef;
 use dendra_node::{Class, Entry, Outcome};
@@ -57,7 +57,7 @@ pub(crate) enum BackendScan {
 
 impl Backend {
     /// What carries out the operations of clients on this loop.
-    pub(crate) fn of(lane: &Lane) -> Backend {
+    pub(crate) fn of(lane: &EventLoop) -> Backend {
         match lane.agent() {
             None => Backend::Alone(Alone),
             Some(agent) => Backend::Member(ClusterBackend::new(agent)),
@@ -75,7 +75,7 @@ impl Backend {
     // What it can do.
 
     /// What the engine's pressure means for a write of `class`.
-    pub(crate) fn admit(&self, lane: &Lane, class: Class) -> Entry {
+    pub(crate) fn admit(&self, lane: &EventLoop, class: Class) -> Entry {
         let entry = lane.admit(class);
         match self {
             Backend::Alone(_) => entry,
@@ -92,7 +92,7 @@ impl Backend {
     }
 
     /// The share of the bytes gate in which values need room besides.
-    pub(crate) fn value_share<'a>(&self, lane: &'a Lane) -> Option<&'a Rc<Rooms>> {
+    pub(crate) fn value_share<'a>(&self, lane: &'a EventLoop) -> Option<&'a Rc<Rooms>> {
         match self {
             Backend::Alone(_) => None,
             Backend::Member(_) => Some(&lane.value_bytes),
@@ -108,7 +108,7 @@ impl Backend {
     }
 
     /// What the answer to a scan says about itself.
-    pub(crate) fn scan_terms(&self, lane: &Lane, style: Style) -> Terms {
+    pub(crate) fn scan_terms(&self, lane: &EventLoop, style: Style) -> Terms {
         match self {
             Backend::Alone(alone) => alone.scan_terms(lane, style),
             Backend::Member(member) => member.scan_terms(lane, style),
@@ -121,7 +121,7 @@ impl Backend {
     #[inline]
     pub(crate) fn begin<R>(
         &self,
-        lane: &Lane,
+        lane: &EventLoop,
         request: KeyRequest<'_>,
         watch: &mut Watch,
         show: impl FnMut(Option<CellRef<'_>>) -> R,
@@ -136,7 +136,7 @@ impl Backend {
     /// seat.
     pub(crate) fn resume(
         &self,
-        lane: &Lane,
+        lane: &EventLoop,
         seat: &Rc<Seat>,
         read: &mut PendingOperation,
     ) -> Result<(), Refused> {
@@ -159,7 +159,7 @@ impl Backend {
     }
 
     /// Notes how long an operation has waited.
-    pub(crate) fn note_wait(&self, lane: &Lane, pending: &mut PendingOperation) {
+    pub(crate) fn note_wait(&self, lane: &EventLoop, pending: &mut PendingOperation) {
         match self {
             Backend::Alone(alone) => alone.note_wait(lane, pending),
             Backend::Member(member) => member.note_wait(lane, pending),
@@ -177,7 +177,7 @@ impl Backend {
     // Scans.
 
     /// Begins a scan of live records.
-    pub(crate) fn walk(&self, lane: &Lane, query: &Query) -> BackendScan {
+    pub(crate) fn walk(&self, lane: &EventLoop, query: &Query) -> BackendScan {
         match self {
             Backend::Alone(_) => BackendScan::Store(StoreWalk::new(query, lane.wall_ms())),
             Backend::Member(member) => BackendScan::Cluster(member.walk(query)),

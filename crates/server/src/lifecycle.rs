@@ -35,9 +35,9 @@ use crate::disk::versions::Versions;
 use crate::disk::wal_thread;
 use crate::event_loop::clock;
 use crate::event_loop::delay::Overload;
-use crate::event_loop::lane;
-use crate::event_loop::mailbox::LaneEvent;
-use crate::event_loop::shared::{LaneHandle, Phase, PhaseCell, Shared};
+use crate::event_loop::mailbox::LoopEvent;
+use crate::event_loop::shared::{LoopHandle, Phase, PhaseCell, Shared};
+use crate::event_loop::thread;
 use crate::limits;
 use crate::peers::{self, Cluster, StartGate};
 use crate::rights::{self, Rights};
@@ -439,7 +439,7 @@ fn open_engine(
     Ok(Shared {
         versions,
         lanes: (0..loops)
-            .map(|_| LaneHandle::new(mailbox_capacity))
+            .map(|_| LoopHandle::new(mailbox_capacity))
             .collect(),
         requests: Arc::new(Gate::new(settings.requests_inflight_max as u64)),
         orders: Arc::new(Gate::new(limits::ORDERS_INFLIGHT_MAX as u64)),
@@ -551,15 +551,15 @@ impl Running {
         let no_thread = system("a thread could not be started");
         if shared.cluster.is_some() {
             let first = shared.lanes.first().expect("a node has a loop");
-            first.mailbox.post(LaneEvent::Run(peers::settle));
+            first.mailbox.post(LoopEvent::Run(peers::settle));
         }
         if shared.rights.is_some() {
             let first = shared.lanes.first().expect("a node has a loop");
-            first.mailbox.post(LaneEvent::Run(rights::keep));
+            first.mailbox.post(LoopEvent::Run(rights::keep));
         }
         let (stop_accepting, _) = watch::channel(false);
         let loops = (0..shared.lanes.len())
-            .map(|index| lane::spawn(shared, index, connection::spawn))
+            .map(|index| thread::spawn(shared, index, connection::spawn))
             .collect::<io::Result<_>>()
             .map_err(&no_thread)?;
         Ok(Running {
@@ -671,7 +671,7 @@ impl Running {
         self.stop_accepting.send_replace(true);
         join(self.listener.take());
         self.drain();
-        self.post_to_loops(|| LaneEvent::Stop);
+        self.post_to_loops(|| LoopEvent::Stop);
         join(self.loops.drain(..));
         self.shared.pool.close();
         join(self.workers.drain(..));
@@ -704,14 +704,14 @@ impl Running {
         }
     }
 
-    fn post_to_loops(&self, event: impl Fn() -> LaneEvent) {
+    fn post_to_loops(&self, event: impl Fn() -> LoopEvent) {
         for lane in &self.shared.lanes {
             lane.mailbox.post(event());
         }
     }
 
     fn drain(&self) {
-        self.post_to_loops(|| LaneEvent::Drain);
+        self.post_to_loops(|| LoopEvent::Drain);
         let deadline = Instant::now() + Duration::from_millis(self.shared.settings.drain_ms);
         while self.shared.connections() > 0 {
             if Instant::now() >= deadline {

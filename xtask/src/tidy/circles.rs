@@ -67,7 +67,7 @@ const OPEN_LATER: [(&str, &[&str]); 3] = [
             "disk/store_pool.rs",
             "disk/wal_thread.rs",
             "event_loop/delay.rs",
-            "event_loop/lane/mod.rs",
+            "event_loop/thread/mod.rs",
             "event_loop/mailbox.rs",
             "event_loop/shared.rs",
             "lifecycle.rs",

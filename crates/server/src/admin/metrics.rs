@@ -291,7 +291,7 @@ impl PeerTallies {
 
 /// All counters of one event loop.
 #[derive(Debug, Default)]
-pub(crate) struct LaneMetrics {
+pub(crate) struct LoopMetrics {
     pub(crate) requests: [[Tally; CLASSES]; Op::ALL.len()],
     pub(crate) latency: [Histogram; Op::ALL.len()],
     pub(crate) stages: Stages,
@@ -336,7 +336,7 @@ pub(crate) struct LaneMetrics {
     pub(crate) damaged: Tally,
 }
 
-impl LaneMetrics {
+impl LoopMetrics {
     /// Notes one finished request.
     pub(crate) fn note(&self, op: Op, status: u16, took_ns: u64) {
         let class = usize::from(status / 100).clamp(1, CLASSES) - 1;
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_latency_falls_into_the_first_bucket_that_holds_it() {
-        let metrics = LaneMetrics::default();
+        let metrics = LoopMetrics::default();
         metrics.note(Op::Get, 200, 250);
         metrics.note(Op::Get, 404, 251);
         metrics.note(Op::Get, 503, 11_000_000_000);

@@ -19,7 +19,7 @@ use crate::backend::Backend;
 use crate::clients::finished::Finished;
 use crate::clients::status::{self, Terms};
 use crate::event_loop::handover::PendingOperation;
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use dendra_base::{Cell, CellRef, Key, Kind, Version};
 use dendra_node::{Known, Outcome};
@@ -27,7 +27,7 @@ use dendra_wire::{Condition, Refusal};
 
 /// Where an answer is formed, and for which backend.
 pub(crate) struct Answers<'a> {
-    pub(crate) lane: &'a Lane,
+    pub(crate) lane: &'a EventLoop,
     pub(crate) backend: &'a Backend,
     pub(crate) out: &'a mut Vec<u8>,
 }
@@ -117,7 +117,7 @@ impl Answers<'_> {
 
 /// Forms the answer to GET or HEAD from the key's newest cell; returns its status.
 pub(crate) fn show(
-    lane: &Lane,
+    lane: &EventLoop,
     out: &mut Vec<u8>,
     condition: Condition,
     terms: &Terms,
@@ -149,7 +149,7 @@ pub(crate) fn show(
     status::write(out, terms, &found, cell.value)
 }
 
-fn has_room(lane: &Lane, cell: &CellRef<'_>) -> bool {
+fn has_room(lane: &EventLoop, cell: &CellRef<'_>) -> bool {
     cell.value.len() <= limits::UNCOUNTED_BYTES_MAX || lane.has_room_for(cell.value.len())
 }
 

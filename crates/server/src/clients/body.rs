@@ -24,7 +24,7 @@ use crate::clients::input::Input;
 use crate::clients::room::{Room, Rooms, Turnover};
 use crate::clients::socket::{End, Expecting, Socket};
 use crate::clients::status::{self, Terms};
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use dendra_base::Key;
 use dendra_wire::Refusal;
@@ -283,7 +283,7 @@ impl Inflow {
     }
 
     /// Do other bodies wait for room that this one may hold?
-    fn is_room_short(&self, lane: &Lane) -> bool {
+    fn is_room_short(&self, lane: &EventLoop) -> bool {
         let share = self.share.as_ref();
         lane.bytes.is_short() || share.is_some_and(|share| share.is_short())
     }

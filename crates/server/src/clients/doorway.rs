@@ -17,7 +17,7 @@
 use crate::clients::seat::Seat;
 use crate::clients::socket::{End, Linger, Socket};
 use crate::clients::status;
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use crate::tls::{ByteStream, Opening, Tls, clear_text};
 use dendra_wire::http::response::Style;
 use std::future::poll_fn;
@@ -31,7 +31,7 @@ use tokio::net::TcpStream;
 
 /// Lets a connection in, or gives back what there is to be closed.
 pub(crate) async fn enter(
-    lane: &Rc<Lane>,
+    lane: &Rc<EventLoop>,
     seat: &Rc<Seat>,
     source: IpAddr,
     tls: &Tls,
@@ -77,7 +77,7 @@ pub(crate) async fn enter(
 
 /// What `what` leads to, if it does so in time and before the node drains.
 async fn within<T>(
-    lane: &Lane,
+    lane: &EventLoop,
     seat: &Seat,
     time: Duration,
     what: impl Future<Output = T>,

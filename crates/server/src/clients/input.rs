@@ -11,7 +11,7 @@
 //!
 //! Not here: reading from the socket (`socket.rs`).
 
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use crate::limits;
 
 /// Bytes read and not yet understood.
@@ -42,7 +42,7 @@ impl Input {
 
     /// Moves what is unread to the front of `buffer`, behind which `n` new bytes stand already at
     /// `len()`, and keeps `buffer`.
-    pub(crate) fn adopt(&mut self, lane: &Lane, mut buffer: Vec<u8>, n: usize) {
+    pub(crate) fn adopt(&mut self, lane: &EventLoop, mut buffer: Vec<u8>, n: usize) {
         let held = self.len();
         buffer[..held].copy_from_slice(self.data());
         self.release(lane);
@@ -55,7 +55,7 @@ impl Input {
     }
 
     /// Gives the shared buffer back and keeps a copy of what is unread.
-    pub(crate) fn settle(&mut self, lane: &Lane) {
+    pub(crate) fn settle(&mut self, lane: &EventLoop) {
         if self.len() == 0 {
             self.release(lane);
         } else if self.is_shared {
@@ -71,7 +71,7 @@ impl Input {
         self.len() > limits::UNCOUNTED_BYTES_MAX
     }
 
-    fn release(&mut self, lane: &Lane) {
+    fn release(&mut self, lane: &EventLoop) {
         let Input {
             bytes, is_shared, ..
         } = std::mem::take(self);

@@ -16,7 +16,7 @@
 //! Not here: what happens on a connection (`connection/`).
 //! See: docs/overload.md.
 
-use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
 use crate::tls::Tls;
@@ -251,5 +251,5 @@ fn hand_over(shared: &Shared, stream: TcpStream) {
         .min_by_key(|lane| lane.connections.load(Ordering::SeqCst))
         .expect("there is at least one loop");
     lane.connections.fetch_add(1, Ordering::SeqCst);
-    lane.mailbox.post(LaneEvent::Connection(stream));
+    lane.mailbox.post(LoopEvent::Connection(stream));
 }

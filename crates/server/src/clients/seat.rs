@@ -13,7 +13,7 @@
 //!    arrives.
 //! 3. A passed deadline is told once and stays until the next `arm`.
 //!
-//! Not here: who waits for what (`connection/`), tickets (`lane.rs`).
+//! Not here: who waits for what (`connection/`), tickets (`thread/mod.rs`).
 
 use crate::clients::finished::Finished;
 use std::cell::{Cell, RefCell};

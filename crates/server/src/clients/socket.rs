@@ -25,7 +25,7 @@ use crate::clients::input::Input;
 use crate::clients::room::{Room, Turnover};
 use crate::clients::seat::{Due, Seat, Until};
 use crate::event_loop::clock;
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use crate::tls::ByteStream;
 use bytes::BufMut;
@@ -87,7 +87,7 @@ pub(crate) enum Gone {
 
 /// The socket of one connection.
 pub(crate) struct Socket {
-    lane: Rc<Lane>,
+    lane: Rc<EventLoop>,
     seat: Rc<Seat>,
     source: IpAddr,
     stream: ByteStream,
@@ -112,7 +112,7 @@ pub(crate) struct Socket {
 impl Socket {
     /// The socket of a client at `source` who has just connected.
     pub(crate) fn new(
-        lane: Rc<Lane>,
+        lane: Rc<EventLoop>,
         seat: Rc<Seat>,
         source: IpAddr,
         stream: ByteStream,
@@ -135,7 +135,7 @@ impl Socket {
     }
 
     /// The loop that serves it.
-    pub(crate) fn lane(&self) -> &Rc<Lane> {
+    pub(crate) fn lane(&self) -> &Rc<EventLoop> {
         &self.lane
     }
 

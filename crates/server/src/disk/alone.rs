@@ -28,7 +28,7 @@ use crate::disk::store_pool::Work;
 use crate::event_loop::handover::{
     Begun, ChunkTerms, Held, KeyRequest, NoChunk, PendingOperation, ScanChunk, SentValue, WalkEnd,
 };
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use bytes::Bytes;
 use dendra_base::{CellRef, Key, Quorum};
@@ -53,7 +53,7 @@ impl Alone {
     }
 
     /// What the answer to a scan says about itself.
-    pub(crate) fn scan_terms(self, lane: &Lane, style: Style) -> Terms {
+    pub(crate) fn scan_terms(self, lane: &EventLoop, style: Style) -> Terms {
         let durability = lane.shared.settings.durability;
         Terms::new(style, Quorum::ONE, durability, &lane.routes())
     }
@@ -62,7 +62,7 @@ impl Alone {
     #[inline]
     pub(crate) fn begin<R>(
         self,
-        lane: &Lane,
+        lane: &EventLoop,
         request: KeyRequest<'_>,
         watch: &mut Watch,
         show: impl FnMut(Option<CellRef<'_>>) -> R,
@@ -77,7 +77,7 @@ impl Alone {
     /// Gives a read to the store pool.
     pub(crate) fn resume(
         self,
-        lane: &Lane,
+        lane: &EventLoop,
         seat: &Rc<Seat>,
         read: &mut PendingOperation,
     ) -> Result<(), Refused> {
@@ -110,7 +110,7 @@ impl Alone {
     }
 
     /// Notes how long an operation has waited: for a read the worker has.
-    pub(crate) fn note_wait(self, lane: &Lane, pending: &mut PendingOperation) {
+    pub(crate) fn note_wait(self, lane: &EventLoop, pending: &mut PendingOperation) {
         match pending.op {
             Op::Get => pending.watch.restart(),
             op => pending
@@ -121,7 +121,7 @@ impl Alone {
 }
 
 fn read<R>(
-    lane: &Lane,
+    lane: &EventLoop,
     stored_key: &[u8],
     watch: &mut Watch,
     mut show: impl FnMut(Option<CellRef<'_>>) -> R,
@@ -155,7 +155,7 @@ fn held(stored_key: &[u8]) -> Held {
 
 /// Puts a write into the loop's batch.
 fn write<R>(
-    lane: &Lane,
+    lane: &EventLoop,
     request: &KeyRequest<'_>,
     op: Op,
     watch: &mut Watch,

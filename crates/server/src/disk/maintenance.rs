@@ -17,7 +17,7 @@
 use crate::admin::profile::{self, Lock};
 use crate::disk::wal_thread;
 use crate::event_loop::clock;
-use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
 use dendra_engine::{Error, Maintained, Maintenance};
@@ -125,7 +125,7 @@ fn tell_waiting_loops(shared: &Shared) {
     }
     for lane in &shared.lanes {
         if lane.waits_for_engine.swap(false, Ordering::AcqRel) {
-            lane.mailbox.post(LaneEvent::QueueFree);
+            lane.mailbox.post(LoopEvent::QueueFree);
         }
     }
 }

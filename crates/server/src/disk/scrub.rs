@@ -16,7 +16,7 @@
 use crate::admin::profile;
 use crate::disk::lost::mark;
 use crate::event_loop::clock;
-use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
 use dendra_base::Space;
@@ -135,7 +135,7 @@ impl ScrubLog {
         });
         shared.lanes[0]
             .mailbox
-            .post(LaneEvent::Lost(lost.collect()));
+            .post(LoopEvent::Lost(lost.collect()));
     }
 }
 

@@ -25,7 +25,7 @@ use crate::clients::finished::Finished;
 use crate::disk::scan_job::Scan;
 use crate::event_loop::clock;
 use crate::event_loop::delay::Overload;
-use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
 use crate::peers::{Page, Paged, look};
@@ -345,7 +345,7 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
     }
     shared.lanes[lane]
         .mailbox
-        .post(LaneEvent::Answered { slot, answer });
+        .post(LoopEvent::Answered { slot, answer });
 }
 
 /// Of a job that has no result: the node waits for an answer of the job's own kind.

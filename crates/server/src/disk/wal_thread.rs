@@ -14,13 +14,13 @@
 //!    `engine.pressure` before they are read.
 //! 3. After `Poisoned` nothing is committed any more.
 //!
-//! Not here: commits that an event loop makes itself with durability `os` (`lane.rs`; it uses
+//! Not here: commits that an event loop makes itself with durability `os` (`thread/mod.rs`; it uses
 //! `deliver` from here).
 //! See: docs/overload.md, crate `engine`.
 
 use crate::admin::profile::{self, Lock};
 use crate::disk::import::IMPORT_LANE;
-use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::{Phase, Shared};
 use crate::limits;
 use dendra_engine::{Error, WriteOutcome};
@@ -111,7 +111,7 @@ impl Bell {
 pub(crate) fn deliver(
     shared: &Shared,
     done: &mut Vec<(u64, WriteOutcome)>,
-    groups: &mut [Vec<LaneEvent>],
+    groups: &mut [Vec<LoopEvent>],
     own: Option<usize>,
 ) {
     for (token, outcome) in done.drain(..) {
@@ -119,7 +119,7 @@ pub(crate) fn deliver(
             shared.import.wrote(outcome);
             continue;
         }
-        groups[token_lane(token)].push(LaneEvent::Written { token, outcome });
+        groups[token_lane(token)].push(LoopEvent::Written { token, outcome });
     }
     for (lane, group) in groups.iter_mut().enumerate() {
         let handle = &shared.lanes[lane];
@@ -127,7 +127,7 @@ pub(crate) fn deliver(
             continue;
         }
         if handle.waits_for_queue.swap(false, Ordering::AcqRel) {
-            group.push(LaneEvent::QueueFree);
+            group.push(LoopEvent::QueueFree);
         }
         if !group.is_empty() {
             handle.mailbox.post_all(group.drain(..));
@@ -148,7 +148,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
 
 fn commit_until_closed(shared: &Shared) {
     let mut done = Vec::with_capacity(1024);
-    let mut groups: Vec<Vec<LaneEvent>> = shared.lanes.iter().map(|_| Vec::new()).collect();
+    let mut groups: Vec<Vec<LoopEvent>> = shared.lanes.iter().map(|_| Vec::new()).collect();
     let mut wait = QUIET;
     loop {
         let woken = shared.bell.wait(wait);
@@ -185,7 +185,7 @@ fn commit_until_closed(shared: &Shared) {
 fn commit_all(
     shared: &Shared,
     done: &mut Vec<(u64, WriteOutcome)>,
-    groups: &mut [Vec<LaneEvent>],
+    groups: &mut [Vec<LoopEvent>],
 ) -> Result<(), Error> {
     loop {
         let result = shared.engine.commit(done);
@@ -223,7 +223,7 @@ pub(crate) fn poison(shared: &Shared, reason: &str) {
             "the log failed: nothing more is written, the process stops"
         );
         for lane in &shared.lanes {
-            lane.mailbox.post(LaneEvent::Poisoned);
+            lane.mailbox.post(LoopEvent::Poisoned);
         }
         // Kept for a watcher that is not there yet.
         shared.phase.ended.notify_one();

@@ -18,7 +18,7 @@
 
 use crate::clients::seat::{LocalBell, Seat};
 use crate::event_loop::clock;
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use dendra_node::Line;
 use dendra_node::standing::{AddressGroup, Called, Change, Crowding, Place, STANDING_US};
 use std::cell::{Cell, RefCell};
@@ -101,7 +101,7 @@ impl Delay {
     }
 
     /// Something was read: looks whether it is time for a probe, or whether one is late.
-    pub(crate) fn look(&self, lane: &Lane, now_us: u64) {
+    pub(crate) fn look(&self, lane: &EventLoop, now_us: u64) {
         if now_us < self.due_us.get() {
             return;
         }
@@ -118,12 +118,12 @@ impl Delay {
         }
     }
 
-    fn sample(&self, lane: &Lane, now_us: u64, lag_us: u64) {
+    fn sample(&self, lane: &EventLoop, now_us: u64, lag_us: u64) {
         let change = self.line.borrow_mut().sample(now_us, lag_us);
         self.note(lane, now_us, change);
     }
 
-    fn note(&self, lane: &Lane, now_us: u64, change: Option<Change>) {
+    fn note(&self, lane: &EventLoop, now_us: u64, change: Option<Change>) {
         let overload = &lane.shared.overload;
         match change {
             Some(Change::Begins) => {
@@ -174,7 +174,7 @@ impl Delay {
         })
     }
 
-    fn call(&self, lane: &Lane, now_us: u64) {
+    fn call(&self, lane: &EventLoop, now_us: u64) {
         let mut called = Vec::new();
         let change = self.line.borrow_mut().call(now_us, &mut called);
         for (standee, what) in called {
@@ -195,7 +195,7 @@ impl Delay {
     }
 
     /// What was measured may be over.
-    pub(crate) fn sweep(&self, lane: &Lane, now_us: u64) {
+    pub(crate) fn sweep(&self, lane: &EventLoop, now_us: u64) {
         let delay_us = self.line.borrow().delay_us(now_us);
         lane.metrics().standing_us.set(delay_us);
         lane.metrics().standing.set(self.line.borrow().len() as u64);
@@ -253,7 +253,7 @@ impl Overload {
 }
 
 /// The probe of one loop: it waits in the run queue as every request does.
-pub(crate) async fn probe(lane: Rc<Lane>) {
+pub(crate) async fn probe(lane: Rc<EventLoop>) {
     loop {
         lane.delay.bell.rung().await;
         let now_us = clock::monotonic_us();
@@ -268,7 +268,7 @@ pub(crate) async fn probe(lane: Rc<Lane>) {
 
 /// Calls requests out of the line of one loop, as many at a time as take less than a millisecond: the sockets are
 /// polled in between.
-pub(crate) async fn porter(lane: Rc<Lane>) {
+pub(crate) async fn porter(lane: Rc<EventLoop>) {
     loop {
         lane.delay.porter.rung().await;
         while lane.delay.is_standing() {

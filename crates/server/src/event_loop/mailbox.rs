@@ -11,12 +11,12 @@
 //! 2. Bounded by its senders: a connection passed the connection gate, and an answer belongs to a
 //!    request that holds a permit. Beyond `capacity` something is broken, and the process says so.
 //!
-//! Not here: what the events mean (`lane.rs`).
+//! Not here: what the events mean (`thread/mod.rs`).
 //! See: docs/overload.md.
 
 use crate::admin::profile::Lock;
 use crate::disk::store_pool::PoolAnswer;
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use dendra_engine::WriteOutcome;
 use dendra_node::Layout;
 use dendra_node::step::LostSpan;
@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 
 /// Everything that can happen to an event loop from outside: a closed list.
 #[derive(Debug)]
-pub(crate) enum LaneEvent {
+pub(crate) enum LoopEvent {
     /// A client connected.
     Connection(std::net::TcpStream),
     /// A write is decided.
@@ -52,7 +52,7 @@ pub(crate) enum LaneEvent {
     /// A later epoch is durable, and the fence is advanced.
     Adopt(Arc<Layout>),
     /// Run this on the loop.
-    Run(fn(&Rc<Lane>)),
+    Run(fn(&Rc<EventLoop>)),
     /// The log failed: every waiting write is of unknown outcome.
     Poisoned,
     /// Leave: whatever is still open is cut.
@@ -62,7 +62,7 @@ pub(crate) enum LaneEvent {
 /// The mailbox of one event loop.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    events: Lock<Vec<LaneEvent>>,
+    events: Lock<Vec<LoopEvent>>,
     bell: Notify,
     capacity: usize,
 }
@@ -78,12 +78,12 @@ impl Mailbox {
     }
 
     /// Leaves one event.
-    pub(crate) fn post(&self, event: LaneEvent) {
+    pub(crate) fn post(&self, event: LoopEvent) {
         self.post_all(std::iter::once(event));
     }
 
     /// Leaves several events with at most one wake.
-    pub(crate) fn post_all(&self, new: impl IntoIterator<Item = LaneEvent>) {
+    pub(crate) fn post_all(&self, new: impl IntoIterator<Item = LoopEvent>) {
         let mut events = self.events.hold();
         let was_empty = events.is_empty();
         events.extend(new);
@@ -100,7 +100,7 @@ impl Mailbox {
     }
 
     /// Swaps everything that waits into `into`. Requires: `into` is empty.
-    pub(crate) fn take(&self, into: &mut Vec<LaneEvent>) {
+    pub(crate) fn take(&self, into: &mut Vec<LoopEvent>) {
         assert!(into.is_empty(), "events would be lost");
         let mut events = self.events.hold();
         std::mem::swap(&mut *events, into);
@@ -124,16 +124,16 @@ mod tests {
     #[test]
     fn events_come_out_together_and_in_order() {
         let mailbox = Mailbox::new(8);
-        mailbox.post_all((0..3).map(|slot| LaneEvent::Written {
+        mailbox.post_all((0..3).map(|slot| LoopEvent::Written {
             token: slot,
             outcome: WriteOutcome::NotApplied,
         }));
-        mailbox.post(LaneEvent::Stop);
+        mailbox.post(LoopEvent::Stop);
         let mut taken = Vec::new();
         mailbox.take(&mut taken);
         assert_eq!(taken.len(), 4);
-        assert!(matches!(taken[2], LaneEvent::Written { token: 2, .. }));
-        assert!(matches!(taken[3], LaneEvent::Stop));
+        assert!(matches!(taken[2], LoopEvent::Written { token: 2, .. }));
+        assert!(matches!(taken[3], LoopEvent::Stop));
         assert_eq!(mailbox.len(), 0);
     }
 
@@ -141,7 +141,7 @@ mod tests {
     #[should_panic(expected = "without a permit")]
     fn a_mailbox_beyond_its_bound_is_a_broken_invariant() {
         let mailbox = Mailbox::new(1);
-        mailbox.post(LaneEvent::QueueFree);
-        mailbox.post(LaneEvent::QueueFree);
+        mailbox.post(LoopEvent::QueueFree);
+        mailbox.post(LoopEvent::QueueFree);
     }
 }

@@ -1,7 +1,7 @@
 //! One event loop: its turns, its clock and how other threads hand it results.
 //!
 //! ```text
-//! lane.rs      one event loop                  handover.rs   results that go back to a connection
+//! thread/        one event loop                  handover.rs   results that go back to a connection
 //! mailbox.rs     results of other threads        delay.rs      how late the loop begins its work
 //! shared.rs      what all threads share          giving_way.rs reads that come behind others
 //! clock.rs       time
@@ -14,6 +14,6 @@ pub(crate) mod clock;
 pub(crate) mod delay;
 pub(crate) mod giving_way;
 pub(crate) mod handover;
-pub(crate) mod lane;
 pub(crate) mod mailbox;
 pub mod shared;
+pub(crate) mod thread;

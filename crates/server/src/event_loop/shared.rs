@@ -9,10 +9,10 @@
 //! 1. A phase only moves to the right; `Poisoned` is final.
 //! 2. Everything here is set before the first client is accepted and never replaced.
 //!
-//! Not here: state of one event loop (`lane.rs`), of one connection (`connection/`).
+//! Not here: state of one event loop (`thread/mod.rs`), of one connection (`connection/`).
 
 use crate::admin::backup_gauge::BackupGauge;
-use crate::admin::metrics::LaneMetrics;
+use crate::admin::metrics::LoopMetrics;
 use crate::clients::room::Space;
 use crate::clients::unproven::UnprovenGauges;
 use crate::disk::checkpoints::Checkpoints;
@@ -121,7 +121,7 @@ impl PhaseCell {
 
 /// One event loop as the other threads see it.
 #[derive(Debug)]
-pub(crate) struct LaneHandle {
+pub(crate) struct LoopHandle {
     pub(crate) mailbox: Mailbox,
     /// Connections that live on this loop, those still in the mailbox included.
     pub(crate) connections: AtomicUsize,
@@ -129,18 +129,18 @@ pub(crate) struct LaneHandle {
     pub(crate) waits_for_queue: AtomicBool,
     /// Writes of this loop wait until flushes and compactions are no longer behind.
     pub(crate) waits_for_engine: AtomicBool,
-    pub(crate) metrics: LaneMetrics,
+    pub(crate) metrics: LoopMetrics,
 }
 
-impl LaneHandle {
+impl LoopHandle {
     /// A loop without connections.
-    pub(crate) fn new(mailbox_capacity: usize) -> LaneHandle {
-        LaneHandle {
+    pub(crate) fn new(mailbox_capacity: usize) -> LoopHandle {
+        LoopHandle {
             mailbox: Mailbox::new(mailbox_capacity),
             connections: AtomicUsize::new(0),
             waits_for_queue: AtomicBool::new(false),
             waits_for_engine: AtomicBool::new(false),
-            metrics: LaneMetrics::default(),
+            metrics: LoopMetrics::default(),
         }
     }
 }
@@ -160,7 +160,7 @@ pub(crate) struct Shared {
     pub(crate) folder: Arc<dyn Vfs>,
     pub(crate) engine: Engine,
     pub(crate) versions: Versions,
-    pub(crate) lanes: Vec<LaneHandle>,
+    pub(crate) lanes: Vec<LoopHandle>,
     /// Requests that wait for the log or the store pool.
     pub(crate) requests: Arc<Gate>,
     /// Orders of nodes that wait for the log or the store pool.

@@ -23,7 +23,7 @@ use super::hello_maker::HelloMaker;
 use super::notes::learn;
 use crate::clients::socket::Socket;
 use crate::clients::unproven::Place;
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use crate::tls::ByteStream;
 use bytes::Bytes;
@@ -110,7 +110,7 @@ pub(crate) struct PendingLink(Met);
 
 /// Judges a peer's hello and forms the answer: the link, or the refusal.
 pub(crate) fn meet(
-    lane: &Lane,
+    lane: &EventLoop,
     socket: &mut Socket,
     head: &Head<'_>,
 ) -> Result<PendingLink, Refusal> {
@@ -139,7 +139,7 @@ impl Drop for Listed<'_> {
 /// Serves a peer's link to its end. `rest` was read behind the request; `guest` is its place among the clients'
 /// connections, which it gives back when it has proven itself.
 pub(crate) async fn serve<Guest>(
-    lane: Rc<Lane>,
+    lane: Rc<EventLoop>,
     link: PendingLink,
     mut stream: ByteStream,
     rest: Vec<u8>,
@@ -239,7 +239,7 @@ enum NotLinked {
 
 /// The asker's hail, and the probe behind which what it says about itself is durable: the probe's id.
 async fn introduce(
-    lane: &Lane,
+    lane: &EventLoop,
     agent: &Agent,
     link: &Met,
     conduit: &Conduit,
@@ -278,7 +278,7 @@ async fn introduce(
 }
 
 async fn questions(
-    lane: &Lane,
+    lane: &EventLoop,
     agent: &Agent,
     (member, claim): (MemberIndex, Peer),
     link: u64,

@@ -22,12 +22,12 @@
 use super::cluster::{Cluster, count};
 use super::conduit::Conduit;
 use super::pool::Pool;
-use crate::admin::metrics::LaneMetrics;
+use crate::admin::metrics::LoopMetrics;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{LocalBell, Seat};
 use crate::clients::unproven::Unproven;
 use crate::disk::lost;
-use crate::event_loop::lane::{Lane, RoomPermit};
+use crate::event_loop::thread::{EventLoop, RoomPermit};
 use crate::limits;
 use crate::settings::Settings;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
@@ -486,7 +486,7 @@ impl Agent {
     }
 
     /// How long the node's rounds took, and how it sees the other members: once per sweep.
-    pub(crate) fn show(&self, metrics: &LaneMetrics) {
+    pub(crate) fn show(&self, metrics: &LoopMetrics) {
         for (key, version) in self.node.borrow_mut().take_disputes() {
             let key = dendra_wire::percent::encode(&key);
             let version = format!("{version:?}");
@@ -543,7 +543,7 @@ impl Agent {
 
     // The turn.
 
-    fn turn(&self, lane: &Lane) {
+    fn turn(&self, lane: &EventLoop) {
         lane.refresh();
         let now = lane.now();
         let readiness = lane.readiness();
@@ -584,7 +584,7 @@ impl Agent {
         }
     }
 
-    fn carry_out(&self, lane: &Lane, now: Now, effect: Effect) {
+    fn carry_out(&self, lane: &EventLoop, now: Now, effect: Effect) {
         match effect {
             Effect::Outcome {
                 client,
@@ -707,7 +707,7 @@ impl Agent {
 }
 
 /// Runs the turns of the loop's agent.
-pub(crate) async fn run(lane: Rc<Lane>, agent: Rc<Agent>) {
+pub(crate) async fn run(lane: Rc<EventLoop>, agent: Rc<Agent>) {
     let start = tokio::time::Instant::now();
     let start_us = crate::event_loop::clock::monotonic_us();
     let sleep = tokio::time::sleep(limits::SWEEP);

@@ -24,8 +24,8 @@ use super::orders::OrderCall;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Seat, Until};
 use crate::disk::notes;
-use crate::event_loop::lane::Lane;
-use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::mailbox::LoopEvent;
+use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use dendra_base::{CellRef, Key};
 use dendra_engine::Guard;
@@ -45,7 +45,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Begins the steward's life on the first loop, at most once.
-pub(crate) fn settle(lane: &Rc<Lane>) {
+pub(crate) fn settle(lane: &Rc<EventLoop>) {
     let Some(agent) = lane.agent() else {
         return;
     };
@@ -66,7 +66,7 @@ pub(crate) fn settle(lane: &Rc<Lane>) {
 
 /// See the module.
 struct StewardHome {
-    lane: Rc<Lane>,
+    lane: Rc<EventLoop>,
     agent: Rc<Agent>,
     steward: Steward,
     /// Places of all members that this process has known, those that were removed included.
@@ -163,7 +163,7 @@ impl StewardHome {
                 self.agent.cluster.adopt(&record, &layout);
                 self.note_places();
                 for lane in &self.lane.shared.lanes {
-                    lane.mailbox.post(LaneEvent::Adopt(Arc::clone(&layout)));
+                    lane.mailbox.post(LoopEvent::Adopt(Arc::clone(&layout)));
                 }
             }
             StewardEffect::NoLayout { epoch } => tracing::error!(

@@ -28,7 +28,7 @@ use crate::clients::finished::Finished;
 use crate::clients::seat::{Due, Until};
 use crate::clients::socket::{End, Socket};
 use crate::clients::status;
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused as RefusedBy};
@@ -77,7 +77,7 @@ impl PendingAsk {
 
 /// Answers a hello: the asker's token is known from here on.
 pub(crate) fn greet(
-    lane: &Lane,
+    lane: &EventLoop,
     socket: &mut Socket,
     head: &Head<'_>,
     style: Style,
@@ -96,7 +96,7 @@ pub(crate) fn greet(
 /// Looks at the token of a question and at the length of its frame; `rest` stands behind the
 /// head. Gives how much of it was taken.
 pub(crate) fn hear(
-    lane: &Lane,
+    lane: &EventLoop,
     socket: &mut Socket,
     head: &Head<'_>,
     rest: &[u8],
@@ -213,7 +213,7 @@ pub(crate) async fn answer(socket: &mut Socket, pending: PendingAsk) -> Result<A
 
 /// What the peer says about itself is durable behind this.
 async fn learn_about(
-    lane: &Lane,
+    lane: &EventLoop,
     agent: &Agent,
     token: &Proof,
     session: &Session,

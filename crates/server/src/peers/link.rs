@@ -23,7 +23,7 @@ use super::cluster::{Cluster, Told, count, host_of, random};
 use super::conduit::{Broken, Conduit, End, Seals};
 use super::notes::{learn, write_notes};
 use super::pool;
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use crate::settings::PeerTransport;
 use crate::tls::{ByteStream, Tls};
@@ -50,7 +50,7 @@ use tokio::net::TcpStream;
 const SHORT_FRAME_BYTES_MAX: usize = PEER_SENTENCE_BYTES_MAX + 64;
 
 /// Keeps the link of `lane` to `member` up.
-pub(crate) async fn keep(lane: Rc<Lane>, agent: Rc<Agent>, member: MemberIndex) {
+pub(crate) async fn keep(lane: Rc<EventLoop>, agent: Rc<Agent>, member: MemberIndex) {
     let Some(id) = agent.id_of(member) else {
         return;
     };
@@ -131,7 +131,7 @@ impl Drop for FirstTry<'_> {
 }
 
 /// A try led to no link. True when this node stops.
-fn no_link(lane: &Lane, agent: &Agent, member: MemberIndex, why: NoLink) -> bool {
+fn no_link(lane: &EventLoop, agent: &Agent, member: MemberIndex, why: NoLink) -> bool {
     let event = MemberEvent::NoLink {
         member,
         lane: agent.lane as u16,
@@ -155,7 +155,7 @@ struct Opened {
     first: Option<ByteStream>,
 }
 
-async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Opened, NoLink> {
+async fn open(lane: &EventLoop, agent: &Agent, member: MemberIndex) -> Result<Opened, NoLink> {
     match agent.cluster.transport {
         PeerTransport::Frames => {
             let (conduit, claim) = upgrade(lane, agent, member).await?;
@@ -177,7 +177,12 @@ async fn open(lane: &Lane, agent: &Agent, member: MemberIndex) -> Result<Opened,
 }
 
 /// Serves a link to its end: why it ended.
-async fn run(lane: &Rc<Lane>, agent: &Rc<Agent>, member: MemberIndex, opened: Opened) -> String {
+async fn run(
+    lane: &Rc<EventLoop>,
+    agent: &Rc<Agent>,
+    member: MemberIndex,
+    opened: Opened,
+) -> String {
     match opened.link {
         Link::Frames(conduit) => {
             let life = opened.claim.life;
@@ -363,7 +368,7 @@ async fn short_frame(stream: &mut ByteStream, rest: &mut BytesMut) -> Result<Byt
 }
 
 async fn upgrade(
-    lane: &Lane,
+    lane: &EventLoop,
     agent: &Agent,
     member: MemberIndex,
 ) -> Result<(Conduit, Peer), NoLink> {
@@ -473,7 +478,7 @@ impl Drop for Up<'_> {
 }
 
 async fn answers(
-    lane: &Lane,
+    lane: &EventLoop,
     agent: &Agent,
     member: MemberIndex,
     life: u64,

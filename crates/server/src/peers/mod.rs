@@ -5,7 +5,7 @@
 //! accepted link     ─► accept.rs    ─► Asked ─┤  agent.rs   ├─► Reply   ─► conduit of that link, seat
 //! request of a peer ─► hop.rs       ─► Asked ─┼─► Node ─────┤
 //! link to a peer    ─► link.rs   ─► Answered ─┤   per loop  ├─► Ask     ─► conduit or pool of the own link
-//! store, log        ─► lane.rs─► Read, Wrote┘             └─► Read, Write, Page, Cover ─► store.rs
+//! store, log        ─► thread/ ─► Read, Wrote┘             └─► Read, Write, Page, Cover ─► store.rs
 //! conduit.rs   frames out, one write a turn            cluster.rs   what all loops share
 //! pool.rs, carrier.rs   the same over plain HTTP       session.rs   who asks over plain HTTP
 //! scan.rs      scans over the whole cluster            meeting.rs   a start asks and waits

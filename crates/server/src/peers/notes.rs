@@ -20,8 +20,8 @@ use super::cluster::{Cluster, Told};
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Seat, Until};
 use crate::disk::notes;
-use crate::event_loop::lane::Lane;
 use crate::event_loop::shared::Shared;
+use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use dendra_base::{CellRef, Version};
 use dendra_engine::Guard;
@@ -32,7 +32,7 @@ use std::rc::Rc;
 
 /// Has a process admitted as `member`: the note about it is durable behind this.
 pub(super) async fn learn(
-    lane: &Lane,
+    lane: &EventLoop,
     agent: &Agent,
     member: MemberIndex,
     claim: Peer,
@@ -54,7 +54,7 @@ pub(super) async fn learn(
 
 /// Puts a note into the log. The caller has a deadline.
 async fn write_note(
-    lane: &Lane,
+    lane: &EventLoop,
     cluster: &Cluster,
     note: PeerNote,
     version: Option<Version>,
@@ -83,7 +83,7 @@ async fn write_note(
 }
 
 /// Writes the notes for which nothing waits. The machine asks for one that fails again later.
-pub(super) async fn write_notes(lane: &Lane, agent: &Agent, told: Told) {
+pub(super) async fn write_notes(lane: &EventLoop, agent: &Agent, told: Told) {
     let cluster = &agent.cluster;
     for effect in told.effects {
         let MemberEffect::WriteNote(note) = effect else {
@@ -102,7 +102,7 @@ pub(super) async fn write_notes(lane: &Lane, agent: &Agent, told: Told) {
 }
 
 /// At each sweep of a loop: notes how far the peers' confirmations rose, while their links are up.
-pub(crate) fn note_rising(lane: &Rc<Lane>, agent: &Rc<Agent>) {
+pub(crate) fn note_rising(lane: &Rc<EventLoop>, agent: &Rc<Agent>) {
     for member in agent.others() {
         let clock = agent.take_confirmed(member);
         let told = agent

@@ -21,7 +21,7 @@ use crate::clients::seat::Due;
 use crate::clients::socket::{End, Socket};
 use crate::clients::status::Terms;
 use crate::event_loop::handover::{Held, KeyRequest, PendingOperation, SentValue};
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use bytes::Bytes;
 use dendra_base::peer::{Condition, Operation, Refused as RefusedBy};
@@ -78,7 +78,7 @@ impl ClusterBackend {
     }
 
     /// What the answer to a scan says about itself.
-    pub(crate) fn scan_terms(&self, lane: &Lane, style: Style) -> Terms {
+    pub(crate) fn scan_terms(&self, lane: &EventLoop, style: Style) -> Terms {
         let routes = &lane.routes();
         let quorum = Quorum::usual(routes.replication_factor, routes.nodes);
         let durability = lane.shared.settings.durability;
@@ -86,7 +86,7 @@ impl ClusterBackend {
     }
 
     /// Begins an operation; its outcome comes to the seat.
-    pub(crate) fn begin(&self, lane: &Lane, request: KeyRequest<'_>) -> Result<Held, Refused> {
+    pub(crate) fn begin(&self, lane: &EventLoop, request: KeyRequest<'_>) -> Result<Held, Refused> {
         let KeyRequest {
             seat,
             source,
@@ -144,7 +144,7 @@ impl ClusterBackend {
     }
 
     /// Notes how long an operation has waited.
-    pub(crate) fn note_wait(&self, lane: &Lane, pending: &mut PendingOperation) {
+    pub(crate) fn note_wait(&self, lane: &EventLoop, pending: &mut PendingOperation) {
         let stages = &lane.metrics().stages;
         pending
             .watch

@@ -25,7 +25,7 @@ use super::cluster::{Cluster, count, host_of, random};
 use super::link::{Recognised, connect, recognise, welcomed};
 use super::notes::learn;
 use crate::clients::seat::LocalBell;
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use crate::tls::ByteStream;
 use dendra_base::peer::{Answer, Refused};
@@ -330,7 +330,7 @@ pub(super) async fn greet(
 
 /// Shakes hands, and asks whether anybody is there: the link, and the connection that it begins with.
 pub(super) async fn open(
-    lane: &Lane,
+    lane: &EventLoop,
     agent: &Agent,
     member: MemberIndex,
 ) -> Result<(Pool, ByteStream, Peer), NoLink> {
@@ -359,7 +359,7 @@ pub(super) async fn open(
 
 /// Keeps the connections of a link that is up, to its end: why it ended.
 pub(super) async fn run(
-    lane: &Rc<Lane>,
+    lane: &Rc<EventLoop>,
     agent: &Rc<Agent>,
     member: MemberIndex,
     pool: &Rc<Pool>,
@@ -393,7 +393,7 @@ pub(super) async fn run(
 
 /// The task of one connection.
 struct Worker {
-    lane: Rc<Lane>,
+    lane: Rc<EventLoop>,
     agent: Rc<Agent>,
     member: MemberIndex,
     pool: Rc<Pool>,

@@ -17,7 +17,7 @@
 
 use crate::admin::metrics::Refused;
 use crate::disk::store_pool::{PoolAnswer, Work};
-use crate::event_loop::lane::{Lane, Target};
+use crate::event_loop::thread::{EventLoop, Target};
 use dendra_base::{Cell, CellRef, Key, Kind, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{
@@ -29,7 +29,7 @@ use dendra_node::{Class, Entry, Refusal};
 use std::ops::Bound;
 
 /// Begins an order; `Some` when it is done already.
-pub(crate) fn carry_out(lane: &Lane, effect: Effect) -> Option<Event> {
+pub(crate) fn carry_out(lane: &EventLoop, effect: Effect) -> Option<Event> {
     match effect {
         Effect::Read {
             ticket,
@@ -92,7 +92,7 @@ pub(crate) fn carry_out(lane: &Lane, effect: Effect) -> Option<Event> {
     }
 }
 
-fn read(lane: &Lane, ticket: StoreTicket, key: Key, deadline_us: u64) -> Option<Event> {
+fn read(lane: &EventLoop, ticket: StoreTicket, key: Key, deadline_us: u64) -> Option<Event> {
     let looked = lane
         .shared
         .engine
@@ -119,7 +119,7 @@ fn read(lane: &Lane, ticket: StoreTicket, key: Key, deadline_us: u64) -> Option<
     Some(Event::Read { ticket, result })
 }
 
-fn pooled(lane: &Lane, ticket: StoreTicket, key: Key, deadline_us: u64) -> Option<Event> {
+fn pooled(lane: &EventLoop, ticket: StoreTicket, key: Key, deadline_us: u64) -> Option<Event> {
     let offered = lane.offer_order(Target::Node(ticket), deadline_us, Work::Get(key));
     lane.metrics().note_order(offered);
     offered.err().map(|_| Event::Read {
@@ -135,7 +135,13 @@ fn intact(key: &Key, cell: Cell) -> Result<Cell, StoreFailure> {
     }
 }
 
-fn write(lane: &Lane, ticket: StoreTicket, key: &Key, cell: &Cell, guard: Guard) -> Option<Event> {
+fn write(
+    lane: &EventLoop,
+    ticket: StoreTicket,
+    key: &Key,
+    cell: &Cell,
+    guard: Guard,
+) -> Option<Event> {
     let fail = |failure| {
         Some(Event::Wrote {
             ticket,
@@ -167,7 +173,7 @@ fn write(lane: &Lane, ticket: StoreTicket, key: &Key, cell: &Cell, guard: Guard)
 }
 
 /// A note of the clock: its record is only there so that a log write comes, and carries the ceiling.
-pub(crate) fn cover(lane: &Lane, hlc: u64) {
+pub(crate) fn cover(lane: &EventLoop, hlc: u64) {
     lane.shared.engine.raise_hlc_ceiling(hlc);
     let key = Key::new(Space::Meta, b"clock");
     let version = Version {

@@ -19,7 +19,7 @@ use crate::clients::finished::Finished;
 use crate::clients::seat::{Seat, Until};
 use crate::clients::status::Terms;
 use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, SentValue};
-use crate::event_loop::lane::Lane;
+use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use dendra_base::{CellRef, Quorum};
 use dendra_node::Outcome;
@@ -31,7 +31,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
 /// Keeps the table of this node fresh, on the loop that is asked to.
-pub(crate) fn keep(lane: &Rc<Lane>) {
+pub(crate) fn keep(lane: &Rc<EventLoop>) {
     let lane = Rc::clone(lane);
     tokio::task::spawn_local(async move {
         let Some(rights) = lane.shared.rights.clone() else {
@@ -57,7 +57,7 @@ pub(crate) fn keep(lane: &Rc<Lane>) {
     });
 }
 
-async fn look(lane: &Rc<Lane>, backend: &Backend, rights: &Rights) -> Result<(), String> {
+async fn look(lane: &Rc<EventLoop>, backend: &Backend, rights: &Rights) -> Result<(), String> {
     // One for each look: what comes late is dropped with it.
     let seat = Rc::new(Seat::default());
     let reading = read(lane, backend, &seat);
@@ -74,7 +74,7 @@ async fn look(lane: &Rc<Lane>, backend: &Backend, rights: &Rights) -> Result<(),
 
 /// The record of the table, if there is one.
 async fn read(
-    lane: &Rc<Lane>,
+    lane: &Rc<EventLoop>,
     backend: &Backend,
     seat: &Rc<Seat>,
 ) -> Result<Option<Vec<u8>>, String> {

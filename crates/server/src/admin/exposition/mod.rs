@@ -15,7 +15,7 @@
 mod cluster;
 
 use crate::admin::metrics::{
-    BUCKETS_NS, CLASSES, Histogram, LaneMetrics, Op, Refused, Share, Tally,
+    BUCKETS_NS, CLASSES, Histogram, LoopMetrics, Op, Refused, Share, Tally,
 };
 use crate::admin::stages::{REQUESTS_PER_SAMPLE, RequestStage};
 use crate::event_loop::clock;
@@ -106,7 +106,7 @@ impl MetricsPage<'_> {
 }
 
 /// The sum of one tally over all loops.
-pub(crate) fn sum(shared: &Shared, of: impl Fn(&LaneMetrics) -> &Tally) -> u64 {
+pub(crate) fn sum(shared: &Shared, of: impl Fn(&LoopMetrics) -> &Tally) -> u64 {
     let lanes = shared.lanes.iter();
     lanes.map(|lane| of(&lane.metrics).read()).sum()
 }
@@ -126,7 +126,7 @@ pub(crate) fn standing_us(shared: &Shared) -> u64 {
 }
 
 /// Which of a loop's tallies.
-type Of = fn(&LaneMetrics) -> &Tally;
+type Of = fn(&LoopMetrics) -> &Tally;
 
 const CLASS_NAMES: [&str; CLASSES] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 

@@ -36,7 +36,7 @@ use crate::clients::seat::{Due, Seat};
 use crate::clients::socket::{End, Expecting, Linger, Socket};
 use crate::clients::status;
 use crate::event_loop::handover::PendingOperation;
-use crate::event_loop::lane::{Guest, Lane};
+use crate::event_loop::thread::{EventLoop, Guest};
 use crate::limits;
 use crate::peers::{self, Answered, PendingAsk, PendingLink};
 use crate::tls::ByteStream;
@@ -90,7 +90,7 @@ struct PendingScan {
 
 /// One connection.
 pub(crate) struct Connection {
-    lane: Rc<Lane>,
+    lane: Rc<EventLoop>,
     seat: Rc<Seat>,
     backend: Backend,
     socket: Socket,
@@ -133,7 +133,7 @@ pub(crate) fn spawn(guest: Guest, seat: Rc<Seat>, source: IpAddr, stream: TcpStr
 /// behind the request.
 /// Or to its end: then the socket, which is to be closed.
 async fn serve(
-    lane: Rc<Lane>,
+    lane: Rc<EventLoop>,
     seat: Rc<Seat>,
     source: IpAddr,
     stream: ByteStream,

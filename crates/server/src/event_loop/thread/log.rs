@@ -13,11 +13,11 @@
 //! Not here: the log thread (`disk/wal_thread.rs`), the turn that commits (`mod.rs`).
 //! See: docs/overload.md.
 
-use super::{Lane, RECORD_HEAD_BYTES_MAX, Target, WaitingOrder};
+use super::{EventLoop, RECORD_HEAD_BYTES_MAX, Target, WaitingOrder};
 use crate::admin::metrics::Refused;
 use crate::clients::seat::Seat;
 use crate::disk::wal_thread;
-use crate::event_loop::mailbox::LaneEvent;
+use crate::event_loop::mailbox::LoopEvent;
 use crate::limits;
 use crate::peers::{self, Cancelled};
 use dendra_base::{CellRef, Key};
@@ -31,7 +31,7 @@ use std::task::Poll;
 
 /// A place in the line for the log, left when dropped.
 struct LogPlace<'a> {
-    lane: &'a Lane,
+    lane: &'a EventLoop,
     number: u64,
 }
 
@@ -42,7 +42,7 @@ impl Drop for LogPlace<'_> {
     }
 }
 
-impl Lane {
+impl EventLoop {
     /// Puts a write into this turn's batch; its outcome comes to `seat`, in the order of the pushes.
     pub(crate) fn push_write(
         &self,
@@ -249,7 +249,7 @@ impl Lane {
         }
         let record_bytes = stored_key.len() + cell.encoded_len() + 64;
         let is_called = self.is_called.take();
-        let is_next = |lane: &Lane| {
+        let is_next = |lane: &EventLoop| {
             is_called || lane.log_line.borrow().is_empty() || !lane.batch.borrow().is_empty()
         };
         // Nobody begins a batch in front of those who wait for one; when the log's queue is full, too, the client
@@ -324,7 +324,7 @@ impl Lane {
         let mut groups = self.groups.borrow_mut();
         wal_thread::deliver(&self.shared, &mut done, &mut groups, Some(self.index));
         for event in groups[self.index].drain(..) {
-            if let LaneEvent::Written { token, outcome } = event {
+            if let LoopEvent::Written { token, outcome } = event {
                 self.take_outcome(wal_thread::token_slot(token), outcome);
             }
         }

@@ -22,7 +22,7 @@
 
 mod log;
 
-use crate::admin::metrics::{LaneMetrics, Op, Refused};
+use crate::admin::metrics::{LoopMetrics, Op, Refused};
 use crate::admin::profile;
 use crate::admin::stages::{Draw, Watch};
 use crate::clients::room::Rooms;
@@ -33,8 +33,8 @@ use crate::disk::wal_thread;
 use crate::event_loop::clock::{self, Tick};
 use crate::event_loop::delay::{self, Delay};
 use crate::event_loop::giving_way::{self, GivingWay};
-use crate::event_loop::mailbox::LaneEvent;
-use crate::event_loop::shared::{LaneHandle, Phase, Shared};
+use crate::event_loop::mailbox::LoopEvent;
+use crate::event_loop::shared::{LoopHandle, Phase, Shared};
 use crate::limits;
 use crate::peers::{self, Agent};
 use crate::tls::ByteStream;
@@ -78,7 +78,7 @@ pub(crate) enum Target {
 }
 
 /// One event loop, seen from its own thread.
-pub(crate) struct Lane {
+pub(crate) struct EventLoop {
     pub(crate) shared: Arc<Shared>,
     index: usize,
     serve: Serve,
@@ -90,7 +90,7 @@ pub(crate) struct Lane {
     batch_bytes_max: usize,
     commit_due: LocalBell,
     done: RefCell<Vec<(u64, WriteOutcome)>>,
-    groups: RefCell<Vec<Vec<LaneEvent>>>,
+    groups: RefCell<Vec<Vec<LoopEvent>>>,
     pressure: Cell<Pressure>,
     requests: Rc<LocalGate<Arc<Gate>>>,
     /// Room for orders of the node: peers do not pass the clients' gate.
@@ -173,7 +173,7 @@ pub(crate) fn spawn(
                 .enable_all()
                 .build_local(tokio::runtime::LocalOptions::default());
             match runtime {
-                Ok(runtime) => runtime.block_on(run(Rc::new(Lane::new(shared, index, serve)))),
+                Ok(runtime) => runtime.block_on(run(Rc::new(EventLoop::new(shared, index, serve)))),
                 Err(error) => {
                     tracing::error!(%error, "an event loop could not start");
                     wal_thread::poison(&shared, "an event loop could not start");
@@ -182,7 +182,7 @@ pub(crate) fn spawn(
         })
 }
 
-async fn run(lane: Rc<Lane>) {
+async fn run(lane: Rc<EventLoop>) {
     tokio::task::spawn_local(pump(Rc::clone(&lane)));
     tokio::task::spawn_local(commit_when_due(Rc::clone(&lane)));
     tokio::task::spawn_local(close_when_due(Rc::clone(&lane)));
@@ -201,7 +201,7 @@ async fn run(lane: Rc<Lane>) {
     drop(lane.ended_sockets.take());
 }
 
-async fn pump(lane: Rc<Lane>) {
+async fn pump(lane: Rc<EventLoop>) {
     let mut events = Vec::with_capacity(64);
     let mut newcomers = Vec::new();
     loop {
@@ -210,7 +210,7 @@ async fn pump(lane: Rc<Lane>) {
         lane.refresh();
         for event in events.drain(..) {
             match event {
-                LaneEvent::Connection(stream) => newcomers.push(stream),
+                LoopEvent::Connection(stream) => newcomers.push(stream),
                 event => lane.handle_event(event),
             }
         }
@@ -224,7 +224,7 @@ async fn pump(lane: Rc<Lane>) {
     }
 }
 
-async fn commit_when_due(lane: Rc<Lane>) {
+async fn commit_when_due(lane: Rc<EventLoop>) {
     loop {
         lane.commit_due.rung().await;
         lane.commit();
@@ -232,7 +232,7 @@ async fn commit_when_due(lane: Rc<Lane>) {
 }
 
 /// Closes a few sockets at a time: ten thousand at once are a tenth of a second of work, which requests do not wait for.
-async fn close_when_due(lane: Rc<Lane>) {
+async fn close_when_due(lane: Rc<EventLoop>) {
     loop {
         lane.close_due.rung().await;
         while !lane.ended_sockets.borrow().is_empty() {
@@ -247,7 +247,7 @@ async fn close_when_due(lane: Rc<Lane>) {
     }
 }
 
-async fn sweep(lane: Rc<Lane>) {
+async fn sweep(lane: Rc<EventLoop>) {
     let mut interval = tokio::time::interval(limits::SWEEP);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -281,14 +281,14 @@ async fn sweep(lane: Rc<Lane>) {
     }
 }
 
-impl Lane {
-    fn new(shared: Arc<Shared>, index: usize, serve: Serve) -> Lane {
+impl EventLoop {
+    fn new(shared: Arc<Shared>, index: usize, serve: Serve) -> EventLoop {
         let loops = shared.lanes.len();
         let settings = &shared.settings;
         let options = settings.engine_options();
         let topology = shared.cluster.as_ref().map(|cluster| cluster.topology());
         let topology = topology.as_deref();
-        Lane {
+        EventLoop {
             index,
             serve,
             tick: Cell::new(clock::tick()),
@@ -338,12 +338,12 @@ impl Lane {
     }
 
     /// This loop as the other threads see it.
-    pub(crate) fn handle(&self) -> &LaneHandle {
+    pub(crate) fn handle(&self) -> &LoopHandle {
         &self.shared.lanes[self.index]
     }
 
     /// This loop's counters.
-    pub(crate) fn metrics(&self) -> &LaneMetrics {
+    pub(crate) fn metrics(&self) -> &LoopMetrics {
         &self.handle().metrics
     }
 
@@ -402,36 +402,36 @@ impl Lane {
         self.is_poisoned.get()
     }
 
-    fn handle_event(self: &Rc<Lane>, event: LaneEvent) {
+    fn handle_event(self: &Rc<EventLoop>, event: LoopEvent) {
         match event {
-            LaneEvent::Connection(stream) => self.welcome(stream),
-            LaneEvent::Written { token, outcome } => {
+            LoopEvent::Connection(stream) => self.welcome(stream),
+            LoopEvent::Written { token, outcome } => {
                 self.take_outcome(wal_thread::token_slot(token), outcome);
             }
-            LaneEvent::Answered { slot, answer } => self.take_answer(slot, answer),
-            LaneEvent::QueueFree => {
+            LoopEvent::Answered { slot, answer } => self.take_answer(slot, answer),
+            LoopEvent::QueueFree => {
                 self.commit_due.ring();
                 self.call_those_in_line();
             }
-            LaneEvent::Lost(spans) => Agent::lose(self.agent.as_deref(), spans),
-            LaneEvent::Drain => {
+            LoopEvent::Lost(spans) => Agent::lose(self.agent.as_deref(), spans),
+            LoopEvent::Drain => {
                 self.is_draining.set(true);
                 self.tell_all(Due::Drain);
             }
-            LaneEvent::Adopt(layout) => self.adopt(&layout),
-            LaneEvent::Run(job) => job(self),
-            LaneEvent::Poisoned => {
+            LoopEvent::Adopt(layout) => self.adopt(&layout),
+            LoopEvent::Run(job) => job(self),
+            LoopEvent::Poisoned => {
                 self.is_poisoned.set(true);
                 self.tell_all(Due::Poisoned);
             }
-            LaneEvent::Stop => {
+            LoopEvent::Stop => {
                 self.ended.ring();
             }
         }
     }
 
     /// A later epoch: the loop's node gets it, and new members get links.
-    fn adopt(self: &Rc<Lane>, layout: &Arc<Layout>) {
+    fn adopt(self: &Rc<EventLoop>, layout: &Arc<Layout>) {
         let Some(agent) = self.agent() else { return };
         self.routes.set(peers::routes(layout, self.routes.get()));
         for member in agent.adopt(layout) {
@@ -450,7 +450,7 @@ impl Lane {
         }
     }
 
-    fn welcome(self: &Rc<Lane>, stream: std::net::TcpStream) {
+    fn welcome(self: &Rc<EventLoop>, stream: std::net::TcpStream) {
         self.metrics().accepted.add(1);
         // A socket that is gone already has no address; it is found out at the first read.
         let source = stream.peer_addr().map_or(NO_SOURCE, |addr| addr.ip());
@@ -682,7 +682,7 @@ impl Lane {
 
 /// A connection as its loop counts it: its seat is cleared however the task ends.
 pub(crate) struct Guest {
-    pub(crate) lane: Rc<Lane>,
+    pub(crate) lane: Rc<EventLoop>,
     number: usize,
 }
 
