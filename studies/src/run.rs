@@ -166,7 +166,7 @@ impl<'a> Bench<'a> {
         if !is_told {
             let said = String::from_utf8_lossy(&output.stderr);
             return Err(format!(
-                "{command:?} ended with {}: {}",
+                "`dendra bench` ended with {}: {}",
                 output.status,
                 said.trim()
             ));

@@ -8,6 +8,8 @@
 //!          Accept       accept this proposal unless promised to a higher    durable before the answer
 //!          Page         what of this range do you hold                      a part of a scan
 //!          Load         what of these partitions do you hold                a new owner's page
+//!          Compare      which of these ranges that we share differ          fingerprints of them
+//!          List         what do you hold of a range that we share           values stay at home
 //! Answer   one per question, or why there is none
 //! ```
 //!
@@ -181,6 +183,42 @@ pub enum Ask {
         /// How many bytes of keys and values to look at; at least one record.
         bytes: u32,
     },
+    /// Which of these ranges differ, of the records of which both members are owners? Without
+    /// ranges it is news: all that both share was compared, and nothing is left different.
+    Compare {
+        /// `User` or `Protocol`.
+        space: Space,
+        /// Raw key: the first range begins here, each other one where the one before ends.
+        start: Bytes,
+        /// At most `COMPARE_RANGES_MAX`.
+        ranges: Vec<RangePrint>,
+        /// What the asker's wall clock showed: a value that has ended by then counts as deleted.
+        now_ms: u64,
+    },
+    /// Records of a range that both members may own, in the order of their keys.
+    List {
+        /// `User` or `Protocol`.
+        space: Space,
+        /// Raw key: from this one on.
+        start: Bytes,
+        /// Raw key, exclusive; `None` = to the end of the space.
+        end: Option<Bytes>,
+        /// How many bytes of keys and values to look at; at least one record.
+        bytes: u32,
+    },
+}
+
+/// Ranges that one question compares: 1 MiB of small records, and 32 KiB of question with long keys
+/// as their bounds.
+pub const COMPARE_RANGES_MAX: usize = 256;
+
+/// The fingerprint of a range of records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangePrint {
+    /// Raw key, exclusive; `None` = to the end of the space.
+    pub end: Option<Bytes>,
+    /// Of the keys in the range, and what each of them holds.
+    pub print: u64,
 }
 
 /// Why a question has no answer. None of these says anything about the key.
@@ -289,6 +327,21 @@ pub enum Answer {
         /// Raw keys and their newest cells, tombstones included.
         records: Vec<(Bytes, Cell)>,
         /// Raw key of the space; `None` = this was its end.
+        next: Option<Bytes>,
+    },
+    /// To `Compare`.
+    Compared {
+        /// How many of the ranges were looked at: the first ones, at least one.
+        looked: u16,
+        /// Which of those differ, by their numbers.
+        differing: Vec<u16>,
+    },
+    /// To `List`: records that may be shared, and where to go on if there is more.
+    Listed {
+        /// Raw keys and their newest cells, tombstones included. Cells of clients come with empty
+        /// values and the checksum of the full one, records of the protocol with the promise alone.
+        records: Vec<(Bytes, Cell)>,
+        /// Raw key; `None` = this was the end of the range.
         next: Option<Bytes>,
     },
     /// There is no answer.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! dendra serve | get | put | delete | scan | load | backup | restore | bench | profile | cluster | dev
-//!        ring | cert | check | dump | config print | completions | man
+//!        ring | cert | token | check | dump | config print | completions | man
 //! ```
 //!
 //! Invariants
@@ -107,6 +107,12 @@ pub(crate) enum Command {
     Ring(Ring),
     /// Make a private CA, and certificates for members and clients
     Cert(Cert),
+    /// Make, show and revoke tokens
+    Token {
+        /// What to do with them
+        #[command(subcommand)]
+        verb: TokenVerb,
+    },
     /// Verify the data folder of a stopped node, byte by byte
     Check(Check),
     /// Print a table, a log segment or a manifest of a data folder readably
@@ -549,6 +555,61 @@ pub(crate) struct AccessArgs {
     /// The key of --cert (PEM), open to its owner alone
     #[arg(long, env = "DENDRA_KEY_FILE", value_name = "FILE", requires = "cert")]
     pub(crate) key_file: Option<PathBuf>,
+    /// Show the token in this file, open to its owner alone; or DENDRA_TOKEN holds the token itself
+    #[arg(long, env = "DENDRA_TOKEN_FILE", value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// `dendra token`
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenVerb {
+    /// Make the root token, for --root-token-file of every node
+    Root {
+        /// Where it goes, with mode 0600; a file that is there stays
+        file: PathBuf,
+    },
+    /// Make a token that the cluster knows from now on
+    Create {
+        /// What people call it
+        id: String,
+        /// What it allows
+        #[arg(long, value_enum)]
+        role: RoleName,
+        /// Only for keys that begin with this
+        #[arg(long, value_name = "KEY")]
+        prefix: Option<OsString>,
+        /// Write it to this file, with mode 0600, instead of stdout; a file that is there stays
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        /// Node and encoding
+        #[command(flatten)]
+        client: Client,
+    },
+    /// Show the tokens of the cluster: names, roles, prefixes
+    List {
+        /// Node and encoding
+        #[command(flatten)]
+        client: Client,
+    },
+    /// Make a token useless, on every node within a second
+    Revoke {
+        /// Its name
+        id: String,
+        /// Node and encoding
+        #[command(flatten)]
+        client: Client,
+    },
+}
+
+/// What a token allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RoleName {
+    /// Read keys.
+    Read,
+    /// Read and write keys.
+    Write,
+    /// Everything, tokens and the admin port too.
+    Admin,
 }
 
 /// How many copies an operation addresses and how many must answer.

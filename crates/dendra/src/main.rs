@@ -39,6 +39,7 @@ mod profile;
 mod ring;
 mod scan;
 mod serve;
+mod token;
 
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
 use cli::{Cli, Command, ConfigVerb};
@@ -110,6 +111,7 @@ fn run(cli: &Cli, console: Console) -> ExitResult {
         Command::Dev(args) => dev::dev(args, console),
         Command::Ring(args) => ring::ring(args),
         Command::Cert(args) => cert::cert(args, console),
+        Command::Token { verb } => client_command(token::token(verb, console)),
         Command::Check(args) => check::check(args, console),
         Command::Dump(args) => check::dump(args),
         Command::Config {

@@ -31,6 +31,7 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
     if let Some(cluster) = &mut settings.cluster {
         cluster.secret = effective.secret().map_err(Failure::usage)?;
     }
+    settings.root_token = effective.root_token().map_err(Failure::usage)?;
     start_log(&effective, colour, console)?;
     for doubt in effective.doubts(&settings) {
         tracing::warn!("{doubt}");

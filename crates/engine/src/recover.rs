@@ -459,3 +459,37 @@ pub(crate) fn replacement(level: usize, removed: &[u64], added: &[Arc<Table>]) -
     });
     removed.chain(added).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfs::mem::MemVfs;
+
+    fn prepared(segments: &[u64]) -> (MemVfs, Vec<String>) {
+        let vfs = MemVfs::new();
+        for segment in segments {
+            wal::prepare(&vfs, *segment, 4 << 10).expect("there is room");
+        }
+        let names = vfs.list().expect("the disk is well");
+        (vfs, names)
+    }
+
+    #[test]
+    fn unused_segments_are_given_back_but_the_first() {
+        let (vfs, mut names) = prepared(&[3, 4, 5]);
+        give_spares_back(&vfs, &mut names).expect("the disk is well");
+        assert_eq!(names, [wal::segment_name(3)]);
+        assert_eq!(vfs.list().expect("the disk is well"), names);
+    }
+
+    #[test]
+    fn a_folder_that_was_never_served_begins_behind_the_segments_in_it() {
+        let (_, names) = prepared(&[3, 4]);
+        let mut folder = Folder::new();
+        folder.log_floor = 0;
+        assert_eq!(first_needed_segment(&folder, &names), 5);
+        assert_eq!(first_needed_segment(&folder, &[]), 1);
+        folder.log_floor = 4;
+        assert_eq!(first_needed_segment(&folder, &names), 4);
+    }
+}

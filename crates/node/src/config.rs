@@ -1,13 +1,15 @@
 //! What a world gives a node when it makes one.
 //!
 //! Invariants
-//! 1. All loops of a member share one `hlc`, one `walls`, one `hints` and one `fence`.
+//! 1. All loops of a member share one `hlc`, one `walls`, one `hints`, one `comparisons`
+//!    and one `fence`.
 //! 2. Every loop has an `origin` and a `seed` of its own; one loop is the keeper, and one is the
 //!    watch.
 //!
 //! Not here: what the options of a server are called (crate `dendra`).
 //! See: docs/protocol.md.
 
+use crate::compare::progress::Comparisons;
 use crate::hints::room::HintRoom;
 use crate::hlc::Hlc;
 use crate::layout::{Fence, Layout};
@@ -32,13 +34,20 @@ pub struct NodeConfig {
     pub walls: Arc<Walls>,
     /// Room for hints that all loops of the member share.
     pub hints: Arc<HintRoom>,
-    /// Does this loop deliver the hints, and load what moves to this member? Exactly one of a
-    /// member does.
+    /// Does this loop deliver the hints, load what moves to this member, and compare? Exactly one
+    /// of a member does.
     pub is_keeper: bool,
     /// How many bytes a second this member loads as a new owner, about.
     pub load_bytes_per_second: u64,
     /// How long the old owner of a position may be away before this member loads from the others.
     pub load_patience_us: u64,
+    /// How far comparisons with other members are; all loops of the member share it.
+    pub comparisons: Arc<Comparisons>,
+    /// How many bytes of keys and cells a second the keeper compares with other members, about;
+    /// 0 = it compares nothing.
+    pub compare_bytes_per_second: u64,
+    /// How long it rests between two comparisons with one member.
+    pub compare_pause_us: u64,
     /// How long this member waits before it repairs records that it has lost: no operation that is
     /// under way lasts longer.
     pub repair_wait_us: u64,

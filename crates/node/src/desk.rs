@@ -16,6 +16,8 @@
 //! Not here: what an answer means (`coordinator/`), how a question is answered (`replica/`).
 //! See: docs/overload.md.
 
+use crate::compare::progress::Comparisons;
+use crate::compare::shared::SharedRecords;
 use crate::config::NodeConfig;
 use crate::disputes::Disputes;
 use crate::health::Health;
@@ -102,6 +104,22 @@ pub(crate) enum Order {
     },
     /// A record that was loaded is written.
     Loaded { walk: WalkId },
+    /// Ranges of a peer are looked at.
+    Survey {
+        requester: Requester,
+        prints: Vec<u64>,
+    },
+    /// A part of a range is listed for a peer.
+    ListPage {
+        requester: Requester,
+        shared: Arc<SharedRecords>,
+    },
+    /// The own copies of a part of a space are looked at.
+    OwnSurvey { walk: u64 },
+    /// The own records of a range that differs are read.
+    OwnPage { walk: u64 },
+    /// A record that a peer had is written.
+    Fetched { walk: u64, slot: u32 },
 }
 
 impl Order {
@@ -111,11 +129,16 @@ impl Order {
             Order::Read { requester, .. }
             | Order::Write { requester }
             | Order::Page { requester, .. }
-            | Order::LoadPage { requester, .. } => Some(*requester),
+            | Order::LoadPage { requester, .. }
+            | Order::Survey { requester, .. }
+            | Order::ListPage { requester, .. } => Some(*requester),
             Order::Protocol(job) => Some(job.requester()),
             Order::HintKept(_)
             | Order::HintGone { .. }
             | Order::HintPage { .. }
+            | Order::OwnSurvey { .. }
+            | Order::OwnPage { .. }
+            | Order::Fetched { .. }
             | Order::Loaded { .. } => None,
         }
     }
@@ -127,11 +150,16 @@ impl Order {
             Order::Read { requester, .. }
             | Order::Write { requester }
             | Order::Page { requester, .. }
-            | Order::LoadPage { requester, .. } => requester.to = nobody,
+            | Order::LoadPage { requester, .. }
+            | Order::Survey { requester, .. }
+            | Order::ListPage { requester, .. } => requester.to = nobody,
             Order::Protocol(job) => job.forget_requester(),
             Order::HintKept(_)
             | Order::HintGone { .. }
             | Order::HintPage { .. }
+            | Order::OwnSurvey { .. }
+            | Order::OwnPage { .. }
+            | Order::Fetched { .. }
             | Order::Loaded { .. } => {}
         }
     }
@@ -155,6 +183,7 @@ pub(crate) struct Desk {
     pub(crate) hlc: Arc<Hlc>,
     pub(crate) walls: Arc<Walls>,
     pub(crate) hints: Arc<HintRoom>,
+    pub(crate) comparisons: Arc<Comparisons>,
     pub(crate) value_bytes_max: usize,
     /// What the own store would say to a write now.
     pub(crate) readiness: Readiness,
@@ -187,6 +216,7 @@ impl Desk {
             hlc: config.hlc,
             walls: config.walls,
             hints: config.hints,
+            comparisons: config.comparisons,
             value_bytes_max: config.value_bytes_max,
             readiness: Readiness::default(),
             disputes: Disputes::default(),
@@ -307,6 +337,7 @@ impl Desk {
             Purpose::Probe { .. }
             | Purpose::Hint { .. }
             | Purpose::Load { .. }
+            | Purpose::Compare { .. }
             | Purpose::Nobody => false,
         };
         let asks = self.asks.iter().filter(|(_, ask)| is_over(&ask.purpose));
@@ -488,6 +519,7 @@ impl Desk {
             if self.layout.id_of(member) != before.id_of(member) {
                 // Another member, or none: links to it come up one day.
                 self.set_link(turn, member, false);
+                self.comparisons.forget(member);
             }
         }
         before

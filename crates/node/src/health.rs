@@ -236,6 +236,24 @@ mod tests {
     }
 
     #[test]
+    fn a_question_that_is_given_up_early_tells_nothing_of_a_quick_member() {
+        let mut health = Health::new(2);
+        health.answered(A, 0, 10_000);
+        let before = health.cost(A);
+        health.withdrawn(A, 0, 1_000);
+        assert_eq!(health.cost(A), before);
+        health.withdrawn(A, 0, 900_000);
+        assert!(health.cost(A) > before);
+    }
+
+    #[test]
+    fn a_member_that_joins_has_no_link_yet() {
+        let mut health = Health::new(1);
+        health.grow(2);
+        assert!(health.is_up(A) && !health.is_up(B));
+    }
+
+    #[test]
     fn a_member_without_a_link_comes_last() {
         let mut health = Health::new(2);
         health.answered(B, 0, 1_000_000);

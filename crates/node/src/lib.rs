@@ -23,6 +23,7 @@
 //! tally.rs      Tally, Verdict     a round of questions to owners, counted
 //! purpose.rs    Purpose, Requester what a question is for, and where its answer goes
 //! loader.rs     Loader             copies of positions that move to this member
+//! compare/                         copies of two members, compared and repaired
 //! repair.rs     Repairer           records that this member has lost, from the other owners
 //! walk.rs       SourceWalk         the copies of another member, page by page
 //! hints.rs      HintRoom           writes kept for members that did not confirm them
@@ -40,6 +41,7 @@
 //! See: docs/protocol.md, docs/overload.md, ARCHITECTURE.md.
 
 pub mod admission;
+pub mod compare;
 pub mod config;
 mod coordinator;
 mod desk;
@@ -73,6 +75,7 @@ mod walk;
 pub mod walls;
 
 pub use admission::{Class, Entry, Gate, LocalGate, LocalPermit, Permit, Refusal, admit};
+pub use compare::progress::{CompareReport, Comparisons};
 pub use config::NodeConfig;
 pub use health::PeerHealth;
 pub use hints::HintRoom;

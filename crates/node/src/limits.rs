@@ -136,6 +136,52 @@ pub const LOAD_PATIENCE_US_DEFAULT: u64 = 10_000_000;
 /// How many bytes a second a new owner loads unless told otherwise.
 pub const LOAD_BYTES_PER_SECOND_DEFAULT: u64 = 64 << 20;
 
+/// How many bytes of keys and cells a second a member compares with others unless told otherwise:
+/// a gigabyte in eight minutes, with less than a hundredth of a processor.
+pub const COMPARE_BYTES_PER_SECOND_DEFAULT: u64 = 2 << 20;
+
+/// Between the end of one comparison with a member and the next one with it.
+pub const COMPARE_PAUSE_US_DEFAULT: u64 = 60_000_000;
+
+/// The same behind one that left something out, and behind a link that came up: hints go first.
+pub const COMPARE_AGAIN_US: u64 = 2_000_000;
+
+/// Keys and cells of one look at the own copies.
+pub const COMPARE_PAGE_BYTES: u64 = 1 << 20;
+
+/// Records of a range that two members compare at first. Larger ones make fewer bytes of a
+/// comparison without a difference, smaller ones make fewer of one with some.
+pub const COMPARE_GRAIN: u32 = 1_024;
+
+/// Records of a range that is not split again: its records are listed.
+pub const COMPARE_GRAIN_LAST: u32 = 32;
+
+/// Keys and cells of a range, whatever the number of records.
+pub const COMPARE_RANGE_BYTES: u64 = 256 << 10;
+
+/// Keys and cells that a member looks at for one question of a peer: it may hold several times what
+/// the peer has between the same keys.
+pub const COMPARE_ANSWER_BYTES: u64 = 4 * COMPARE_PAGE_BYTES;
+
+/// Keys and cells of a page of records that are listed, and of the own ones beside them.
+pub const COMPARE_LIST_BYTES: u32 = 256 << 10;
+
+/// Repairs of a comparison under way at once.
+pub const COMPARE_STEPS_MAX: usize = 32;
+
+/// How long a comparison waits for one answer of a peer.
+pub const COMPARE_ASK_US: u64 = 5_000_000;
+
+/// How long a comparison rests when the peer or the own store is busy, and how often it asks again
+/// before it is given up.
+pub const COMPARE_BUSY_US: u64 = 500_000;
+/// See [`COMPARE_BUSY_US`].
+pub const COMPARE_TRIES_MAX: u32 = 8;
+
+/// A plain write that is younger is not a difference: it may be under way to its owners. Longer
+/// than the deadlines that clients use.
+pub const COMPARE_YOUNG_MS: u64 = 2_000;
+
 /// How long a proposal of an epoch waits for votes: two syncs of a slow disk and two round trips.
 pub const EPOCH_VOTE_US: u64 = 500_000;
 
@@ -294,6 +340,8 @@ const _: () = assert!(
         && MEMBERS_MAX * (PEER_ASKS_MAX as usize) < 1 << 20,
     "a ledger's slots have 20 bits"
 );
+const _: () = assert!(COMPARE_RANGE_BYTES <= COMPARE_PAGE_BYTES);
+const _: () = assert!(COMPARE_GRAIN_LAST < COMPARE_GRAIN);
 const _: () = assert!(TWIN_PATIENCE_US > 3 * LINK_OPEN_TIMEOUT_US);
 const _: () = assert!(
     EPOCH_PAGE_RECORDS_MAX <= CHAIN_NOTES_MAX,

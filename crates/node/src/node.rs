@@ -5,6 +5,7 @@
 //! Asked ───────────────► replica
 //! Withdrawn ───────────► desk: which orders?   ─► Cancel
 //! Answered, Link ──────► desk: which question? ─► coordinator, hints
+//! Surveyed ────────────► desk: which order?    ─► compare, replica
 //! desk's outbox ───────► replica: what a machine of this node asked the own copies
 //! Heard ───────────────► health
 //! Read, Wrote, Paged ──► desk: which order?    ─► coordinator, replica, hints
@@ -20,6 +21,8 @@
 //! Not here: a world (crates `server`, `sim`).
 //! See: step.rs, docs/protocol.md.
 
+use crate::compare::Comparer;
+use crate::compare::progress::CompareReport;
 use crate::config::NodeConfig;
 use crate::coordinator::clock::{Probes, send_probe};
 use crate::coordinator::scan::{Scan, Scanning};
@@ -58,6 +61,7 @@ pub struct Node {
     scans: Ledger<Scan>,
     keeper: Keeper,
     loader: Loader,
+    comparer: Comparer,
     repairer: Repairer,
     is_watch: bool,
     operations_max: usize,
@@ -84,6 +88,7 @@ impl Node {
         let operations_max = config.operations_max.min(OPERATIONS_MAX);
         let (is_watch, keeper) = (config.is_watch, Keeper::new(config.is_keeper));
         let loader = Loader::new(&config);
+        let comparer = Comparer::new(&config);
         let repairer = Repairer::new(&config);
         let mut desk = Desk::new(config);
         let mut first = || desk.prng.next_u64();
@@ -94,6 +99,7 @@ impl Node {
             desk,
             keeper,
             loader,
+            comparer,
             repairer,
             operations_max,
             is_watch,
@@ -137,6 +143,7 @@ impl Node {
                         self.exchange_us = turn.now.mono_us;
                     }
                     self.keeper.link_up(&mut self.desk, turn, member);
+                    self.comparer.link_up(turn, member);
                     self.go_on_with(turn, member);
                 }
             }
@@ -154,6 +161,21 @@ impl Node {
                     requester,
                     partitions,
                 }) => replica::load_paged(&mut self.desk, turn, requester, &partitions, result),
+                Some(Order::ListPage { requester, shared }) => {
+                    replica::ranges::listed(&mut self.desk, turn, requester, &shared, result);
+                }
+                Some(Order::OwnPage { walk }) => {
+                    self.comparer.paged(&mut self.desk, turn, walk, result);
+                }
+                _ => {}
+            },
+            Event::Surveyed { ticket, result } => match self.desk.orders.remove(ticket) {
+                Some(Order::Survey { requester, prints }) => {
+                    replica::ranges::surveyed(&mut self.desk, turn, requester, &prints, result);
+                }
+                Some(Order::OwnSurvey { walk }) => {
+                    self.comparer.surveyed(&mut self.desk, turn, walk, result);
+                }
                 _ => {}
             },
             Event::Covered { hlc } => {
@@ -184,6 +206,7 @@ impl Node {
             .min(self.scans.due_us())
             .min(self.keeper.due_us())
             .min(self.loader.due_us())
+            .min(self.comparer.due_us())
             .min(self.repairer.due_us())
             .min(self.cover_us)
             .min(self.exchange_us);
@@ -203,6 +226,7 @@ impl Node {
             Purpose::Probe { .. }
             | Purpose::Hint { .. }
             | Purpose::Load { .. }
+            | Purpose::Compare { .. }
             | Purpose::Nobody => false,
         };
         self.desk.purposes().filter(is_orphan).count()
@@ -222,6 +246,11 @@ impl Node {
     /// How many such sightings there were.
     pub fn disputes(&self) -> u64 {
         self.desk.disputes.so_far()
+    }
+
+    /// Comparisons that found something or failed, since the last time this was asked.
+    pub fn take_comparisons(&mut self) -> Vec<CompareReport> {
+        self.comparer.take_reports()
     }
 
     /// Bytes that this loop loaded as a new owner so far.
@@ -313,6 +342,7 @@ impl Node {
             replica::asked(&mut self.desk, turn, early.asker, early.stamp, early.ask);
         }
         self.loader.adopt(&mut self.desk, turn);
+        self.comparer.adopt(turn);
         self.repairer.adopt(&mut self.desk, turn);
     }
 
@@ -497,6 +527,10 @@ impl Node {
                     Walker::Repairer => self.repairer.wrote(desk, turn, walk, is_written),
                 }
             }
+            Some(Order::Fetched { walk, slot }) => {
+                self.comparer
+                    .wrote(&mut self.desk, turn, walk, slot, result.is_ok());
+            }
             _ => {}
         }
     }
@@ -591,6 +625,10 @@ impl Node {
                 Walker::Loader => self.loader.answered(&mut self.desk, turn, walk, answer),
                 Walker::Repairer => self.repairer.answered(&mut self.desk, turn, walk, answer),
             },
+            Purpose::Compare { walk, slot } => {
+                self.comparer
+                    .answered(&mut self.desk, turn, walk, slot, answer);
+            }
             Purpose::Nobody => {}
         }
     }
@@ -656,6 +694,7 @@ impl Node {
         self.late = late;
         self.keeper.tick(&mut self.desk, turn);
         self.loader.tick(&mut self.desk, turn);
+        self.comparer.tick(&mut self.desk, turn);
         self.repairer.tick(&mut self.desk, turn);
         let now_us = turn.now.mono_us;
         self.desk.early.retain(|early| now_us < early.due_us);

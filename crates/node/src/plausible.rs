@@ -34,7 +34,12 @@ fn is_proposal(proposal: &Proposal) -> bool {
 /// Are all clock values of this question plausible?
 pub(crate) fn is_ask(ask: &Ask) -> bool {
     match ask {
-        Ask::Clock | Ask::Read { .. } | Ask::Page { .. } | Ask::Load { .. } => true,
+        Ask::Clock
+        | Ask::Read { .. }
+        | Ask::Page { .. }
+        | Ask::Load { .. }
+        | Ask::Compare { .. }
+        | Ask::List { .. } => true,
         Ask::Write { cell, .. } => is_cell(cell),
         Ask::Prepare { ballot, .. } => is_ballot(*ballot),
         Ask::Accept { proposal, .. } => is_proposal(proposal),
@@ -53,9 +58,9 @@ pub(crate) fn is_answer(answer: &Answer) -> bool {
         Answer::Outbid { promised, line } => {
             is_ballot(*promised) && line.as_ref().is_none_or(|line| is_version(line.version))
         }
-        Answer::Page { records, .. } | Answer::Loaded { records, .. } => {
-            records.iter().all(|(_, cell)| is_cell(cell))
-        }
-        Answer::Same | Answer::Accepted | Answer::Refused(_) => true,
+        Answer::Page { records, .. }
+        | Answer::Loaded { records, .. }
+        | Answer::Listed { records, .. } => records.iter().all(|(_, cell)| is_cell(cell)),
+        Answer::Compared { .. } | Answer::Same | Answer::Accepted | Answer::Refused(_) => true,
     }
 }

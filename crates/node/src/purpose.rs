@@ -54,6 +54,8 @@ pub(crate) enum Purpose {
     },
     /// A page of what this member loads, as a new owner or for records that it has lost.
     Load { walk: WalkId },
+    /// A comparison with a peer: slot 0 is its question about a range, the others are repairs.
+    Compare { walk: u64, slot: u32 },
     /// Nobody waits: a repair that may fail.
     Nobody,
 }

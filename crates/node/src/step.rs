@@ -23,6 +23,7 @@
 //! Not here: the machines (`node.rs` routes, `coordinator/`, `replica/`), bytes (crate `wire`).
 //! See: docs/protocol.md, ARCHITECTURE.md.
 
+use crate::compare::survey::{Survey, Surveyed};
 use crate::layout::Layout;
 use crate::member::MemberIndex;
 use crate::outcome::Outcome;
@@ -196,6 +197,13 @@ pub enum Event {
         /// Stored keys of the space with their cells, tombstones included, and where to go on.
         result: Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>,
     },
+    /// The store looked at a part of a space.
+    Surveyed {
+        /// Of the order.
+        ticket: StoreTicket,
+        /// What the look has shown.
+        result: Result<Surveyed, StoreFailure>,
+    },
     /// A clock ceiling that was asked for is durable.
     Covered {
         /// The ceiling.
@@ -318,6 +326,16 @@ pub enum Effect {
         is_reverse: bool,
         /// At most about this many bytes of keys and values; at least one record.
         bytes: u32,
+        /// Not begun later than this.
+        deadline_us: u64,
+    },
+    /// Look at a part of a space: begin the look, show it each record of the part in the order of
+    /// the keys until it has seen enough, and finish it.
+    Survey {
+        /// Mark of the event.
+        ticket: StoreTicket,
+        /// Where, and what of it.
+        look: Box<Survey>,
         /// Not begun later than this.
         deadline_us: u64,
     },

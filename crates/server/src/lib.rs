@@ -10,7 +10,8 @@
 //! clients/       accepting, connections          event_loop/    a loop, its turns and its mailbox
 //! backend.rs     what carries operations out     disk/          threads that may wait for the disk
 //! peers/         the node, links of members      admin/         what a person and a scraper see
-//! tls/           sealed connections               limits.rs      bounds
+//! tls/           sealed connections               rights/        tokens, and what they allow
+//! limits.rs      bounds
 //! ```
 //!
 //! Invariants
@@ -28,6 +29,7 @@ mod event_loop;
 mod lifecycle;
 pub mod limits;
 mod peers;
+mod rights;
 pub mod settings;
 pub mod tls;
 

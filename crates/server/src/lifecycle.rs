@@ -40,6 +40,7 @@ use crate::event_loop::mailbox::LaneEvent;
 use crate::event_loop::shared::{LaneHandle, Phase, PhaseCell, Shared};
 use crate::limits;
 use crate::peers::{self, Cluster, StartGate};
+use crate::rights::{self, Rights};
 use crate::settings::{ClusterSettings, Settings};
 use crate::tls::Tls;
 use dendra_engine::vfs::Vfs;
@@ -160,16 +161,18 @@ impl Server {
         let tls = settings.tls.as_ref().map(Tls::new).transpose();
         let tls = tls.map_err(|reason| StartError::Settings { reason })?;
         let tls = tls.map(Arc::new);
+        let rights = settings.root_token.as_ref().map(Rights::new).map(Arc::new);
         let admin = match doors.admin {
             Some((addr, door)) => Some(admin::start(
                 open("admin", addr, door)?,
                 Arc::clone(&starting.phase),
                 settings.hosts(),
                 tls.clone(),
+                rights.clone(),
             )?),
             None => None,
         };
-        let shared = Arc::new(open_engine(settings, vfs, tls, starting)?);
+        let shared = Arc::new(open_engine(settings, vfs, (tls, rights), starting)?);
         if let Some(admin) = &admin {
             admin.attach(Arc::clone(&shared));
         }
@@ -356,7 +359,7 @@ fn proposed_identity() -> io::Result<Identity> {
 fn open_engine(
     settings: Settings,
     vfs: Arc<dyn Vfs>,
-    tls: Option<Arc<Tls>>,
+    (tls, rights): (Option<Arc<Tls>>, Option<Arc<Rights>>),
     starting: &Starting,
 ) -> Result<Shared, StartError> {
     dendra_engine::observe_waits(admin::profile::watched);
@@ -463,6 +466,7 @@ fn open_engine(
         engine,
         hosts: settings.hosts(),
         tls,
+        rights,
         handshakes: Arc::default(),
         settings,
     })
@@ -548,6 +552,10 @@ impl Running {
         if shared.cluster.is_some() {
             let first = shared.lanes.first().expect("a node has a loop");
             first.mailbox.post(LaneEvent::Run(peers::settle));
+        }
+        if shared.rights.is_some() {
+            let first = shared.lanes.first().expect("a node has a loop");
+            first.mailbox.post(LaneEvent::Run(rights::keep));
         }
         let (stop_accepting, _) = watch::channel(false);
         let loops = (0..shared.lanes.len())

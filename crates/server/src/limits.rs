@@ -236,6 +236,16 @@ pub const LINKS_UNPROVEN_MAX: usize = 512;
 pub const HANDSHAKES_MAX: usize = 512;
 /// How often the files of certificates and keys are looked at.
 pub const TLS_FILES_LOOK: Duration = Duration::from_secs(1);
+/// Unknown tokens from one address within `LOGIN_WINDOW`: a program with a wrong token is told so ten times.
+pub const LOGIN_FAILURES_MAX: u32 = 10;
+/// See `LOGIN_FAILURES_MAX`.
+pub const LOGIN_WINDOW: Duration = Duration::from_secs(60);
+/// Addresses whose unknown tokens are counted: 64 KiB.
+pub const LOGIN_ADDRESSES_MAX: usize = 1_024;
+/// Between two readings of the table of tokens: a change is in force everywhere within a second.
+pub const TOKENS_LOOK: Duration = Duration::from_millis(300);
+/// Of one reading.
+pub const TOKENS_DEADLINE: Duration = Duration::from_millis(600);
 /// The first pause before a lost link is opened again, and the longest one; each is stretched or cut by
 /// up to a half. A member that comes back is asked again within 400 ms, and one that stays away costs
 /// each loop of the others four packets a second.

@@ -68,7 +68,7 @@ fn a_name_that_the_operator_allows_is_answered() {
 }
 
 #[test]
-fn a_page_of_another_site_takes_no_profile() {
+fn a_page_of_another_site_takes_no_profile_and_no_value() {
     let node = Node::start();
     for lines in [
         "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n",
@@ -92,6 +92,23 @@ fn a_page_of_another_site_takes_no_profile() {
             assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"));
         }
     }
+    for lines in [
+        "Sec-Fetch-Site: cross-site\r\n",
+        "Origin: https://evil.example\r\n",
+    ] {
+        for request in [
+            "GET /v0/entity?id=k",
+            "DELETE /v0/entity?id=k",
+            "POST /v0/peer/hello",
+        ] {
+            let answer = ask(node.client(), request, "127.0.0.1:8080", lines);
+            assert_eq!(answer.status, 403, "{request}: {lines}");
+            assert!(answer.text().starts_with("cross-site: "), "{lines}");
+        }
+    }
+    let own = "Sec-Fetch-Site: same-origin\r\nOrigin: http://127.0.0.1:8080\r\n";
+    let answer = ask(node.client(), "GET /v0/status", "127.0.0.1:8080", own);
+    assert_eq!(answer.status, 200);
     let own = "Sec-Fetch-Site: none\r\nSec-Fetch-Mode: navigate\r\n";
     let answer = ask(node.admin(), "GET /", "127.0.0.1:9080", own);
     assert_eq!(answer.status, 200);

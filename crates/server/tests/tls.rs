@@ -22,7 +22,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use support::certs::{Authority, CLIENT, MEMBER, Pair, Says, Sealed};
 use support::guest::{GUEST, NODE, hello, topology};
-use support::{Client, Node, PATIENCE};
+use support::{Client, Node, PATIENCE, reserved};
 
 struct World {
     folder: tempfile::TempDir,
@@ -277,17 +277,6 @@ fn a_member_alone_is_let_in_as_one() {
             assert!(knock(Some(&pair), hello).is_err(), "{what}");
         }
     }
-}
-
-/// An address that the system chose and that no other test gets.
-fn reserved() -> (socket2::Socket, SocketAddr) {
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
-    let socket = socket.expect("a socket");
-    socket.set_reuse_address(true).expect("set");
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    socket.bind(&any.into()).expect("a port");
-    let address = socket.local_addr().expect("bound").as_socket();
-    (socket, address.expect("an address"))
 }
 
 #[test]

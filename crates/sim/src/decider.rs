@@ -28,6 +28,11 @@ pub trait Decider {
     fn hints(&self) -> Option<(u64, u64)> {
         None
     }
+
+    /// When the member's last full comparison with a peer ended, on its monotonic clock.
+    fn compared_us(&self, _peer: MemberIndex) -> Option<u64> {
+        None
+    }
 }
 
 /// A member that starts.
@@ -46,6 +51,10 @@ pub struct Birth {
     pub hlc: Arc<Hlc>,
     /// Bytes of hints.
     pub hint_bytes: u64,
+    /// Bytes a second that are compared with other members; 0 = none.
+    pub compare_bytes_per_second: u64,
+    /// Between two comparisons with one member.
+    pub compare_pause_us: u64,
     /// For what is drawn inside.
     pub seed: u64,
 }

@@ -80,6 +80,9 @@ pub struct Shape {
     pub engine_seed: u64,
     /// Bytes of hints that a member keeps.
     pub hint_bytes: u64,
+    /// Bytes a second that a member compares with others, and how long it rests between two
+    /// comparisons with one of them; `None` = members do not compare.
+    pub compares: Option<(u64, u64)>,
     /// Questions of a thousand beside which somebody else's comes: of another cluster, or by an
     /// older topology.
     pub stranger_permille: u64,
@@ -351,7 +354,9 @@ impl Plan {
     /// What `seed` means.
     pub fn draw(seed: u64) -> Plan {
         let mut prng = Prng::named(seed, "shape");
-        let shape = Shape::draw(&mut prng);
+        let mut shape = Shape::draw(&mut prng);
+        let mut prng = Prng::named(seed, "comparisons");
+        shape.compares = draw_compares(&mut prng);
         let mut prng = Prng::named(seed, "clients");
         let mut clients = draw_clients(&shape, &mut prng);
         let mut prng = Prng::named(seed, "faults");
@@ -480,6 +485,7 @@ impl Shape {
             },
             engine_seed: prng.next_u64(),
             hint_bytes: pick(prng, &[0, 2_000, 1 << 20]),
+            compares: None,
             stranger_permille: pick(prng, &[0, 0, 0, 5]),
             unlucky: prng.below(members as u64) as usize,
             chaos_us: pick(prng, &[500_000, 2_000_000, 6_000_000]),
@@ -750,6 +756,16 @@ fn draw_image(shape: &Shape, prng: &mut Prng) -> Option<PlannedImage> {
             &[Restarts::None, Restarts::AllAtOnce, Restarts::OneByOne],
         ),
         how: pick(prng, &[Crash::PowerLoss, Crash::Killed]),
+    })
+}
+
+/// In some runs, members that compare their copies all the time.
+fn draw_compares(prng: &mut Prng) -> Option<(u64, u64)> {
+    let is_on = prng.chance(1, 3);
+    is_on.then(|| {
+        let bytes_per_second = pick(prng, &[50_000, 1 << 20, 1 << 30]);
+        let pause_us = pick(prng, &[20_000, 300_000, 2_000_000]);
+        (bytes_per_second, pause_us)
     })
 }
 

@@ -8,7 +8,7 @@
 use crate::decider::{Birth, Decider};
 use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
 use dendra_node::step::{Effect, Event, Now};
-use dendra_node::{Fence, HintRoom, Layout, Node, NodeConfig, Walls};
+use dendra_node::{Comparisons, Fence, HintRoom, Layout, MemberIndex, Node, NodeConfig, Walls};
 use std::sync::Arc;
 
 /// Operations of clients that a loop takes: more than there are clients.
@@ -20,6 +20,7 @@ const REPAIR_WAIT_US: u64 = 6_000_000;
 struct Real {
     node: Node,
     hints: Arc<HintRoom>,
+    comparisons: Arc<Comparisons>,
 }
 
 impl Decider for Real {
@@ -49,11 +50,16 @@ impl Decider for Real {
     fn hints(&self) -> Option<(u64, u64)> {
         Some((self.hints.bytes(), self.hints.dropped()))
     }
+
+    fn compared_us(&self, peer: MemberIndex) -> Option<u64> {
+        self.comparisons.full_us(peer)
+    }
 }
 
 /// One node per loop.
 pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
     let hints = Arc::new(HintRoom::new(birth.hint_bytes));
+    let comparisons = Arc::<Comparisons>::default();
     let walls = Arc::new(Walls::new(birth.me, birth.topology.members().len()));
     let layout = Arc::new(Layout::of_ring(&birth.topology, &birth.ring));
     let fence = Arc::new(Fence::at(&layout));
@@ -73,13 +79,20 @@ pub fn nodes(birth: &Birth) -> Vec<Box<dyn Decider>> {
             is_watch: lane == 0,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: LOAD_PATIENCE_US_DEFAULT,
+            comparisons: Arc::clone(&comparisons),
+            compare_bytes_per_second: birth.compare_bytes_per_second,
+            compare_pause_us: birth.compare_pause_us,
             repair_wait_us: REPAIR_WAIT_US,
         })
     };
     (0..birth.lanes)
         .map(|lane| {
-            let (node, hints) = (node(lane), Arc::clone(&hints));
-            Box::new(Real { node, hints }) as Box<dyn Decider>
+            let real = Real {
+                node: node(lane),
+                hints: Arc::clone(&hints),
+                comparisons: Arc::clone(&comparisons),
+            };
+            Box::new(real) as Box<dyn Decider>
         })
         .collect()
 }

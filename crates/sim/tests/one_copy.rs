@@ -174,6 +174,7 @@ impl Decider for OneCopy {
             | Event::Link { .. }
             | Event::Heard { .. }
             | Event::Paged { .. }
+            | Event::Surveyed { .. }
             | Event::Layout { .. }
             | Event::Lost { .. }
             | Event::Throttle { .. }

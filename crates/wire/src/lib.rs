@@ -33,6 +33,7 @@ pub mod peer;
 pub mod percent;
 mod refusal;
 pub mod restore;
+pub mod rights;
 pub mod route;
 
 pub use condition::Condition;

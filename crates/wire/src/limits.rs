@@ -67,6 +67,15 @@ pub const PEER_HELLO_BYTES_MAX: usize = 14 * 1024;
 /// The sentence with which a member ends a link.
 pub const PEER_SENTENCE_BYTES_MAX: usize = 1024;
 
+/// Tokens of one cluster: a few for each program that uses it.
+pub const TOKENS_MAX: usize = 256;
+
+/// The table of them.
+pub const TOKENS_BYTES_MAX: usize = 64 * 1024;
+
+/// The name of a token.
+pub const TOKEN_ID_BYTES_MAX: usize = 64;
+
 const _: () = assert!(PEER_HELLO_BYTES_MAX + 1024 < HEAD_BYTES_MAX);
 const _: () = assert!(TARGET_BYTES_MAX < HEAD_BYTES_MAX);
 const _: () = assert!(TARGET_BYTES_MAX > 2 * 3 * dendra_base::limits::KEY_BYTES_MAX);

@@ -34,7 +34,9 @@ pub struct Refusal {
     pub close: bool,
     /// Methods that the path knows, for `Allow` (405 only).
     pub allow: Option<&'static str>,
-    /// Seconds for `Retry-After` (503, 507).
+    /// How to come in, for `WWW-Authenticate` (401 only).
+    pub challenge: Option<&'static str>,
+    /// Seconds for `Retry-After` (429, 503, 507).
     pub retry_after_s: Option<u32>,
     /// What is known of the operation, for `Dendra-Receipt`.
     pub known: Option<Known>,
@@ -51,6 +53,7 @@ impl Refusal {
             message: message.into(),
             close: false,
             allow: None,
+            challenge: None,
             retry_after_s: None,
             known: None,
             acks: None,
@@ -109,6 +112,27 @@ impl Refusal {
                 "a page of another site sent this ({mark}): open it yourself, or serve the page from the node's own origin"
             ),
         )
+    }
+
+    /// 401: no token, or one that is not known.
+    pub fn unauthenticated(message: &'static str) -> Refusal {
+        Refusal {
+            challenge: Some("Bearer realm=\"dendra\""),
+            ..Refusal::new(401, "unauthenticated", message)
+        }
+    }
+
+    /// 429: this address has shown too many tokens that are not known.
+    pub fn too_many_logins(retry_after_s: u32) -> Refusal {
+        Refusal {
+            retry_after_s: Some(retry_after_s),
+            ..Refusal::new(
+                429,
+                "too-many-logins",
+                "too many unknown tokens came from this address: wait, and check the token",
+            )
+        }
+        .closing()
     }
 
     /// 421: the request names a host that is none of this node's.

@@ -32,6 +32,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Options of this study.
 pub(super) const OPTIONS: [&str; 4] = ["--share", "--connections", "--timeouts", "--parts"];
@@ -503,13 +504,22 @@ fn knees(
 ) -> Result<Vec<Known>, String> {
     let mut known = Vec::new();
     for &clients in connections {
-        let knee = knee(place, subject, clients)?;
+        let knee = match knee(place, subject, clients) {
+            Ok(knee) => knee,
+            Err(sentence) => {
+                report.line(format_args!("* {clients} clients: **no knee**: {sentence}"));
+                continue;
+            }
+        };
         report.line(format_args!("* {clients} clients: {}", knee.words));
         if let Some(rate) = knee.rate {
             known.push((clients, rate));
         }
     }
-    Ok(known)
+    match known.is_empty() {
+        true => Err("no knee was found".to_owned()),
+        false => Ok(known),
+    }
 }
 
 fn table(
@@ -579,15 +589,33 @@ fn bench<'a>(place: &'a Place, subject: &Subject<'_>, clients: u32) -> Bench<'a>
     bench.with(&format!("--keys {KEYS} --connections {clients} {asks}"))
 }
 
+/// So many connections take a held server seconds to close: it does so before others come.
+const CLIENTS_TO_CLOSE: u32 = 4_096;
+
+/// And as long as this at most.
+const CLOSED_AFTER: Duration = Duration::from_secs(10);
+
+/// Lets the servers close the connections of the run before.
+fn settle(subject: &Subject<'_>, clients: u32) {
+    if clients >= CLIENTS_TO_CLOSE {
+        for server in &subject.servers {
+            // One that does not rest is measured as it is.
+            let _rested = server.rest(CLOSED_AFTER);
+        }
+    }
+}
+
 fn folder(place: &Place) -> PathBuf {
     place.folder.join("run")
 }
 
 fn knee(place: &Place, subject: &Subject<'_>, clients: u32) -> Result<Knee, String> {
+    settle(subject, clients);
     // Below what so many clients get that ask one request behind the other, and above half of it: a short way.
     let closed = bench(place, subject, clients).with("--closed --warmup 200ms --duration 1s");
     let closed = closed.attempts(1).run()?;
     let start = (closed.goodput * 0.7).max(1.0);
+    settle(subject, clients);
     let figures = bench(place, subject, clients)
         .with(&format!(
             "--rate {start:.0} --duration 1s --warmup 200ms --timeout {SEARCH_TIMEOUT} --find-max --slo {OBJECTIVE}"
@@ -609,6 +637,7 @@ fn beyond(
     knee: f64,
 ) -> Result<Value, String> {
     let length_s = seconds(place);
+    settle(subject, clients);
     bench(place, subject, clients)
         .with(&format!(
             "--rate {knee:.0} --duration {length_s}s --warmup 500ms --timeout {timeout_ms}ms --overload {FACTORS}"

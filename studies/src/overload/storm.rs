@@ -133,7 +133,7 @@ pub(super) fn storms(
             ratios[0].push(meanwhile);
             ratios[1].push(afterwards);
         }
-        let [meanwhile, afterwards] = ratios.map(|all| crate::stats::middle(all));
+        let [meanwhile, afterwards] = ratios.map(crate::stats::middle);
         goals.ratio(
             name,
             "p99 of a healthy client, beside calm",

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! --ca, --cert, --key-file ─► a configuration of TLS ─► every connection to an https:// URL
+//! --token-file, DENDRA_TOKEN ─► Authorization of every request
 //! ```
 //!
 //! Invariants
 //! 1. An https:// URL without a CA is refused before anything is sent, and http:// is never spoken in its place.
+//! 2. A token comes from a file or a variable, never from a flag: other users see flags. It is shown nowhere.
 //!
 //! Not here: sessions (crate `server`, `tls/`).
 //! See: docs/cli.md.
@@ -14,6 +16,7 @@ use super::Base;
 use crate::cli::AccessArgs;
 use crate::exit::Failure;
 use dendra_server::tls::{ByteStream, TlsClient};
+use hyper::header::HeaderValue;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
@@ -21,6 +24,8 @@ use tokio::net::TcpStream;
 #[derive(Clone, Debug)]
 pub(crate) struct Credentials {
     tls: Option<TlsClient>,
+    /// What `Authorization` says.
+    bearer: Option<HeaderValue>,
 }
 
 impl Credentials {
@@ -36,7 +41,24 @@ impl Credentials {
                 ));
             }
         };
-        Ok(Credentials { tls })
+        let bearer = token(args)?.map(|token| {
+            let value = HeaderValue::from_str(&format!("Bearer {token}"));
+            value.map(|mut value| {
+                value.set_sensitive(true);
+                value
+            })
+        });
+        let bearer = bearer.transpose().map_err(|_| {
+            Failure::usage(
+                "the token holds a byte that no token has: check --token-file and DENDRA_TOKEN",
+            )
+        })?;
+        Ok(Credentials { tls, bearer })
+    }
+
+    /// What `Authorization` says, if there is a token.
+    pub(crate) fn bearer(&self) -> Option<&HeaderValue> {
+        self.bearer.as_ref()
     }
 
     /// Seals a connection where the URL says so.
@@ -48,4 +70,21 @@ impl Credentials {
         let sealed = ByteStream::connect(tcp, Arc::clone(config), name).await;
         sealed.map_err(|error| format!("TLS: {error}"))
     }
+}
+
+/// A file of a token has a line; a longer one is something else.
+const TOKEN_FILE_BYTES_MAX: u64 = 1 << 10;
+
+/// The token that the flags and the environment name, without white space around it.
+fn token(args: &AccessArgs) -> Result<Option<String>, Failure> {
+    let text = match (&args.token_file, std::env::var("DENDRA_TOKEN")) {
+        (Some(path), _) => {
+            let bytes = dendra_server::tls::private(path, "the token", TOKEN_FILE_BYTES_MAX);
+            String::from_utf8_lossy(&bytes.map_err(Failure::usage)?).into_owned()
+        }
+        (None, Ok(text)) => text,
+        (None, Err(_)) => return Ok(None),
+    };
+    let text = text.trim();
+    Ok((!text.is_empty()).then(|| text.to_owned()))
 }

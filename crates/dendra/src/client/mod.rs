@@ -215,6 +215,9 @@ impl Client {
             .header("host", self.base.authority())
             .header("user-agent", concat!("dendra/", env!("CARGO_PKG_VERSION")))
             .header("dendra-timeout-ms", self.timeout_ms);
+        if let Some(bearer) = self.access.bearer() {
+            request = request.header("authorization", bearer);
+        }
         for (name, value) in &ask.headers {
             request = request.header(*name, value);
         }

@@ -63,6 +63,11 @@ impl Effective {
                 ca: tls.and_then(|tls| tls.peer_ca.clone().or_else(|| tls.client_ca.clone())),
                 cert: tls.map(|tls| tls.cert.clone()),
                 key_file: tls.map(|tls| tls.key.clone()),
+                // The node asks itself and the others, as the operator may.
+                token_file: match &self.setting("root-token-file").value {
+                    Value::File(path) => path.clone(),
+                    _ => None,
+                },
             },
             is_tls: tls.is_some(),
             bytes_per_second: Some(rate).filter(|rate| *rate > 0),

@@ -22,7 +22,7 @@ use super::table::Value;
 use super::{Effective, Source};
 use dendra_server::Settings;
 use dendra_server::settings::{
-    BadTopology, ClusterSettings, JoinSettings, Member, PeerTransport, Secret, Topology,
+    BadTopology, ClusterSettings, JoinSettings, Member, PeerTransport, RootToken, Secret, Topology,
 };
 use std::net::{IpAddr, SocketAddr};
 
@@ -91,6 +91,7 @@ impl Effective {
             Value::Choice("http") => PeerTransport::Http,
             _ => PeerTransport::Frames,
         };
+        cluster.compare_bytes_per_second = self.number("compare-bytes-per-second");
         Ok(Some(cluster))
     }
 
@@ -136,7 +137,7 @@ impl Effective {
         let admin: Vec<SocketAddr> = settings.admin.into_iter().collect();
         let open = [("listen", &settings.listen), ("admin", &admin)]
             .into_iter()
-            .filter_map(|(key, addresses)| self.open_door(key, addresses));
+            .filter_map(|(key, addresses)| self.open_door(key, settings, addresses));
         let Some(cluster) = &settings.cluster else {
             return open.collect();
         };
@@ -153,14 +154,28 @@ impl Effective {
             .collect()
     }
 
-    /// Other machines reach the node, and it asks for no name and no password.
-    fn open_door(&self, key: &str, addresses: &[SocketAddr]) -> Option<String> {
+    /// Other machines reach the node, and it asks for no name and no password, or in clear.
+    fn open_door(
+        &self,
+        key: &str,
+        settings: &Settings,
+        addresses: &[SocketAddr],
+    ) -> Option<String> {
         let open = addresses
             .iter()
             .find(|address| !address.ip().is_loopback())?;
+        let is_clear = settings.tls.as_ref().is_none_or(|tls| tls.change_over);
+        let what = match (shows_certificates(settings), self.has_tokens(), is_clear) {
+            (true, _, _) | (false, true, false) => return None,
+            (false, true, true) => {
+                "tokens and values pass it in clear: give it a certificate (--tls-cert)"
+            }
+            (false, false, _) => {
+                "insecure-clients is on: keep it behind a proxy that asks who comes, or on a network of its own"
+            }
+        };
         Some(format!(
-            "{key} ({}) has {open}, which other machines may reach, and a node does not ask who they are: keep it behind a \
-             proxy that does, or on a network of its own (SECURITY.md)",
+            "{key} ({}) has {open}, which other machines may reach, and {what} (SECURITY.md)",
             self.setting(key).source
         ))
     }
@@ -170,6 +185,7 @@ impl Effective {
     /// # Errors
     /// When it has none, and the operator did not say that it needs none.
     pub(crate) fn check_border(&self, settings: &Settings) -> Result<(), String> {
+        self.check_clients(settings)?;
         let is_waived = self.setting("insecure-peers").value == Value::Choice("on");
         match self.open_to_strangers(settings) {
             Some(address) if !is_waived => Err(format!(
@@ -182,15 +198,72 @@ impl Effective {
         }
     }
 
+    /// A node that other machines reach asks them who they are.
+    fn check_clients(&self, settings: &Settings) -> Result<(), String> {
+        let has_tokens = self.has_tokens();
+        if has_tokens && self.peers_are_strangers(settings) {
+            return Err(format!(
+                "root-token-file ({}) is set, and members prove nothing to each other: a program could ask as a member what its token does \
+                 not allow. Give every member the same --cluster-secret-file, or have them show certificates (--tls-peer-ca), or say \
+                 --insecure-peers on",
+                self.setting("root-token-file").source
+            ));
+        }
+        let is_waived = self.setting("insecure-clients").value == Value::Choice("on");
+        if is_waived || has_tokens || shows_certificates(settings) {
+            return Ok(());
+        }
+        let admin: Vec<SocketAddr> = settings.admin.into_iter().collect();
+        let doors = [("listen", &settings.listen), ("admin", &admin)];
+        let open = doors.into_iter().find_map(|(key, addresses)| {
+            let is_open = |address: &&SocketAddr| !address.ip().is_loopback();
+            Some((key, addresses.iter().find(is_open)?))
+        });
+        match open {
+            None => Ok(()),
+            Some((key, address)) => Err(format!(
+                "{key} ({}) has {address}, which other machines may reach, and the node asks nobody who they are: every program that reaches it \
+                 would read and write everything. Ask for tokens (dendra token root FILE, --root-token-file FILE), or for certificates \
+                 (--tls-client-ca), or say --insecure-clients on",
+                self.setting(key).source
+            )),
+        }
+    }
+
+    fn has_tokens(&self) -> bool {
+        self.setting("root-token-file").value != Value::File(None)
+    }
+
+    /// Can any program say that it is a member?
+    fn peers_are_strangers(&self, settings: &Settings) -> bool {
+        let is_cluster = settings
+            .cluster
+            .as_ref()
+            .is_some_and(|cluster| !is_alone(cluster));
+        let has_secret = self.setting("cluster-secret-file").value != Value::File(None);
+        let is_waived = self.setting("insecure-peers").value == Value::Choice("on");
+        is_cluster && !has_secret && !is_waived && !has_sealed_links(settings)
+    }
+
+    /// The root token that the options name.
+    ///
+    /// # Errors
+    /// When it cannot be read or is none.
+    pub(crate) fn root_token(&self) -> Result<Option<RootToken>, String> {
+        let setting = self.setting("root-token-file");
+        match &setting.value {
+            Value::File(Some(path)) => RootToken::read(path)
+                .map(Some)
+                .map_err(|reason| format!("root-token-file ({}): {reason}", setting.source)),
+            _ => Ok(None),
+        }
+    }
+
     /// Where a program that is not on this machine reaches a cluster without a secret.
     fn open_to_strangers(&self, settings: &Settings) -> Option<String> {
         let cluster = settings.cluster.as_ref()?;
         let has_secret = self.setting("cluster-secret-file").value != Value::File(None);
-        let is_sealed = settings
-            .tls
-            .as_ref()
-            .is_some_and(|tls| tls.peer_ca.is_some() && !tls.change_over);
-        if has_secret || is_sealed || is_alone(cluster) {
+        if has_secret || has_sealed_links(settings) || is_alone(cluster) {
             return None;
         }
         let is_open = |address: &&SocketAddr| !address.ip().is_loopback();
@@ -262,6 +335,18 @@ impl Effective {
     }
 }
 
+/// Do members show certificates, and nothing else opens a link?
+fn has_sealed_links(settings: &Settings) -> bool {
+    let tls = settings.tls.as_ref();
+    tls.is_some_and(|tls| tls.peer_ca.is_some() && !tls.change_over)
+}
+
+/// Do clients show certificates, and nothing else opens a port?
+fn shows_certificates(settings: &Settings) -> bool {
+    let tls = settings.tls.as_ref();
+    tls.is_some_and(|tls| tls.client_ca.is_some() && !tls.change_over)
+}
+
 /// Is there no other member, as far as the options say?
 fn is_alone(cluster: &ClusterSettings) -> bool {
     cluster.topology.len() == 1 && cluster.join.is_none()
@@ -309,7 +394,8 @@ mod tests {
         let elsewhere = ("listen", "127.0.0.1:1,127.0.0.1:3");
         let here = ("listen", "127.0.0.1:1,127.0.0.1:2");
         assert_eq!(doubts(&[]), [""; 0], "no cluster");
-        let open = doubts(&[("listen", "0.0.0.0:1"), ("admin", "[::]:2")]);
+        let waived = ("insecure-clients", "on");
+        let open = doubts(&[("listen", "0.0.0.0:1"), ("admin", "[::]:2"), waived]);
         assert!(open[0].contains("listen (flag) has 0.0.0.0:1"), "{open:?}");
         assert!(open[1].contains("admin (flag) has [::]:2"), "{open:?}");
         assert_eq!(doubts(&[three, me, here]), [""; 0]);
@@ -338,16 +424,17 @@ mod tests {
     fn a_cluster_that_strangers_reach_needs_a_secret_or_the_operators_word() {
         let three = ("cluster", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3");
         let (me, everywhere) = (("self", "127.0.0.1:1"), ("listen", "0.0.0.0:1"));
+        let waived = ("insecure-clients", "on");
         let far = ("cluster", "10.0.0.1:1,10.0.0.2:1,10.0.0.3:1");
         let far_me = ("self", "10.0.0.1:1");
         let own = ("listen", "127.0.0.1:1");
         assert!(effective(&[three, me, own]).is_ok(), "loopback alone");
         assert!(
-            effective(&[("self", "10.0.0.1:1"), everywhere]).is_ok(),
+            effective(&[("self", "10.0.0.1:1"), everywhere, waived]).is_ok(),
             "no peers"
         );
         for (flags, address) in [
-            (&[three, me, everywhere][..], "at 0.0.0.0:1:"),
+            (&[three, me, everywhere, waived][..], "at 0.0.0.0:1:"),
             (&[far, far_me, own], "at http://10.0.0.1:1:"),
         ] {
             let sentence = effective(flags).expect_err("open");
@@ -364,6 +451,37 @@ mod tests {
             let said = |doubts: Vec<String>| doubts.iter().filter(|d| d.starts_with(words)).count();
             assert_eq!(said(with(("cluster-secret-file", "/a/secret"))), 0);
             assert_eq!(said(with(("insecure-peers", "on"))), 1);
+        }
+    }
+
+    #[test]
+    fn a_node_that_other_machines_reach_asks_who_they_are() {
+        let open = ("listen", "0.0.0.0:1");
+        let pair = [("tls-cert", "a.crt"), ("tls-key", "a.key")];
+        let refused = |flags: &[(&'static str, &str)]| effective(flags).err().unwrap_or_default();
+        assert!(refused(&[open]).starts_with("listen (flag) has 0.0.0.0:1"));
+        assert!(refused(&[("admin", "0.0.0.0:2")]).starts_with("admin (flag) has 0.0.0.0:2"));
+        assert!(refused(&[open, pair[0], pair[1]]).starts_with("listen (flag)"));
+        let certificates = [open, pair[0], pair[1], ("tls-client-ca", "ca.crt")];
+        assert_eq!(refused(&certificates), "");
+        let both = [&certificates[..], &[("tls-change-over", "on")]].concat();
+        assert!(
+            refused(&both).starts_with("listen (flag)"),
+            "clear text opens it"
+        );
+        let token = ("root-token-file", "root");
+        for way in [token, ("insecure-clients", "on")] {
+            assert_eq!(refused(&[open, way]), "");
+        }
+        let three = ("cluster", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3");
+        let me = ("self", "127.0.0.1:1");
+        let sentence = refused(&[three, me, token]);
+        assert!(
+            sentence.starts_with("root-token-file (flag) is set, and members"),
+            "{sentence}"
+        );
+        for way in [("cluster-secret-file", "secret"), ("insecure-peers", "on")] {
+            assert_eq!(refused(&[three, me, token, way]), "");
         }
     }
 

@@ -183,7 +183,9 @@ mod tests {
             ("partitions", "1024"),
             ("cluster-name", "prod"),
             ("peer-transport", "http"),
+            ("compare-bytes-per-second", "3MiB"),
             ("insecure-peers", "on"),
+            ("insecure-clients", "on"),
         ];
         let said = Said {
             flags: flags.map(|(key, text)| (key, text.into())).to_vec(),
@@ -226,6 +228,7 @@ mod tests {
         let topology = topology.with_partitions(1024).expect("a number");
         let mut cluster = ClusterSettings::new(topology, "http://h2:1").expect("a member");
         cluster.transport = PeerTransport::Http;
+        cluster.compare_bytes_per_second = 3 << 20;
         expected.cluster = Some(cluster);
         assert_eq!(settings, expected);
     }

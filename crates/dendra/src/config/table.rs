@@ -130,7 +130,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 43] = [
+pub(crate) static OPTIONS: [Spec; 46] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -186,6 +186,20 @@ pub(crate) static OPTIONS: [Spec; 43] = [
         kind: Kind::Choice(&["off", "on"]),
         fallback: Fallback::Fixed("off"),
         help: "on = clear text is taken beside TLS, while clients and members change over",
+    },
+    Spec {
+        key: "root-token-file",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "File with the token that may do everything and makes the others: with it every client needs a token",
+    },
+    Spec {
+        key: "insecure-clients",
+        shape: "off|on",
+        kind: Kind::Choice(&["off", "on"]),
+        fallback: Fallback::Fixed("off"),
+        help: "on = other machines may reach the node without a token or a certificate: every program that does reads and writes everything",
     },
     Spec {
         key: "data",
@@ -481,6 +495,16 @@ pub(crate) static OPTIONS: [Spec; 43] = [
         },
         fallback: Fallback::Fixed("0"),
         help: "What such a backup reads a second at most, of all nodes together; 0 = no limit",
+    },
+    Spec {
+        key: "compare-bytes-per-second",
+        shape: "SIZE",
+        kind: Kind::Bytes {
+            min: 0,
+            max: 1 << 40,
+        },
+        fallback: Fallback::Fixed("2MiB"),
+        help: "Keys and values that a member compares with its peers in a second, to repair what differs; 0 = it compares nothing",
     },
     Spec {
         key: "log",

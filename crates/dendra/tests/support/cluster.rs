@@ -239,15 +239,25 @@ impl Cluster {
 
     /// A metric of a node that serves and has an admin plane, by the start of its line.
     pub(crate) fn metric(&self, index: usize, name: &str) -> f64 {
+        let values = self.metric_lines(index, name);
+        *values.first().expect(name)
+    }
+
+    /// The sum of all lines that begin so.
+    pub(crate) fn metrics(&self, index: usize, name: &str) -> f64 {
+        self.metric_lines(index, name).iter().sum()
+    }
+
+    fn metric_lines(&self, index: usize, name: &str) -> Vec<f64> {
         let log = self.log_of(index);
         let address = log.rsplit_once("admin on http://").expect("it serves").1;
         let address = address.lines().next().expect("an address");
         let mut client = Client::open(address.parse().expect("an address")).expect("it listens");
         let page = client.request("GET", "/metrics", &[], b"").expect("a page");
         let page = String::from_utf8_lossy(&page.body).into_owned();
-        let line = page.lines().find(|line| line.starts_with(name));
-        let value = line.and_then(|line| line.rsplit(' ').next()).expect(name);
-        value.parse().expect("a number")
+        let lines = page.lines().filter(|line| line.starts_with(name));
+        let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse().ok());
+        values.collect()
     }
 
     /// Addresses of the admin planes of nodes that serve, as `--admin` takes them.

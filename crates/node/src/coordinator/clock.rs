@@ -247,7 +247,9 @@ impl Op {
             | Answer::Accepted
             | Answer::Outbid { .. }
             | Answer::Page { .. }
-            | Answer::Loaded { .. } => {}
+            | Answer::Loaded { .. }
+            | Answer::Compared { .. }
+            | Answer::Listed { .. } => {}
         }
         let needed = self.clocks_needed();
         self.work(|op, stage| match stage {

@@ -23,6 +23,11 @@ pub(crate) struct Half {
 pub(crate) fn is_for_twin(ask: &Ask) -> bool {
     match ask {
         Ask::Write { .. } | Ask::Prepare { .. } | Ask::Accept { .. } => true,
-        Ask::Clock | Ask::Read { .. } | Ask::Page { .. } | Ask::Load { .. } => false,
+        Ask::Clock
+        | Ask::Read { .. }
+        | Ask::Page { .. }
+        | Ask::Load { .. }
+        | Ask::Compare { .. }
+        | Ask::List { .. } => false,
     }
 }

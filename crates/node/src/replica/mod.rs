@@ -5,6 +5,7 @@
 //! Read             Effect::Read  ─► Cell | Same
 //! Write            Effect::Write ─► Written, once this or a newer version is durable
 //! Page             Effect::Page  ─► Page
+//! Compare, List    ranges.rs: Effect::Survey ─► Compared │ Effect::Page ─► Listed
 //! Prepare, Accept  protocol.rs: record ─► stored cell ─► guarded write ─► Promised | Accepted | Outbid
 //! ```
 //!
@@ -21,6 +22,7 @@
 
 pub(crate) mod job;
 pub(crate) mod protocol;
+pub(crate) mod ranges;
 pub(crate) mod record;
 
 use crate::desk::{Desk, EarlyAsk, Order, Turn, refused};
@@ -92,7 +94,11 @@ fn partition(desk: &Desk, ask: &Ask) -> Option<Partition> {
         | Ask::Write { key, .. }
         | Ask::Prepare { key, .. }
         | Ask::Accept { key, .. } => Some(desk.ring.partition(key)),
-        Ask::Clock | Ask::Page { .. } | Ask::Load { .. } => None,
+        Ask::Clock
+        | Ask::Page { .. }
+        | Ask::Load { .. }
+        | Ask::Compare { .. }
+        | Ask::List { .. } => None,
     }
 }
 
@@ -122,6 +128,12 @@ fn check(desk: &Desk, requester: Requester, stamp: Stamp, ask: &Ask) -> Result<(
         Ask::Prepare { .. } | Ask::Accept { .. } => owns(copies),
         // What is read behind the fence has all that was confirmed in front of it.
         Ask::Load { .. } => desk.fence.epoch() >= stamp.epoch,
+        // Both know the same owners, or they do not compare.
+        Ask::Compare { .. } | Ask::List { .. } if stamp.epoch != desk.layout.epoch() => {
+            let epoch = desk.fence.epoch();
+            return Err(Refused::Stale { epoch });
+        }
+        Ask::Compare { .. } | Ask::List { .. } => true,
     };
     if !is_owner {
         return Err(Refused::NotOwner);
@@ -134,7 +146,7 @@ fn check(desk: &Desk, requester: Requester, stamp: Stamp, ask: &Ask) -> Result<(
 }
 
 /// May this cell be stored? Its maker has looked, but this is another process, with a bound of its own.
-fn is_fit(desk: &Desk, key: &[u8], cell: &Cell) -> bool {
+pub(crate) fn is_fit(desk: &Desk, key: &[u8], cell: &Cell) -> bool {
     let stored_key = Key::user(key);
     cell.value.len() <= desk.value_bytes_max && cell.as_ref().is_intact(stored_key.as_stored())
 }
@@ -178,6 +190,25 @@ pub(crate) fn begin(
         } => {
             let start = Key::new(space, &start);
             load_page(desk, turn, requester, start, partitions, bytes, deadline_us);
+        }
+        Ask::Compare {
+            space,
+            start,
+            ranges,
+            now_ms,
+        } => {
+            let start = Key::new(space, &start);
+            ranges::compare(desk, turn, requester, start, ranges, now_ms, deadline_us);
+        }
+        Ask::List {
+            space,
+            start,
+            end,
+            bytes,
+        } => {
+            let start = Key::new(space, &start);
+            let end = end.map(|end| Key::new(space, &end));
+            ranges::list(desk, turn, requester, start, end, bytes, deadline_us);
         }
     }
 }

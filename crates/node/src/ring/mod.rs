@@ -55,6 +55,14 @@ impl Partition {
     }
 }
 
+/// The partition of a raw key in a cluster with this key and so many partitions.
+pub(crate) fn partition_of(hash_key: &[u8; 16], partitions: u16, raw_key: &[u8]) -> Partition {
+    let mut hasher = SipHasher13::new_with_key(hash_key);
+    hasher.write(raw_key);
+    let scaled = u128::from(hasher.finish()) * u128::from(partitions);
+    Partition(u16::try_from(scaled >> 64).expect("a fraction of a u16"))
+}
+
 /// The table of owners.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ring {
@@ -109,10 +117,7 @@ impl Ring {
 
     /// The partition of a key, as clients name it.
     pub fn partition(&self, raw_key: &[u8]) -> Partition {
-        let mut hasher = SipHasher13::new_with_key(&self.hash_key);
-        hasher.write(raw_key);
-        let scaled = u128::from(hasher.finish()) * u128::from(self.partitions);
-        Partition(u16::try_from(scaled >> 64).expect("a fraction of a u16"))
+        partition_of(&self.hash_key, self.partitions, raw_key)
     }
 
     /// All members, in the order in which they own the partition: the first `from` hold a record

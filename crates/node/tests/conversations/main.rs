@@ -146,6 +146,9 @@ impl Stage {
             is_watch: false,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: LOAD_PATIENCE_US_DEFAULT,
+            comparisons: Arc::default(),
+            compare_bytes_per_second: 0,
+            compare_pause_us: 0,
             repair_wait_us: REPAIR_WAIT_US_DEFAULT,
             seed: here.lives * 100 + at as u64,
             operations_max: 100,
@@ -279,6 +282,7 @@ impl Stage {
                 }
                 return Some(self.commit(at, ticket, key, cell, guard));
             }
+            Effect::Survey { .. } => unreachable!("nothing is compared here"),
             Effect::Page {
                 ticket,
                 start,

@@ -115,6 +115,10 @@ impl Stage {
                 format!("accept {} {ballot}{of}: {cell}", text(key))
             }
             Ask::Page { range, .. } => format!("page from {}?", text(&range.start)),
+            Ask::Compare { space, ranges, .. } => {
+                format!("compare {} ranges of {space:?}?", ranges.len())
+            }
+            Ask::List { space, start, .. } => format!("list {space:?} from {:?}?", text(start)),
             Ask::Load { space, start, .. } => format!("load {space:?} from {:?}?", text(start)),
         }
     }
@@ -152,6 +156,14 @@ impl Stage {
             ),
             Answer::Loaded { records, next } => format!(
                 "{} records loaded{}",
+                records.len(),
+                if next.is_some() { ", more" } else { "" }
+            ),
+            Answer::Compared { looked, differing } => {
+                format!("{differing:?} of {looked} ranges differ")
+            }
+            Answer::Listed { records, next } => format!(
+                "{} records listed{}",
                 records.len(),
                 if next.is_some() { ", more" } else { "" }
             ),

@@ -383,6 +383,9 @@ impl World {
             is_watch: false,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: 2_000,
+            comparisons: Arc::default(),
+            compare_bytes_per_second: 0,
+            compare_pause_us: 0,
             repair_wait_us: 2_000,
             seed,
             operations_max: 64,
@@ -620,7 +623,9 @@ impl World {
                     },
                 );
             }
-            other @ Effect::Scanned { .. } => self.broke(format!("nobody wanted {other:?}")),
+            other @ (Effect::Scanned { .. } | Effect::Survey { .. }) => {
+                self.broke(format!("nobody wanted {other:?}"))
+            }
         }
     }
 

@@ -15,6 +15,7 @@
 //! Invariants
 //! 1. It answers from the first moment of a start, before the folder is open.
 //! 2. Nothing here changes the node, apart from orders about members and a restore.
+//! 5. Where there are tokens, all but health and readiness takes one, and all but looking an admin's.
 //! 3. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish its head is dropped
 //!    sooner. When `ADMIN_CONNECTIONS_MAX` are there, the oldest one for which nothing is being computed makes room:
 //!    who asks for health is answered, whatever others do.
@@ -32,20 +33,24 @@ pub(crate) mod metrics;
 pub(crate) mod profile;
 pub(crate) mod stages;
 
+use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use crate::lifecycle::StartError;
 use crate::limits;
 use crate::peers::Cluster;
+use crate::rights::Rights;
 use crate::tls::{ByteStream, Opening, Tls};
 use axum::Router;
 use axum::extract::{FromRef, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use base64::Engine;
 use cluster::StewardWay;
 use dendra_wire::hosts::Sender;
 use dendra_wire::http::Field;
+use dendra_wire::rights::bearer;
 use dendra_wire::{Hosts, Refusal};
 use exposition::Numbers;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -54,7 +59,7 @@ use metrics::{Refused, Share};
 use prometheus_client::registry::Registry;
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -68,6 +73,7 @@ struct Plane {
     shared: Arc<OnceLock<Arc<Shared>>>,
     registry: Registry,
     hosts: Hosts,
+    rights: Option<Arc<Rights>>,
 }
 
 /// The running admin plane.
@@ -84,6 +90,7 @@ pub(crate) fn start(
     phase: Arc<PhaseCell>,
     hosts: Hosts,
     tls: Option<Arc<Tls>>,
+    rights: Option<Arc<Rights>>,
 ) -> Result<Admin, StartError> {
     let failed = |error: io::Error| StartError::System {
         reason: format!("the admin plane could not be started: {error}"),
@@ -99,6 +106,7 @@ pub(crate) fn start(
         shared: Arc::clone(&shared),
         registry: exposition::registry(numbers),
         hosts,
+        rights,
     });
     let node = Arc::clone(&shared);
     let (stop, stopped) = watch::channel(false);
@@ -202,8 +210,13 @@ impl Guests {
             }
         }
         let is_at_work = Arc::new(AtomicBool::new(false));
+        // Where it comes from, for what is counted by address.
+        let source = stream
+            .peer_addr()
+            .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |at| at.ip());
         let mark = middleware::from_fn_with_state(Arc::clone(&is_at_work), mark_work);
-        let task = tokio::spawn(enter(stream, tls, router.clone().layer(mark)));
+        let router = router.clone().layer(axum::Extension(source));
+        let task = tokio::spawn(enter(stream, tls, router.layer(mark)));
         self.0.push_back(Guest { is_at_work, task });
     }
 }
@@ -273,7 +286,8 @@ async fn check_sender(State(plane): State<Arc<Plane>>, request: Request, next: N
         site: field(headers, &FETCH_SITE),
     };
     let checked = plane.hosts.check_host(&sender);
-    let mut answer = match checked.and_then(|()| plane.hosts.check_page(&sender)) {
+    let checked = checked.and_then(|()| plane.hosts.check_page(&sender));
+    let mut answer = match checked.and_then(|()| check_token(&plane, &request)) {
         Ok(()) => next.run(request).await,
         Err(refusal) => refused(&refusal),
     };
@@ -282,6 +296,51 @@ async fn check_sender(State(plane): State<Arc<Plane>>, request: Request, next: N
         .headers_mut()
         .insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     answer
+}
+
+/// Once there are tokens, all but health and readiness takes one.
+fn check_token(plane: &Plane, request: &Request) -> Result<(), Refusal> {
+    let path = request.uri().path();
+    let Some(rights) = &plane.rights else {
+        return Ok(());
+    };
+    if matches!(path, "/healthz" | "/readyz") {
+        return Ok(());
+    }
+    let value = request.headers().get(header::AUTHORIZATION);
+    let token = value.and_then(|value| token_of(value.as_bytes()));
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let looks = matches!(
+        path,
+        "/" | "/page.js" | "/page.css" | "/metrics" | "/v0/status" | "/openapi.yaml"
+    );
+    // Checkpoints hold every record: what is not named here takes an admin.
+    let judged = rights.judge_admin(token.as_deref(), !(is_read && looks));
+    judged.map_err(|denied| {
+        let source = request.extensions().get::<IpAddr>().copied();
+        let source = source.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let mut refusal = rights.refuse(denied, source, clock::monotonic_us());
+        // A browser asks its user for a name, which says nothing, and for a password: the token.
+        refusal.challenge = refusal
+            .challenge
+            .map(|_| "Basic realm=\"dendra: the token is the password\"");
+        refusal
+    })
+}
+
+/// The token as a bearer's, or as the password of a browser's user.
+fn token_of(value: &[u8]) -> Option<Vec<u8>> {
+    if let Some(token) = bearer(value) {
+        return Some(token.to_vec());
+    }
+    let (scheme, text) = value.split_at_checked(6)?;
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return None;
+    }
+    let pair = base64::engine::general_purpose::STANDARD.decode(text.trim_ascii());
+    let pair = pair.ok()?;
+    let at = pair.iter().position(|&b| b == b':')?;
+    Some(pair[at + 1..].to_vec())
 }
 
 static FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -297,7 +356,19 @@ fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Field<'a> {
 
 fn refused(refusal: &Refusal) -> Response {
     let code = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_REQUEST);
-    (code, format!("{}: {}\n", refusal.code, refusal.message)).into_response()
+    let text = format!("{}: {}\n", refusal.code, refusal.message);
+    let mut answer = (code, text).into_response();
+    if let Some(challenge) = refusal.challenge {
+        let challenge = HeaderValue::from_static(challenge);
+        answer
+            .headers_mut()
+            .insert(header::WWW_AUTHENTICATE, challenge);
+    }
+    if let Some(seconds) = refusal.retry_after_s {
+        let seconds = HeaderValue::from(seconds);
+        answer.headers_mut().insert(header::RETRY_AFTER, seconds);
+    }
+    answer
 }
 
 impl FromRef<Arc<Plane>> for StewardWay {
@@ -440,7 +511,31 @@ fn members(cluster: &Cluster) -> serde_json::Value {
             "dropped": cluster.hints.dropped(),
             "delivered": cluster.hints.delivered(),
         },
+        "comparisons": comparisons(cluster),
         "peers": peers,
+    })
+}
+
+/// How far comparisons with each other member are.
+fn comparisons(cluster: &Cluster) -> serde_json::Value {
+    let comparisons = &cluster.comparisons;
+    let now_us = clock::monotonic_us();
+    let peers = cluster.other_members().into_iter().map(|(member, url)| {
+        let full_us = comparisons.full_us(member);
+        serde_json::json!({
+            "url": url,
+            "age_seconds": full_us.map(|full_us| now_us.saturating_sub(full_us) / 1_000_000),
+            "sent": comparisons.sent(member),
+            "fetched": comparisons.fetched(member),
+        })
+    });
+    serde_json::json!({
+        "bytes_per_second": cluster.compare_bytes_per_second,
+        "read_bytes": comparisons.read_bytes(),
+        "moved_bytes": comparisons.moved_bytes(),
+        "promises": comparisons.promises(),
+        "left_out": comparisons.left_out(),
+        "peers": peers.collect::<Vec<_>>(),
     })
 }
 

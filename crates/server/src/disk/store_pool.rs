@@ -28,12 +28,14 @@ use crate::event_loop::delay::Overload;
 use crate::event_loop::mailbox::LaneEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
-use crate::peers::{Page, Paged};
+use crate::peers::{Page, Paged, look};
 use dendra_base::{Cell, Key};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Engine, Error, Lookup};
 use dendra_node::Outcome;
+use dendra_node::compare::survey::{Survey, Surveyed};
 use dendra_node::standing::Crowding;
+use dendra_node::step::StoreFailure;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar};
@@ -49,6 +51,8 @@ pub(crate) enum Work {
     Chunk(Box<Scan>),
     /// Read a part of a range for the node.
     Page(Box<Page>),
+    /// Look at a part of a space for the node.
+    Survey(Box<Survey>),
 }
 
 /// One piece of work and who asked for it.
@@ -77,6 +81,8 @@ pub(crate) enum PoolAnswer {
     ChunkFailed(Box<Scan>, bool),
     /// A part of a range, for the node.
     Page(Paged),
+    /// A look, for the node.
+    Surveyed(Result<Surveyed, StoreFailure>),
     /// The deadline passed in the queue.
     Late,
     /// Bytes on disk are not what was written.
@@ -105,8 +111,8 @@ impl From<PoolAnswer> for Finished {
             PoolAnswer::ChunkFailed(scan, is_damaged) => Finished::ChunkFailed(scan, is_damaged),
             PoolAnswer::Late => Finished::Refused(Refused::Deadline),
             PoolAnswer::Damaged => Finished::Damaged,
-            // Pages are made for the node alone.
-            PoolAnswer::Failed | PoolAnswer::Page(_) => Finished::Failed,
+            // Pages and looks are made for the node alone.
+            PoolAnswer::Failed | PoolAnswer::Page(_) | PoolAnswer::Surveyed(_) => Finished::Failed,
         }
     }
 }
@@ -195,7 +201,7 @@ impl StorePool {
     /// Queues `job`, or hands it back when there is no room.
     pub(crate) fn offer(&self, job: Job) -> Result<(), Job> {
         let mut queue = self.queue.hold();
-        let is_scan = matches!(job.work, Work::Chunk(_) | Work::Page(_));
+        let is_scan = matches!(job.work, Work::Chunk(_) | Work::Page(_) | Work::Survey(_));
         let scans_max = self.queue_len_max.div_ceil(limits::SCAN_QUEUE_SHARE);
         if queue.is_closed
             || queue.len() >= self.queue_len_max
@@ -313,12 +319,13 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
     } = job;
     let op = match work {
         Work::Get(_) => Op::Get,
-        Work::Chunk(_) | Work::Page(_) => Op::Scan,
+        Work::Chunk(_) | Work::Page(_) | Work::Survey(_) => Op::Scan,
     };
     watch.lap(stages, op, RequestStage::Queue);
     let began_us = clock::monotonic_us();
+    let failed = Unanswered::of(&work);
     let answer = if began_us >= deadline_us {
-        PoolAnswer::Late
+        failed.as_late()
     } else {
         // The engine's locks are poisoned by a panic inside it, and then every later call panics
         // too: each is answered, none is lost, and the log says what came first.
@@ -329,7 +336,7 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
                 .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
                 .unwrap_or("no message");
             tracing::error!(reason, "a read panicked in the store pool");
-            PoolAnswer::Failed
+            failed.as_failed()
         })
     };
     watch.lap(stages, op, RequestStage::Engine);
@@ -339,6 +346,40 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
     shared.lanes[lane]
         .mailbox
         .post(LaneEvent::Answered { slot, answer });
+}
+
+/// Of a job that has no result: the node waits for an answer of the job's own kind.
+#[derive(Clone, Copy, Debug)]
+enum Unanswered {
+    Other,
+    Page,
+    Survey,
+}
+
+impl Unanswered {
+    fn of(work: &Work) -> Unanswered {
+        match work {
+            Work::Get(_) | Work::Chunk(_) => Unanswered::Other,
+            Work::Page(_) => Unanswered::Page,
+            Work::Survey(_) => Unanswered::Survey,
+        }
+    }
+
+    fn as_late(self) -> PoolAnswer {
+        match self {
+            Unanswered::Other => PoolAnswer::Late,
+            Unanswered::Page => PoolAnswer::Page(Err(StoreFailure::Late)),
+            Unanswered::Survey => PoolAnswer::Surveyed(Err(StoreFailure::Late)),
+        }
+    }
+
+    fn as_failed(self) -> PoolAnswer {
+        match self {
+            Unanswered::Other => PoolAnswer::Failed,
+            Unanswered::Page => PoolAnswer::Page(Err(StoreFailure::NotApplied)),
+            Unanswered::Survey => PoolAnswer::Surveyed(Err(StoreFailure::NotApplied)),
+        }
+    }
 }
 
 fn run(engine: &Engine, work: Work) -> PoolAnswer {
@@ -351,6 +392,7 @@ fn run(engine: &Engine, work: Work) -> PoolAnswer {
             }
         }),
         Work::Page(page) => PoolAnswer::Page(page.fill(engine)),
+        Work::Survey(work) => PoolAnswer::Surveyed(look(engine, &work)),
         Work::Chunk(mut scan) => match scan.fill(engine) {
             Ok(()) => PoolAnswer::Chunk(scan),
             Err(error) => PoolAnswer::ChunkFailed(scan, note(&error)),
@@ -427,6 +469,19 @@ mod tests {
         let next = || pool.next(&overload).map(|job| (job.lane, job.slot));
         let left: Vec<(usize, u32)> = std::iter::from_fn(next).collect();
         assert_eq!(left, [(0, 1), (0, 3), (1, 2)]);
+    }
+
+    #[test]
+    fn a_job_without_a_result_is_answered_in_its_own_kind() {
+        let page = Work::Page(Box::new(Page::for_tests()));
+        let failed = Unanswered::of(&page);
+        let late = PoolAnswer::Page(Err(StoreFailure::Late));
+        assert!(
+            matches!((failed.as_late(), late), (PoolAnswer::Page(a), PoolAnswer::Page(b)) if a == b)
+        );
+        assert!(matches!(failed.as_failed(), PoolAnswer::Page(Err(_))));
+        let get = Unanswered::of(&Work::Get(Key::user(b"k")));
+        assert!(matches!(get.as_late(), PoolAnswer::Late));
     }
 
     #[test]

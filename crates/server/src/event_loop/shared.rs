@@ -24,6 +24,7 @@ use crate::disk::wal_thread::Bell;
 use crate::event_loop::delay::Overload;
 use crate::event_loop::mailbox::Mailbox;
 use crate::peers::Cluster;
+use crate::rights::Rights;
 use crate::settings::Settings;
 use crate::tls::Tls;
 use dendra_engine::Engine;
@@ -151,6 +152,8 @@ pub(crate) struct Shared {
     pub(crate) hosts: Hosts,
     /// What connections are sealed with.
     pub(crate) tls: Option<Arc<Tls>>,
+    /// Who may do what; `None` = everybody everything.
+    pub(crate) rights: Option<Arc<Rights>>,
     /// TLS handshakes under way.
     pub(crate) handshakes: Arc<UnprovenGauges>,
     /// The engine's folder, for what the server itself leaves in it.

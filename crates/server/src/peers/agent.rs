@@ -31,11 +31,13 @@ use crate::event_loop::lane::{Lane, RoomPermit};
 use crate::limits;
 use crate::settings::Settings;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
-use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, MEMBERS_MAX};
+use dendra_node::limits::{
+    COMPARE_PAUSE_US_DEFAULT, LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, MEMBERS_MAX,
+};
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Asker, ClientTicket, Effect, Event, LostSpan, Now};
 use dendra_node::steward::step::StewardEvent;
-use dendra_node::{Layout, MemberIndex, Node, NodeConfig};
+use dendra_node::{CompareReport, Layout, MemberIndex, Node, NodeConfig};
 use dendra_wire::limits::PEER_WITHDRAW_IDS_MAX;
 use dendra_wire::peer::{self, Question, Seal};
 use slab::Slab;
@@ -185,6 +187,9 @@ impl Agent {
             is_watch: lane == 0,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             load_patience_us: LOAD_PATIENCE_US_DEFAULT,
+            comparisons: Arc::clone(&cluster.comparisons),
+            compare_bytes_per_second: cluster.compare_bytes_per_second,
+            compare_pause_us: COMPARE_PAUSE_US_DEFAULT,
             repair_wait_us: settings.repair_wait.as_micros() as u64,
             seed: now_us ^ (u64::from(cluster.origin(lane)) << 32),
             operations_max: limits::NODE_OPERATIONS_MAX,
@@ -492,11 +497,47 @@ impl Agent {
                  between the members, or for damaged memory"
             );
         }
+        for report in self.node.borrow_mut().take_comparisons() {
+            self.tell(&report);
+        }
         let node = self.node.borrow();
         metrics.disputes.set(node.disputes());
         metrics.rounds.set(node.rounds());
         for member in self.others() {
             metrics.peers.set(member, node.health(member));
+        }
+    }
+
+    /// Says what a comparison found and did.
+    fn tell(&self, report: &CompareReport) {
+        let CompareReport {
+            peer,
+            sent,
+            fetched,
+            promises,
+            failed,
+            left_out,
+            took_us,
+        } = *report;
+        let (peer, seconds) = (self.cluster.url(peer), took_us / 1_000_000);
+        if sent + fetched + promises > 0 {
+            tracing::info!(
+                peer,
+                sent,
+                fetched,
+                promises,
+                seconds,
+                "a comparison found copies that differed, and repaired them"
+            );
+        }
+        if failed + left_out > 0 {
+            tracing::warn!(
+                peer,
+                failed,
+                left_out,
+                seconds,
+                "a comparison is not complete: repairs failed, or damaged copies were left out; it is tried again"
+            );
         }
     }
 

@@ -40,7 +40,7 @@ use dendra_node::steward::step::StewardEvent;
 use dendra_node::steward::{Steward, StewardStart};
 use dendra_node::topology::chain::{ChainPeer, ChainRules};
 use dendra_node::topology::record::EpochRecord;
-use dendra_node::{Fence, Hlc, Layout, MemberIndex, Membership, Topology, Walls};
+use dendra_node::{Comparisons, Fence, Hlc, Layout, MemberIndex, Membership, Topology, Walls};
 use dendra_wire::Refusal;
 use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
 use dendra_wire::peer::{Hello, Malformed, Nonce, Proof, Role, SessionKeys};
@@ -97,6 +97,10 @@ pub(crate) struct Cluster {
     origin: u32,
     loops: u16,
     pub(crate) hints: Arc<HintRoom>,
+    /// How far comparisons with other members are.
+    pub(crate) comparisons: Arc<Comparisons>,
+    /// For all of them together; 0 = none.
+    pub(crate) compare_bytes_per_second: u64,
     /// How the own questions travel.
     pub(crate) transport: PeerTransport,
     /// Of peers whose questions come over plain HTTP.
@@ -280,6 +284,8 @@ impl Cluster {
             origin: identity.origin,
             loops,
             hints: Arc::new(HintRoom::new(HINT_BYTES_MAX_DEFAULT)),
+            comparisons: Arc::default(),
+            compare_bytes_per_second: settings.compare_bytes_per_second,
             transport: settings.transport,
             sessions: Sessions::default(),
             unproven: Arc::default(),

@@ -61,4 +61,4 @@ pub(crate) use notes::{note_at_stop, note_rising};
 pub(crate) use operation::ClusterBackend;
 pub(crate) use orders::{NoSteward, Orders};
 pub(crate) use scan::ClusterWalk;
-pub(crate) use store::{Cancelled, Page, Paged, answered, cancelled, cover, wrote};
+pub(crate) use store::{Cancelled, Page, Paged, answered, cancelled, cover, look, wrote};

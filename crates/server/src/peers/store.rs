@@ -3,7 +3,7 @@
 //! ```text
 //! Read   ─► engine, Wait::Never ─► the event at once │ would block: store pool ─► event later
 //! Write  ─► the loop's batch    ─► event after its commit
-//! Page   ─► store pool          ─► event later
+//! Page, Survey ─► store pool    ─► event later
 //! Cover  ─► ceiling raised, a note written with it: the commit that carries both is the event
 //! ```
 //!
@@ -23,6 +23,7 @@ use dendra_engine::vfs::Wait;
 use dendra_engine::{
     Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Progress, Show, WriteOutcome,
 };
+use dendra_node::compare::survey::{Survey, Surveyed, Surveying};
 use dendra_node::step::{Effect, Event, StoreFailure, StoreOutcome, StoreTicket};
 use dendra_node::{Class, Entry, Refusal};
 use std::ops::Bound;
@@ -59,6 +60,18 @@ pub(crate) fn carry_out(lane: &Lane, effect: Effect) -> Option<Event> {
             let offered = lane.offer_order(target, deadline_us, Work::Page(Box::new(page)));
             lane.metrics().note_order(offered);
             offered.err().map(|_| Event::Paged {
+                ticket,
+                result: Err(StoreFailure::Busy),
+            })
+        }
+        Effect::Survey {
+            ticket,
+            look,
+            deadline_us,
+        } => {
+            let offered = lane.offer_order(Target::Node(ticket), deadline_us, Work::Survey(look));
+            lane.metrics().note_order(offered);
+            offered.err().map(|_| Event::Surveyed {
                 ticket,
                 result: Err(StoreFailure::Busy),
             })
@@ -194,6 +207,10 @@ pub(crate) fn cancelled(ticket: StoreTicket, kind: Cancelled) -> Event {
             ticket,
             result: Err(why),
         },
+        Cancelled::Survey => Event::Surveyed {
+            ticket,
+            result: Err(why),
+        },
         Cancelled::Write => Event::Wrote {
             ticket,
             result: Err(why),
@@ -208,6 +225,8 @@ pub(crate) enum Cancelled {
     Read,
     /// Of a range.
     Page,
+    /// At a range.
+    Survey,
     /// That stood in line for the log.
     Write,
 }
@@ -217,6 +236,7 @@ impl From<&Work> for Cancelled {
         match work {
             Work::Get(_) => Cancelled::Read,
             Work::Page(_) | Work::Chunk(_) => Cancelled::Page,
+            Work::Survey(_) => Cancelled::Survey,
         }
     }
 }
@@ -236,6 +256,7 @@ pub(crate) fn answered(ticket: StoreTicket, answer: PoolAnswer) -> Event {
             ticket,
             result: page,
         },
+        PoolAnswer::Surveyed(result) => Event::Surveyed { ticket, result },
         PoolAnswer::Damaged => failed(StoreFailure::Damaged),
         PoolAnswer::Late => failed(StoreFailure::Late),
         PoolAnswer::Failed | PoolAnswer::Chunk(_) | PoolAnswer::ChunkFailed(..) => {
@@ -251,6 +272,48 @@ pub(crate) struct Page {
     end: Option<Key>,
     is_reverse: bool,
     bytes: usize,
+}
+
+#[cfg(test)]
+impl Page {
+    /// Of nothing.
+    pub(crate) fn for_tests() -> Page {
+        Page {
+            start: Key::user(b""),
+            end: None,
+            is_reverse: false,
+            bytes: 1,
+        }
+    }
+}
+
+/// Looks at a part of a space, from the disk.
+pub(crate) fn look(engine: &Engine, look: &Survey) -> Result<Surveyed, StoreFailure> {
+    let start = look.start.as_stored().to_vec();
+    let behind_space = vec![start[0] + 1];
+    let end = look.end.as_ref().map(|end| end.as_stored().to_vec());
+    let end = end.unwrap_or(behind_space);
+    let mut looker = look.begin();
+    if start < end {
+        let (low, high) = (Bound::Included(start), Bound::Excluded(end));
+        let mut cursor = Cursor::new(low, high, Direction::Forward, Show::All);
+        let scanned = engine.scan(&mut cursor, usize::MAX, |key, cell| {
+            match looker.visit(key, cell) {
+                Surveying::Goes => Flow::Continue,
+                Surveying::Enough => Flow::Pause,
+            }
+        });
+        scanned.map_err(|error| unread(&error, "a comparison"))?;
+    }
+    looker.finish().ok_or(StoreFailure::Damaged)
+}
+
+fn unread(error: &Error, what: &str) -> StoreFailure {
+    tracing::error!(%error, "{what} could not read a part of the store");
+    match error {
+        Error::Damaged { .. } => StoreFailure::Damaged,
+        _ => StoreFailure::NotApplied,
+    }
 }
 
 /// Records of a page, and where to go on.
@@ -317,13 +380,7 @@ impl Page {
                 });
                 Ok((records, next))
             }
-            Err(error) => {
-                tracing::error!(%error, "a page for a peer failed");
-                Err(match error {
-                    Error::Damaged { .. } => StoreFailure::Damaged,
-                    _ => StoreFailure::NotApplied,
-                })
-            }
+            Err(error) => Err(unread(&error, "a page for a peer")),
         }
     }
 }

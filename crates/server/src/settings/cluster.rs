@@ -4,7 +4,8 @@
 //! --cluster  --replication-factor  --cluster-name ─► Topology ─┐
 //! --self                                          ─► me       ─┼─► ClusterSettings
 //! --cluster-secret-file                           ─► Secret   ─┤
-//! --peer-transport                                ─► transport ┘
+//! --peer-transport                                ─► transport ┤
+//! --compare-bytes-per-second                      ─► budget    ┘
 //! --join  --replace                               ─► join, and a topology of this node alone
 //! ```
 //!
@@ -17,11 +18,9 @@
 //! See: docs/cli.md, "A cluster".
 
 use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
+use dendra_node::limits::COMPARE_BYTES_PER_SECOND_DEFAULT;
 use dendra_node::{Member, MemberIndex, Topology};
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// How a member carries its questions to the others. It answers both kinds.
@@ -45,6 +44,8 @@ pub struct ClusterSettings {
     pub secret: Option<Secret>,
     /// How this one asks.
     pub transport: PeerTransport,
+    /// How many bytes of keys and values a second this one compares with others; 0 = none.
+    pub compare_bytes_per_second: u64,
     /// Was the name of the cluster said, or is it the usual one?
     pub is_named: bool,
     /// A folder that belongs to no cluster yet joins this one; `topology` is of this node alone then.
@@ -80,6 +81,7 @@ impl ClusterSettings {
             me,
             secret: None,
             transport: PeerTransport::default(),
+            compare_bytes_per_second: COMPARE_BYTES_PER_SECOND_DEFAULT,
             is_named: true,
             join: None,
         })
@@ -99,34 +101,12 @@ impl Secret {
     /// The content of a file, without the line feed that editors leave at its end.
     ///
     /// # Errors
-    /// When it cannot be read, is shorter than `SECRET_BYTES_MIN`, too long to be one, or open to every user of the
-    /// machine.
+    /// When it cannot be read, is shorter than `SECRET_BYTES_MIN`, too long to be one, or open to others than its
+    /// owner.
     pub fn read(path: &Path) -> Result<Secret, String> {
         let name = path.display();
-        let unreadable = |e| {
-            format!(
-                "the secret of the cluster, {name}, cannot be read ({e}): check its path and rights"
-            )
-        };
-        let mut file = File::open(path).map_err(unreadable)?;
-        let mode = file.metadata().map_err(unreadable)?.permissions().mode();
-        if mode & 0o007 != 0 {
-            return Err(format!(
-                "the secret of the cluster, {name}, is open to every user of this machine (mode {:04o}): chmod 600 {name}",
-                mode & 0o7777
-            ));
-        }
-        let mut bytes = Vec::new();
-        let most = SECRET_BYTES_MAX as u64 + 1;
-        Read::by_ref(&mut file)
-            .take(most)
-            .read_to_end(&mut bytes)
-            .map_err(unreadable)?;
-        if bytes.len() > SECRET_BYTES_MAX {
-            return Err(format!(
-                "the secret of the cluster, {name}, has more than {SECRET_BYTES_MAX} bytes, so it is not a secret: check its path"
-            ));
-        }
+        let most = SECRET_BYTES_MAX as u64;
+        let bytes = crate::tls::private(path, "the secret of the cluster", most)?;
         Secret::new(&bytes).ok_or_else(|| {
             format!(
                 "the secret of the cluster, {name}, has fewer than {SECRET_BYTES_MIN} bytes and could be guessed: \
@@ -157,6 +137,7 @@ impl fmt::Debug for Secret {
 mod tests {
     use super::*;
     use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
 
     fn topology() -> Topology {
         let members = ["h1:1", "h2:1"].map(|url| Member::new(url).expect("an address"));
@@ -187,17 +168,18 @@ mod tests {
     fn a_secret_is_a_file_that_not_everybody_reads() {
         let fine = secret(b"hush, hush, hush\n", 0o600).expect("a secret");
         assert_eq!(fine.expose(), b"hush, hush, hush");
-        assert!(secret(b"hush, hush, hush", 0o440).is_ok());
+        assert!(secret(b"hush, hush, hush", 0o400).is_ok());
         for (content, mode, part) in [
             (&b"hush"[..], 0o644, "(mode 0644): chmod 600"),
-            (b"hush", 0o602, "open to every user"),
+            (b"hush", 0o602, "open to others than its owner"),
+            (b"hush", 0o640, "(mode 0640): chmod 600"),
             (b"", 0o600, "fewer than 16 bytes"),
             (
                 b"hush, hush,hush\n\n",
                 0o600,
                 "could be guessed: head -c 32",
             ),
-            (&[b'x'; SECRET_BYTES_MAX + 1], 0o600, "not a secret"),
+            (&[b'x'; SECRET_BYTES_MAX + 1], 0o600, "something else"),
         ] {
             let reason = secret(content, mode).expect_err("no secret");
             assert!(reason.contains(part), "{reason}");

@@ -14,11 +14,13 @@
 
 mod cluster;
 mod tls;
+mod token;
 
 pub use cluster::{ClusterSettings, JoinSettings, PeerTransport, Secret};
 pub use dendra_node::{BadMember, BadTopology, Member, MemberIndex, Partition, Ring, Topology};
 pub use dendra_wire::HostRule;
 pub use tls::TlsSettings;
+pub use token::RootToken;
 
 use crate::limits;
 use dendra_base::limits as base_limits;
@@ -100,6 +102,8 @@ pub struct Settings {
     pub cluster: Option<ClusterSettings>,
     /// What connections are sealed with; `None` = clear text.
     pub tls: Option<TlsSettings>,
+    /// Opens everything, and switches tokens on; `None` = no token is asked for.
+    pub root_token: Option<RootToken>,
 }
 
 impl Settings {
@@ -128,6 +132,7 @@ impl Settings {
             allowed_hosts: Vec::new(),
             cluster: None,
             tls: None,
+            root_token: None,
         }
     }
 

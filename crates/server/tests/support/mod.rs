@@ -31,6 +31,17 @@ use std::time::{Duration, Instant};
 /// How long somebody waits for what comes for certain: after that the test has hung.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// An address that the system chose and that no other test gets.
+pub(crate) fn reserved() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None);
+    let socket = socket.expect("a socket");
+    socket.set_reuse_address(true).expect("set");
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&any.into()).expect("a port");
+    let address = socket.local_addr().expect("bound").as_socket();
+    (socket, address.expect("an address"))
+}
+
 /// A node that serves from a folder which goes away with it.
 pub(crate) struct Node {
     pub(crate) running: Option<Running>,

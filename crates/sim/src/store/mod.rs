@@ -28,7 +28,11 @@ use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key, Prng, Version};
 use dendra_engine::Identity;
 use dendra_engine::vfs::MemVfs;
+use dendra_node::compare::survey::{Survey, Surveyed, Surveying};
 use dendra_node::step::{LostSpan, StoreFailure};
+
+/// Bytes of one page of a look.
+const LOOK_BYTES: u32 = 4_096;
 
 /// What is left while a member does not run.
 #[derive(Clone)]
@@ -146,9 +150,38 @@ impl Store {
 
     /// A part of a space.
     pub fn page(&self, range: &PageRange) -> Paged {
+        if !range.is_reverse && range.end.as_ref().is_some_and(|end| range.start >= *end) {
+            return Ok((Vec::new(), None));
+        }
         match self {
             Store::Engine(store) => store.page(range),
             Store::Map(store) => store.page(range),
+        }
+    }
+
+    /// A look at a part of a space.
+    ///
+    /// # Errors
+    /// When a part of it cannot be read.
+    pub fn look(&self, look: &Survey) -> Result<Surveyed, StoreFailure> {
+        let mut range = PageRange {
+            start: look.start.clone(),
+            end: look.end.clone(),
+            is_reverse: false,
+            bytes: LOOK_BYTES,
+        };
+        let mut looker = look.begin();
+        loop {
+            let (records, next) = self.page(&range)?;
+            for (key, cell) in &records {
+                if looker.visit(key.as_stored(), cell.as_ref()) == Surveying::Enough {
+                    return looker.finish().ok_or(StoreFailure::Damaged);
+                }
+            }
+            match next {
+                Some(next) => range.start = next,
+                None => return looker.finish().ok_or(StoreFailure::Damaged),
+            }
         }
     }
 

@@ -34,6 +34,7 @@ use crate::schedule::Schedule;
 use crate::store::{Crash, Disk, PageRange, Store};
 use crate::trace::Trace;
 use dendra_base::{Cell, Key, Kind, Prng, Space, Version};
+use dendra_node::MemberIndex;
 use dendra_node::ring::Ring;
 use dendra_node::step::StoreFailure;
 use dendra_node::topology::{Member as Listed, Topology};
@@ -205,6 +206,7 @@ impl<'a> World<'a> {
                 if round == 0 {
                     self.reads_us = self.now_us();
                     self.judge_hinted();
+                    self.judge_compared();
                     self.judge_hint_rooms();
                     self.walk_everything();
                 }
@@ -619,6 +621,57 @@ impl<'a> World<'a> {
         if let Some(what) = behind {
             self.violate(Rule::Diverged, what);
         }
+    }
+
+    /// Before any client reads: members that compare their copies have made them alike, promises
+    /// included, and know it.
+    fn judge_compared(&mut self) {
+        let is_spoilt = |member: &Member| member.is_rotten || !member.is_running();
+        if self.plan.shape.compares.is_none() || self.members.iter().any(is_spoilt) {
+            return;
+        }
+        let mut found = Vec::new();
+        for key in 0..self.plan.shape.keys.len() {
+            let owners = self.owners(key);
+            let wanted = &owners[..self.copies_wanted(&owners, key)];
+            let copies: Vec<Copy> = wanted.iter().map(|&o| self.copy_as_shown(o, key)).collect();
+            found.extend(check::store::check_convergence(key, &copies));
+            let promised: Vec<Option<Vec<u8>>> = owners[..self.plan.shape.copies]
+                .iter()
+                .map(|&owner| self.promised(owner, key))
+                .collect();
+            if promised.iter().any(|promise| *promise != promised[0]) {
+                let what = format!("promises for key {key}: {promised:?}");
+                found.push(check::Violation::new(Rule::Diverged, what));
+            }
+        }
+        let now_us = self.now_us();
+        for (member, peer) in self.pairs() {
+            let now = self.members[member].clock.now(now_us);
+            let lane = self.members[member].lanes.first();
+            let compared_us = lane.and_then(|lane| {
+                let peer = MemberIndex(u8::try_from(peer).expect("few members"));
+                lane.decider.compared_us(peer)
+            });
+            if compared_us.is_none_or(|at_us| at_us + HINTED_US < now.mono_us) {
+                let what = format!("m{member} and m{peer} compared all last at {compared_us:?}");
+                found.push(check::Violation::new(Rule::Diverged, what));
+            }
+        }
+        self.violations.extend(found);
+    }
+
+    fn pairs(&self) -> Vec<(usize, usize)> {
+        let all = 0..self.members.len();
+        let pairs = all.clone().flat_map(|a| all.clone().map(move |b| (a, b)));
+        pairs.filter(|(a, b)| a != b).collect()
+    }
+
+    /// The ballot that an owner has promised for a key, as it is stored.
+    fn promised(&self, member: usize, key: usize) -> Option<Vec<u8>> {
+        let key = Key::new(Space::Protocol, &key_name(key));
+        let record = self.members[member].store.as_ref()?.read(&key).ok()??;
+        record.value.get(1..13).map(<[u8]>::to_vec)
     }
 
     /// Hints that a member still keeps, and their bytes; `None` when they cannot be read.

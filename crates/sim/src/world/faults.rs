@@ -274,6 +274,8 @@ impl World<'_> {
             lanes: self.plan.shape.lanes,
             hlc: Arc::new(Hlc::new(floor, wall_ms)),
             hint_bytes: self.plan.shape.hint_bytes,
+            compare_bytes_per_second: self.plan.shape.compares.map_or(0, |(bytes, _)| bytes),
+            compare_pause_us: self.plan.shape.compares.map_or(0, |(_, pause_us)| pause_us),
             seed: self.prng.next_u64(),
         };
         let deciders = (self.setup.midwife)(&birth);

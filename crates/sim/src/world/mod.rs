@@ -380,6 +380,19 @@ impl World<'_> {
                     result,
                 });
             }
+            Effect::Survey {
+                ticket,
+                look,
+                deadline_us,
+            } => {
+                let look_at = |world: &World<'_>| match &world.members[member].store {
+                    Some(store) => store.look(&look),
+                    None => Err(StoreFailure::Busy),
+                };
+                self.answer_later(member, lane, deadline_us, look_at, |result| {
+                    Event::Surveyed { ticket, result }
+                });
+            }
             Effect::Write {
                 ticket,
                 key,

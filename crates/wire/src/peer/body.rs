@@ -7,6 +7,7 @@
 //! proposal     ballot, ballot of its author, ancestors, cell
 //! line         version, ancestors
 //! range        | start | option of end | bits: 1 reverse, 2 keys only |
+//! ranges       | count u16 | option of end, fingerprint u64 | … |
 //! ```
 //!
 //! Invariants
@@ -22,7 +23,8 @@ use super::shape::{Malformed, kind};
 use bytes::Bytes;
 use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
 use dendra_base::peer::{
-    ANCESTORS_MAX, Answer, Ask, Ballot, Line, Proposal, Range, Readiness, Refused,
+    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Line, Proposal, Range, RangePrint,
+    Readiness, Refused,
 };
 use dendra_base::{Cell, CellId, CellRef, Space, Version};
 
@@ -71,6 +73,10 @@ impl<'a> Cursor<'a> {
         Ok(self.array::<1>(part)?[0])
     }
 
+    fn u16(&mut self, part: &'static str) -> Result<u16> {
+        Ok(u16::from_le_bytes(self.array(part)?))
+    }
+
     pub(super) fn u32(&mut self, part: &'static str) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array(part)?))
     }
@@ -111,8 +117,8 @@ impl<'a> Cursor<'a> {
         Ok(key)
     }
 
-    /// The space of records that a new owner loads.
-    fn loaded_space(&mut self) -> Result<Space> {
+    /// The space of records that owners give to each other.
+    fn shared_space(&mut self) -> Result<Space> {
         match Space::from_byte(self.u8("space")?) {
             Some(space @ (Space::User | Space::Protocol)) => Ok(space),
             Some(Space::Meta | Space::Hint) | None => Err(Malformed::Body("space")),
@@ -130,6 +136,36 @@ impl<'a> Cursor<'a> {
             records.push((self.key()?, self.cell_of(value_bytes_max)?));
         }
         Ok(records)
+    }
+
+    /// Ranges of a comparison.
+    fn range_prints(&mut self) -> Result<Vec<RangePrint>> {
+        let count = usize::from(self.u16("ranges")?);
+        if count > COMPARE_RANGES_MAX {
+            return Err(Malformed::Body("ranges"));
+        }
+        let mut ranges = Vec::with_capacity(count);
+        for _ in 0..count {
+            ranges.push(RangePrint {
+                end: self.option(Cursor::bound)?,
+                print: self.u64("fingerprint")?,
+            });
+        }
+        Ok(ranges)
+    }
+
+    /// Numbers of ranges.
+    fn range_numbers(&mut self) -> Result<Vec<u16>> {
+        let count = usize::from(self.u16("ranges")?);
+        if count > COMPARE_RANGES_MAX {
+            return Err(Malformed::Body("ranges"));
+        }
+        (0..count).map(|_| self.u16("range")).collect()
+    }
+
+    /// A bound of a range of raw keys.
+    fn bound(&mut self) -> Result<Bytes> {
+        self.shared(STORED_KEY_BYTES_MAX, "bound")
     }
 
     fn version(&mut self) -> Result<Version> {
@@ -235,6 +271,11 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+fn put_count(out: &mut Vec<u8>, count: usize) {
+    let count = u16::try_from(count).expect("ranges of a comparison are few");
+    out.extend_from_slice(&count.to_le_bytes());
+}
+
 fn put_cell(out: &mut Vec<u8>, cell: &Cell) {
     let cell = cell.as_ref();
     let len = u32::try_from(cell.encoded_len()).expect("values are bounded by the limits");
@@ -308,6 +349,8 @@ pub(super) fn kind_of_ask(ask: &Ask) -> u8 {
         Ask::Accept { .. } => kind::ACCEPT,
         Ask::Page { .. } => kind::PAGE,
         Ask::Load { .. } => kind::LOAD,
+        Ask::Compare { .. } => kind::COMPARE,
+        Ask::List { .. } => kind::LIST,
     }
 }
 
@@ -323,6 +366,8 @@ pub(super) fn kind_of_answer(answer: &Answer) -> u8 {
         Answer::Outbid { .. } => kind::OUTBID,
         Answer::Page { .. } => kind::PAGE_IS,
         Answer::Loaded { .. } => kind::LOADED,
+        Answer::Compared { .. } => kind::COMPARED,
+        Answer::Listed { .. } => kind::LISTED,
         Answer::Refused(_) => kind::REFUSED,
     }
 }
@@ -361,6 +406,32 @@ pub(super) fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
             put_bytes(out, partitions);
             out.extend_from_slice(&bytes.to_le_bytes());
         }
+        Ask::Compare {
+            space,
+            start,
+            ranges,
+            now_ms,
+        } => {
+            out.push(space.byte());
+            put_bytes(out, start);
+            out.extend_from_slice(&now_ms.to_le_bytes());
+            put_count(out, ranges.len());
+            for range in ranges {
+                put_option(out, range.end.as_ref(), |out, end| put_bytes(out, end));
+                out.extend_from_slice(&range.print.to_le_bytes());
+            }
+        }
+        Ask::List {
+            space,
+            start,
+            end,
+            bytes,
+        } => {
+            out.push(space.byte());
+            put_bytes(out, start);
+            put_option(out, end.as_ref(), |out, end| put_bytes(out, end));
+            out.extend_from_slice(&bytes.to_le_bytes());
+        }
     }
 }
 
@@ -388,9 +459,24 @@ pub(super) fn take_ask(kind: u8, cursor: &mut Cursor<'_>) -> Result<Ask> {
             bytes: cursor.u32("bytes")?,
         },
         kind::LOAD => Ask::Load {
-            space: cursor.loaded_space()?,
+            space: cursor.shared_space()?,
             start: cursor.shared(KEY_BYTES_MAX, "start")?,
             partitions: cursor.shared(PARTITION_BITS_MAX, "partitions")?,
+            bytes: cursor.u32("bytes")?,
+        },
+        kind::COMPARE => {
+            let (space, start) = (cursor.shared_space()?, cursor.bound()?);
+            Ask::Compare {
+                space,
+                start,
+                now_ms: cursor.u64("now")?,
+                ranges: cursor.range_prints()?,
+            }
+        }
+        kind::LIST => Ask::List {
+            space: cursor.shared_space()?,
+            start: cursor.bound()?,
+            end: cursor.option(Cursor::bound)?,
             bytes: cursor.u32("bytes")?,
         },
         other => return Err(Malformed::Kind(other)),
@@ -439,9 +525,16 @@ pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             put_records(out, records);
             put_option(out, rest.as_ref(), put_range);
         }
-        Answer::Loaded { records, next } => {
+        Answer::Loaded { records, next } | Answer::Listed { records, next } => {
             put_records(out, records);
             put_option(out, next.as_ref(), |out, next| put_bytes(out, next));
+        }
+        Answer::Compared { looked, differing } => {
+            out.extend_from_slice(&looked.to_le_bytes());
+            put_count(out, differing.len());
+            for range in differing {
+                out.extend_from_slice(&range.to_le_bytes());
+            }
         }
         Answer::Refused(refused) => match refused {
             Refused::Stale { epoch } => {
@@ -494,6 +587,14 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
         kind::LOADED => Answer::Loaded {
             records: cursor.records(VALUE_BYTES_MAX_LIMIT + PROTOCOL_BYTES_BESIDE)?,
             next: cursor.option(Cursor::key)?,
+        },
+        kind::COMPARED => Answer::Compared {
+            looked: cursor.u16("looked")?,
+            differing: cursor.range_numbers()?,
+        },
+        kind::LISTED => Answer::Listed {
+            records: cursor.records(VALUE_BYTES_MAX_LIMIT)?,
+            next: cursor.option(Cursor::bound)?,
         },
         kind::REFUSED => Answer::Refused(match cursor.u8("refused")? {
             0 => Refused::Stale {

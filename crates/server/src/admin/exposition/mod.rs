@@ -329,6 +329,28 @@ fn sockets(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
 
 fn door(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     use std::sync::atomic::Ordering::Relaxed;
+    if let Some(rights) = &shared.rights {
+        let gauges = &rights.gauges;
+        for (name, help, counter) in [
+            (
+                "logins_missing",
+                "Requests without a token.",
+                &gauges.missing,
+            ),
+            (
+                "logins_unknown",
+                "Requests with a token that is not known.",
+                &gauges.unknown,
+            ),
+            (
+                "logins_forbidden",
+                "Requests whose token does not allow what they ask for.",
+                &gauges.forbidden,
+            ),
+        ] {
+            page.counter(name, help, counter.load(Relaxed))?;
+        }
+    }
     let Some(tls) = &shared.tls else {
         return Ok(());
     };

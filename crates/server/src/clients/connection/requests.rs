@@ -34,7 +34,9 @@ use dendra_node::{Class, Entry};
 use dendra_wire::hosts::Sender;
 use dendra_wire::http::response::{self, Style};
 use dendra_wire::http::{Body, Head, Limits, Parsed, parse_head};
-use dendra_wire::route::{Entity, Route};
+use dendra_wire::limits::TOKENS_BYTES_MAX;
+use dendra_wire::rights::TokenTable;
+use dendra_wire::route::{Entity, Route, is_tokens};
 use dendra_wire::{EntityOp, Refusal, route};
 use std::rc::Rc;
 
@@ -70,7 +72,10 @@ impl Connection {
 
     fn handle_head(&mut self, head: &Head<'_>, rest: &[u8], mut watch: Watch) -> Step {
         let lane = Rc::clone(&self.lane);
-        if let Err(refusal) = lane.shared.hosts.check_host(&Sender::from(head)) {
+        let sender = Sender::from(head);
+        let hosts = &lane.shared.hosts;
+        let checked = hosts.check_host(&sender);
+        if let Err(refusal) = checked.and_then(|()| hosts.check_page(&sender)) {
             return match self.has_waiting() {
                 true => self.those_in_front(),
                 false => self.refuse(head, &refusal),
@@ -82,6 +87,25 @@ impl Connection {
         let mut key = lane.key.borrow_mut();
         let routed = route(head, &lane.routes(), &mut key);
         let stored_key = key.as_stored();
+        let denied = lane.shared.rights.as_ref().and_then(|rights| {
+            if !is_guarded(head.path) {
+                return None;
+            }
+            let judged = rights.judge(head.authorization, routed.as_ref().ok(), stored_key);
+            Some((rights, judged.err()?))
+        });
+        if let Some((rights, denied)) = denied {
+            if self.has_waiting() {
+                return self.those_in_front();
+            }
+            let refusal = rights.refuse(denied, self.socket.source(), lane.now_us());
+            return self.refuse(head, &refusal);
+        }
+        let routed = routed.and_then(|route| match route {
+            Route::Tokens(entity) if lane.shared.rights.is_some() => Ok(Route::Entity(entity)),
+            Route::Tokens(_) => Err(no_tokens()),
+            route => Ok(route),
+        });
         let is_write = matches!(
             routed,
             Ok(Route::Entity(Entity {
@@ -133,7 +157,8 @@ impl Connection {
                     EntityOp::Delete => self.delete(head, &entity, terms, stored_key, watch),
                 }
             }
-            Ok(Route::Entities(scan)) => {
+            Ok(Route::Entities(mut scan)) => {
+                scan.spare_reserved();
                 self.end_if(style);
                 watch.lap(stages, Op::Scan, RequestStage::Parse);
                 let scan = PendingScan {
@@ -145,6 +170,7 @@ impl Connection {
                 };
                 (head.consumed, Some(Next::Scan(Box::new(scan))))
             }
+            Ok(Route::Tokens(_)) => unreachable!("it is an entity since the lines above"),
             Ok(Route::Status) => {
                 self.answer_status(style);
                 self.end_if(style);
@@ -279,6 +305,14 @@ impl Connection {
             Body::Chunked => None,
         };
         if let Some(value_len) = whole {
+            if is_tokens(stored_key)
+                && let Err(refusal) = check_tokens(&rest[..value_len])
+            {
+                return match self.has_waiting() {
+                    true => self.those_in_front(),
+                    false => self.refuse(head, &refusal),
+                };
+            }
             let value = SentValue::Unread(&rest[..value_len]);
             let room = &mut Vec::new();
             return match self.begin(entity, terms, stored_key, value, room, watch) {
@@ -477,6 +511,14 @@ impl Connection {
         };
         // Waiting for the client is no stage of ours.
         watch.restart();
+        if is_tokens(key.as_stored())
+            && let Err(refusal) = check_tokens(&value.bytes)
+        {
+            let status = status::write_refusal(self.socket.out(), terms.style, &refusal);
+            self.lane.finish(Op::Put, status);
+            self.end_if(terms.style);
+            return Ok(());
+        }
         if let Err(what) = self.begin_value(entity, terms, &key, value, watch).await? {
             self.lane.metrics().refuse(Share::Writes, what);
             let refusal = status::refused(what);
@@ -526,6 +568,29 @@ impl Connection {
             entity.timeout_ms = (left_ms as u32).max(1);
         }
     }
+}
+
+/// Does the path want a token where there are tokens? Members have their own proof, and a probe may ask whether it is
+/// ready.
+fn is_guarded(path: &[u8]) -> bool {
+    path != b"/v0/status" && !path.starts_with(b"/v0/peer")
+}
+
+/// A table that is made where everybody may make one would open the nodes that ask for tokens.
+fn no_tokens() -> Refusal {
+    let sentence = "this node asks for no tokens: start it with --root-token-file";
+    Refusal::new(409, "no-tokens", sentence)
+}
+
+/// A table that no node could read is not stored.
+fn check_tokens(bytes: &[u8]) -> Result<(), Refusal> {
+    if bytes.len() > TOKENS_BYTES_MAX {
+        return Err(Refusal::value_too_large(TOKENS_BYTES_MAX as u64));
+    }
+    let parsed = TokenTable::parse(bytes);
+    parsed
+        .map(|_| ())
+        .map_err(|sentence| Refusal::new(400, "bad-tokens", sentence))
 }
 
 fn op_of_entity(op: EntityOp) -> Op {

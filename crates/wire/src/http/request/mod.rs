@@ -169,6 +169,8 @@ pub struct Head<'a> {
     pub peer_hello: Field<'a>,
     /// `Dendra-Peer-Proof`: the token of a peer that asks over plain HTTP.
     pub peer_proof: Field<'a>,
+    /// `Authorization`
+    pub authorization: Field<'a>,
 }
 
 impl Head<'_> {
@@ -330,6 +332,7 @@ fn read_head<'a>(
         wants_peer_upgrade: fields.names_peer_protocol && fields.says_upgrade && !is_http_1_0,
         peer_hello: fields.peer_hello,
         peer_proof: fields.peer_proof,
+        authorization: fields.authorization,
     })
 }
 
@@ -475,6 +478,7 @@ struct Fields<'a> {
     timeout_ms: Field<'a>,
     peer_hello: Field<'a>,
     peer_proof: Field<'a>,
+    authorization: Field<'a>,
     accepted: Accepted,
     expect: Expect,
     prefers_representation: bool,
@@ -499,6 +503,7 @@ impl Default for Fields<'_> {
             timeout_ms: Field::Absent,
             peer_hello: Field::Absent,
             peer_proof: Field::Absent,
+            authorization: Field::Absent,
             accepted: Accepted::default(),
             expect: Expect::Nothing,
             prefers_representation: false,
@@ -530,6 +535,7 @@ impl<'a> Fields<'a> {
             10 if is("connection") => self.note_connection(value),
             11 if is("dendra-peer") => self.peer_hello.note(value),
             13 if is("if-none-match") => self.if_none_match.note(value),
+            13 if is("authorization") => self.authorization.note(value),
             13 if is("content-range") => self.has_content_range = true,
             14 if is("content-length") => self.content_length.note(value),
             14 if is("sec-fetch-site") => self.fetch_site.note(value),

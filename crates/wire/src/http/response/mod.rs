@@ -195,6 +195,9 @@ pub fn refusal(out: &mut Vec<u8>, style: Style, refusal: &Refusal) {
     if let Some(allow) = refusal.allow {
         text_line(out, b"Allow: ", allow.as_bytes());
     }
+    if let Some(challenge) = refusal.challenge {
+        text_line(out, b"WWW-Authenticate: ", challenge.as_bytes());
+    }
     if let Some(seconds) = refusal.retry_after_s {
         number_line(out, b"Retry-After: ", u64::from(seconds));
     }
@@ -274,6 +277,7 @@ fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
         400 => "Bad Request",
+        401 => "Unauthorized",
         403 => "Forbidden",
         405 => "Method Not Allowed",
         406 => "Not Acceptable",
@@ -283,6 +287,7 @@ fn reason(status: u16) -> &'static str {
         414 => "URI Too Long",
         415 => "Unsupported Media Type",
         417 => "Expectation Failed",
+        429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",
         501 => "Not Implemented",

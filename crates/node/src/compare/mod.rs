@@ -1,0 +1,525 @@
+//! Comparing copies: each pair of owners finds what differs between them, and repairs it.
+//!
+//! ```text
+//! one of a pair leads. Its walk: records of clients, then promises; a stack of work, in key order
+//!   Span      own look ─► fingerprints ─ Compare ─► which differ ─┬─ none: the next page
+//!             a differing range ─► Span with ranges of 32 records ┘  or Exchange
+//!   Exchange  List ─► own page ─► steps: Send, Fetch, PromiseThere, PromiseHere, Dispute
+//!   Hop       own copies cannot be read here ─► List ─► behind what the peer has here
+//! both equal ─► Compare without ranges: the peer notes it, too
+//! ```
+//!
+//! Invariants
+//! 1. A comparison only repairs: newest wins, and what it sends are the questions that operations
+//!    ask, with their checks. So it may end, fail or be repeated at any point.
+//! 2. Of two equal members each reads each record once, and the bytes between them do not depend on
+//!    the size of values.
+//! 3. One walk at a time, one page at a time, `COMPARE_STEPS_MAX` repairs at a time, no more bytes a
+//!    second than this member was told, and none while its store is behind.
+//! 4. A comparison counts as full only if each part was compared and each repair done.
+//!
+//! Not here: how a peer answers (`replica/ranges.rs`), damage (a range that cannot be read is left
+//! out), which of two cells of one version stays (`disputes.rs`).
+//! See: docs/protocol.md, "Comparing copies".
+
+pub mod progress;
+mod repairs;
+pub mod shared;
+pub mod survey;
+mod walk;
+
+use crate::config::NodeConfig;
+use crate::desk::{Desk, Turn};
+use crate::ledger::NEVER;
+use crate::limits::{
+    COMPARE_AGAIN_US, COMPARE_ASK_US, COMPARE_BUSY_US, COMPARE_GRAIN, COMPARE_STEPS_MAX,
+    COMPARE_TRIES_MAX,
+};
+use crate::member::MemberIndex;
+use crate::purpose::Purpose;
+use crate::replica::{is_fit, ranges};
+use crate::step::StoreFailure;
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Ask, Readiness, Refused};
+use dendra_base::{Cell, Key, Space};
+use progress::CompareReport;
+use repairs::RepairStep;
+use shared::SharedRecords;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use survey::{SurveyRange, Surveyed};
+use walk::{CompareStage, CompareWalk, CompareWork, Part, again, everything};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Comparer {
+    bytes_per_second: u64,
+    pause_us: u64,
+    walk: Option<CompareWalk>,
+    walks: u64,
+    /// When the next comparison with each peer may begin.
+    next_us: BTreeMap<MemberIndex, u64>,
+    due_us: u64,
+    reports: Vec<CompareReport>,
+}
+
+impl Comparer {
+    /// Of a member that has no links yet.
+    pub(crate) fn new(config: &NodeConfig) -> Comparer {
+        Comparer {
+            bytes_per_second: match config.is_keeper {
+                true => config.compare_bytes_per_second,
+                false => 0,
+            },
+            pause_us: config.compare_pause_us,
+            walk: None,
+            walks: 0,
+            next_us: BTreeMap::new(),
+            due_us: NEVER,
+            reports: Vec::new(),
+        }
+    }
+
+    /// When a `Tick` is wanted.
+    pub(crate) fn due_us(&self) -> u64 {
+        self.due_us
+    }
+
+    /// What comparisons found and did since the last time this was asked.
+    pub(crate) fn take_reports(&mut self) -> Vec<CompareReport> {
+        std::mem::take(&mut self.reports)
+    }
+
+    /// A link came up: its member may have missed something.
+    pub(crate) fn link_up(&mut self, turn: &Turn<'_>, peer: MemberIndex) {
+        if self.bytes_per_second == 0 {
+            return;
+        }
+        let soon_us = turn.now.mono_us + COMPARE_AGAIN_US.min(self.pause_us);
+        self.next_us.insert(peer, soon_us);
+        if self.walk.is_none() {
+            self.due_us = self.due_us.min(soon_us);
+        }
+    }
+
+    /// Members or owners have changed: what both share is another thing now.
+    pub(crate) fn adopt(&mut self, turn: &Turn<'_>) {
+        if self.bytes_per_second > 0 {
+            self.walk = None;
+            self.due_us = turn.now.mono_us + COMPARE_AGAIN_US.min(self.pause_us);
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
+        if turn.now.mono_us >= self.due_us {
+            self.due_us = NEVER;
+            self.go_on(desk, turn);
+        }
+    }
+
+    fn rest(&mut self, turn: &Turn<'_>, pause_us: u64) {
+        let until_us = turn.now.mono_us.saturating_add(pause_us);
+        let resting_us = if self.due_us == NEVER { 0 } else { self.due_us };
+        self.due_us = until_us.max(resting_us);
+    }
+
+    /// So many bytes were read or moved: their time has to pass.
+    fn pay(&mut self, turn: &Turn<'_>, bytes: u64) {
+        let pause_us = bytes.saturating_mul(1_000_000) / self.bytes_per_second.max(1);
+        if pause_us > 0 {
+            self.rest(turn, pause_us);
+        }
+    }
+
+    /// The next work of the walk, or the next walk.
+    fn go_on(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
+        if self.due_us != NEVER || self.bytes_per_second == 0 {
+            return;
+        }
+        if self.walk.is_none() {
+            self.begin_walk(desk, turn);
+        }
+        let Some(walk) = &mut self.walk else {
+            return;
+        };
+        match &walk.stage {
+            CompareStage::Repairing { .. } => self.repair(desk, turn),
+            CompareStage::Idle => {
+                if desk.readiness != Readiness::Ready {
+                    return self.rest(turn, COMPARE_BUSY_US);
+                }
+                match walk.stack.pop() {
+                    Some(work) => walk.begin(desk, turn, work),
+                    None => self.end_space(desk, turn),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Chooses the peer that has waited longest.
+    fn begin_walk(&mut self, desk: &Desk, turn: &Turn<'_>) {
+        let members = desk.layout.members();
+        let led = members.filter(|peer| *peer != desk.me && leads(desk, *peer));
+        let up = led.filter(|peer| desk.health.is_up(*peer));
+        let due = up.map(|peer| (self.next_us.get(&peer).copied().unwrap_or(0), peer));
+        let Some((next_us, peer)) = due.min() else {
+            return;
+        };
+        if next_us > turn.now.mono_us {
+            self.due_us = next_us;
+            return;
+        }
+        self.walks += 1;
+        self.walk = Some(CompareWalk {
+            id: self.walks,
+            peer,
+            shared: Arc::new(SharedRecords::of(&desk.layout, desk.me, peer)),
+            space: Space::User,
+            now_ms: turn.now.wall_ms,
+            began_us: turn.now.mono_us,
+            stack: vec![everything()],
+            stage: CompareStage::Idle,
+            busy: 0,
+            report: CompareReport {
+                peer,
+                sent: 0,
+                fetched: 0,
+                promises: 0,
+                failed: 0,
+                left_out: 0,
+                took_us: 0,
+            },
+        });
+    }
+
+    /// A space is compared to its end.
+    fn end_space(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
+        let Some(walk) = &mut self.walk else {
+            return;
+        };
+        if walk.space == Space::User {
+            walk.space = Space::Protocol;
+            walk.stack.push(everything());
+            return self.go_on(desk, turn);
+        }
+        self.end_walk(desk, turn, true);
+    }
+
+    /// The walk is over, at its end or in front of it.
+    fn end_walk(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, is_at_end: bool) {
+        let Some(walk) = self.walk.take() else {
+            return;
+        };
+        let now_us = turn.now.mono_us;
+        let mut report = walk.report;
+        report.took_us = now_us.saturating_sub(walk.began_us);
+        let is_full = is_at_end && report.failed == 0 && report.left_out == 0;
+        let pause_us = match is_full {
+            true => self.pause_us,
+            false => COMPARE_AGAIN_US.min(self.pause_us),
+        };
+        self.next_us.insert(walk.peer, now_us + pause_us);
+        let found = report.sent + report.fetched + report.promises;
+        if found + report.failed + report.left_out > 0 && self.reports.len() < COMPARE_STEPS_MAX {
+            self.reports.push(report);
+        }
+        if is_full {
+            desk.comparisons.note_full(walk.peer, now_us);
+            let news = Ask::Compare {
+                space: Space::User,
+                start: Bytes::new(),
+                ranges: Vec::new(),
+                now_ms: walk.now_ms,
+            };
+            let deadline_us = now_us + COMPARE_ASK_US;
+            desk.ask(turn, walk.peer, Purpose::Nobody, news, deadline_us);
+        }
+        self.go_on(desk, turn);
+    }
+
+    /// The store looked at own copies.
+    pub(crate) fn surveyed(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        walk: u64,
+        result: Result<Surveyed, StoreFailure>,
+    ) {
+        let Some(under_way) = self.walk.as_mut().filter(|it| it.id == walk) else {
+            return;
+        };
+        let CompareStage::Looking { part, grain } = under_way.take_stage() else {
+            return;
+        };
+        match result {
+            Ok(seen) => {
+                let bytes = seen.bytes;
+                under_way.busy = 0;
+                desk.comparisons.add_read(bytes);
+                under_way.compare(desk, turn, part, grain, seen.ranges);
+                self.pay(turn, bytes);
+            }
+            Err(StoreFailure::Damaged) if grain == COMPARE_GRAIN => {
+                under_way.stack.push(CompareWork::Hop { part });
+                self.go_on(desk, turn);
+            }
+            Err(StoreFailure::Damaged) => {
+                under_way.leave_out(desk);
+                self.go_on(desk, turn);
+            }
+            Err(_) => {
+                under_way.stack.push(CompareWork::Span { part, grain });
+                self.is_busy(desk, turn);
+            }
+        }
+    }
+
+    /// A question had no answer, or the own store was too busy: again after a while, a few times.
+    fn is_busy(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
+        let Some(walk) = &mut self.walk else {
+            return;
+        };
+        walk.busy += 1;
+        if walk.busy > COMPARE_TRIES_MAX || !desk.health.is_up(walk.peer) {
+            return self.end_walk(desk, turn, false);
+        }
+        self.rest(turn, COMPARE_BUSY_US);
+    }
+
+    /// The own store read the records of a range that differs.
+    pub(crate) fn paged(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        walk: u64,
+        result: Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure>,
+    ) {
+        let Some(under_way) = self.walk.as_mut().filter(|it| it.id == walk) else {
+            return;
+        };
+        let CompareStage::Paging { part, listed, next } = under_way.take_stage() else {
+            return;
+        };
+        match result {
+            Ok((cells, own_next)) => {
+                let bytes = cells
+                    .iter()
+                    .map(|(key, cell)| ranges::size(key, cell))
+                    .sum();
+                desk.comparisons.add_read(bytes);
+                let own_next = own_next.map(|next| Bytes::copy_from_slice(next.raw()));
+                under_way.meet(desk, turn, part, cells, own_next, listed, next);
+                self.pay(turn, bytes);
+                self.repair(desk, turn);
+            }
+            Err(StoreFailure::Damaged) => {
+                under_way.leave_out(desk);
+                if let Some(start) = next {
+                    let part = Part { start, ..part };
+                    under_way.stack.push(CompareWork::Exchange { part });
+                }
+                self.go_on(desk, turn);
+            }
+            Err(_) => {
+                under_way.stack.push(CompareWork::Exchange { part });
+                self.is_busy(desk, turn);
+            }
+        }
+    }
+
+    /// The peer, or the own acceptor, answered.
+    pub(crate) fn answered(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        walk: u64,
+        slot: u32,
+        answer: Answer,
+    ) {
+        let Some(under_way) = self.walk.as_mut().filter(|it| it.id == walk) else {
+            return;
+        };
+        if slot > 0 {
+            return self.repaired(desk, turn, slot, answer);
+        }
+        if let Answer::Refused(why) = answer {
+            return self.refused(desk, turn, why);
+        }
+        under_way.busy = 0;
+        match (under_way.take_stage(), answer) {
+            (
+                CompareStage::Comparing {
+                    part,
+                    grain,
+                    ranges,
+                },
+                Answer::Compared { looked, differing },
+            ) if is_sound(&ranges, looked, &differing) => {
+                under_way.compared(part, grain, &ranges, usize::from(looked), &differing);
+                self.go_on(desk, turn);
+            }
+            (CompareStage::Hopping { part }, Answer::Listed { records, next }) => {
+                let moved = under_way.note_moved(desk, &records);
+                under_way.leave_out(desk);
+                let start = next.filter(|next| *next > part.start);
+                under_way.go_on_behind(start, part.end, COMPARE_GRAIN);
+                self.pay(turn, moved);
+                self.go_on(desk, turn);
+            }
+            (CompareStage::Listing { part }, Answer::Listed { records, next })
+                if next.as_ref().is_none_or(|next| *next > part.start) =>
+            {
+                let moved = under_way.note_moved(desk, &records);
+                under_way.page(desk, turn, part, records, next);
+                self.pay(turn, moved);
+            }
+            // No answer of a member that keeps to the protocol.
+            _ => self.end_walk(desk, turn, false),
+        }
+    }
+
+    /// The peer does not answer the walk's question.
+    fn refused(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, why: Refused) {
+        let Some(walk) = &mut self.walk else {
+            return;
+        };
+        let stage = walk.take_stage();
+        match (why, stage) {
+            (Refused::Busy | Refused::Late, stage) => {
+                walk.stack.extend(again(stage));
+                self.is_busy(desk, turn);
+            }
+            (Refused::Damaged, CompareStage::Comparing { part, ranges, .. })
+                if ranges.len() > 1 =>
+            {
+                // Smaller parts: one of them is the damaged one.
+                let half = &ranges[ranges.len() / 2 - 1].end;
+                let last = ranges.last().and_then(|range| range.end.clone());
+                let grain = COMPARE_GRAIN;
+                if let Some(middle) = half.clone() {
+                    walk.go_on_behind(last.clone(), part.end.clone(), grain);
+                    walk.go_on_behind(Some(middle.clone()), last.or(part.end), grain);
+                    walk.go_on_behind(Some(part.start), Some(middle), grain);
+                }
+                self.go_on(desk, turn);
+            }
+            (Refused::Damaged, CompareStage::Comparing { part, ranges, .. }) => {
+                walk.leave_out(desk);
+                let start = ranges.last().and_then(|range| range.end.clone());
+                walk.go_on_behind(start, part.end, COMPARE_GRAIN);
+                self.go_on(desk, turn);
+            }
+            (Refused::Damaged, CompareStage::Listing { .. }) => {
+                walk.leave_out(desk);
+                self.go_on(desk, turn);
+            }
+            (Refused::Stale { epoch }, _) => {
+                let peer = walk.peer;
+                desk.learn(turn, peer, epoch);
+                self.end_walk(desk, turn, false);
+            }
+            _ => self.end_walk(desk, turn, false),
+        }
+    }
+
+    /// Begins repairs, as many as may be under way at once.
+    fn repair(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) {
+        let is_resting = self.due_us != NEVER;
+        let Some(walk) = &mut self.walk else {
+            return;
+        };
+        let mut moved = 0;
+        while !is_resting && let Some((slot, step)) = walk.next_step() {
+            moved += walk.do_step(desk, turn, slot, step);
+        }
+        let is_over = walk.are_repairs_over();
+        desk.comparisons.moved.fetch_add(moved, Ordering::Relaxed);
+        self.pay(turn, moved);
+        if is_over {
+            if let Some(walk) = &mut self.walk {
+                walk.stage = CompareStage::Idle;
+            }
+            self.go_on(desk, turn);
+        }
+    }
+
+    /// One repair was answered.
+    fn repaired(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, slot: u32, answer: Answer) {
+        let Some(walk) = &mut self.walk else {
+            return;
+        };
+        let Some(step) = walk.take_step(slot) else {
+            return;
+        };
+        let mut moved = 0;
+        match (step, answer) {
+            (RepairStep::Send { key, cell }, Answer::Written(version)) => {
+                if version.is_newer_than(cell.version) {
+                    // It had a newer one that its list did not show: a record of fewer copies.
+                    walk.add_step(RepairStep::Fetch { key });
+                } else {
+                    walk.report.sent += 1;
+                    desk.comparisons.add_sent(walk.peer);
+                }
+            }
+            (RepairStep::Fetch { key }, Answer::Cell(Some(cell))) if is_fit(desk, &key, &cell) => {
+                moved = (key.len() + cell.value.len()) as u64;
+                walk.add_step(RepairStep::Keep { key, cell });
+            }
+            (
+                RepairStep::PromiseThere { .. } | RepairStep::PromiseHere { .. },
+                Answer::Promised { .. } | Answer::Outbid { .. },
+            ) => {
+                walk.report.promises += 1;
+                desk.comparisons.promises.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => walk.report.failed += 1,
+        }
+        desk.comparisons.moved.fetch_add(moved, Ordering::Relaxed);
+        self.pay(turn, moved);
+        self.repair(desk, turn);
+    }
+
+    /// The own store wrote a record that the peer had.
+    pub(crate) fn wrote(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        walk: u64,
+        slot: u32,
+        is_written: bool,
+    ) {
+        let Some(under_way) = self.walk.as_mut().filter(|it| it.id == walk) else {
+            return;
+        };
+        if under_way.take_step(slot).is_none() {
+            return;
+        }
+        if is_written {
+            under_way.report.fetched += 1;
+            desk.comparisons.add_fetched(under_way.peer);
+        } else {
+            under_way.report.failed += 1;
+        }
+        self.repair(desk, turn);
+    }
+}
+
+/// Is this an answer to the question about these ranges?
+fn is_sound(ranges: &[SurveyRange], looked: u16, differing: &[u16]) -> bool {
+    let is_looked = (1..=ranges.len()).contains(&usize::from(looked));
+    let is_rising = differing.is_sorted_by(|a, b| a < b);
+    is_looked && is_rising && differing.last().is_none_or(|last| *last < looked)
+}
+
+/// Does this member lead comparisons with `peer`? One of each pair does, and each member leads
+/// about half of its pairs. Numbers of members are the same at all of them.
+fn leads(desk: &Desk, peer: MemberIndex) -> bool {
+    let Some((me, peer)) = desk.layout.id_of(desk.me).zip(desk.layout.id_of(peer)) else {
+        return false;
+    };
+    ((me.0 ^ peer.0) & 1 == 0) == (me.0 < peer.0)
+}

@@ -1,0 +1,128 @@
+//! How far comparisons are: for all loops of a member, and for its faces.
+//!
+//! Invariants
+//! 1. A comparison counts as full when each record that both members share was compared, and
+//!    whatever differed was repaired; never when a part was left out.
+//!
+//! Not here: the comparison itself (`compare/mod.rs`).
+//! See: docs/operating.md.
+
+use crate::limits::MEMBERS_MAX;
+use crate::member::MemberIndex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Of one peer.
+#[derive(Debug, Default)]
+struct PeerComparison {
+    /// When the last full comparison ended, on the monotonic clock; 0 = there was none.
+    full_us: AtomicU64,
+    sent: AtomicU64,
+    fetched: AtomicU64,
+}
+
+/// Shared by the loops of a member.
+///
+/// The orderings are relaxed: these are counters, and no other memory hangs on them.
+#[derive(Debug)]
+pub struct Comparisons {
+    peers: Vec<PeerComparison>,
+    pub(super) read: AtomicU64,
+    pub(super) moved: AtomicU64,
+    pub(super) left_out: AtomicU64,
+    pub(super) promises: AtomicU64,
+}
+
+impl Default for Comparisons {
+    fn default() -> Comparisons {
+        Comparisons {
+            peers: (0..MEMBERS_MAX)
+                .map(|_| PeerComparison::default())
+                .collect(),
+            read: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            left_out: AtomicU64::new(0),
+            promises: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Comparisons {
+    /// When the last full comparison with a peer ended, on the monotonic clock.
+    pub fn full_us(&self, peer: MemberIndex) -> Option<u64> {
+        let full_us = self.peers[peer.at()].full_us.load(Ordering::Relaxed);
+        (full_us > 0).then_some(full_us)
+    }
+
+    /// Records that the peer lacked, or had an older version of, and that it took.
+    pub fn sent(&self, peer: MemberIndex) -> u64 {
+        self.peers[peer.at()].sent.load(Ordering::Relaxed)
+    }
+
+    /// Records that this member lacked, or had an older version of, and that it took.
+    pub fn fetched(&self, peer: MemberIndex) -> u64 {
+        self.peers[peer.at()].fetched.load(Ordering::Relaxed)
+    }
+
+    /// Promises that were raised, here or at a peer.
+    pub fn promises(&self) -> u64 {
+        self.promises.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of keys and cells that were read here, for own comparisons and for those of peers.
+    pub fn read_bytes(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of questions and answers of own comparisons, repairs included, about.
+    pub fn moved_bytes(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    /// Ranges that could not be compared because a copy is damaged.
+    pub fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
+    }
+
+    /// A full comparison with `peer` has ended.
+    pub(crate) fn note_full(&self, peer: MemberIndex, now_us: u64) {
+        let full_us = &self.peers[peer.at()].full_us;
+        full_us.store(now_us.max(1), Ordering::Relaxed);
+    }
+
+    /// Another member has this index now.
+    pub(crate) fn forget(&self, peer: MemberIndex) {
+        self.peers[peer.at()].full_us.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_read(&self, bytes: u64) {
+        self.read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_sent(&self, peer: MemberIndex) {
+        self.peers[peer.at()].sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_fetched(&self, peer: MemberIndex) {
+        let fetched = &self.peers[peer.at()].fetched;
+        fetched.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What a comparison found and did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompareReport {
+    /// With which member.
+    pub peer: MemberIndex,
+    /// Records that the peer took.
+    pub sent: u64,
+    /// Records that this member took.
+    pub fetched: u64,
+    /// Promises that were raised.
+    pub promises: u64,
+    /// Repairs that failed: the next comparison tries them again.
+    pub failed: u64,
+    /// Ranges that were left out because a copy is damaged.
+    pub left_out: u64,
+    /// How long it took.
+    pub took_us: u64,
+}

@@ -1,0 +1,460 @@
+//! One comparison with one peer: its stack of work, and what is under way.
+//!
+//! ```text
+//! Span      survey ─► Compare ─► compared: further spans, exchanges
+//! Exchange  List ─► own page ─► meet: repairs, and the rest as another exchange
+//! Hop       List ─► behind it: a span
+//! ```
+//!
+//! Invariants
+//! 1. One question, or one order to the own store, is under way at a time; of repairs at most
+//!    `COMPARE_STEPS_MAX`.
+//! 2. The stack is in key order, the next part on top. It holds the ranges of one page, those of one
+//!    split range, and the rest.
+//!
+//! Not here: when a walk goes on, and what it may cost (`compare/mod.rs`).
+//! See: docs/protocol.md, "Comparing copies".
+
+use super::progress::CompareReport;
+use super::repairs::{RepairStep, of_promises, of_records};
+use super::shared::SharedRecords;
+use super::survey::{RangesBy, Survey, SurveyRange};
+use crate::desk::{Desk, Order, Turn};
+use crate::ledger::NEVER;
+use crate::limits::{
+    COMPARE_ASK_US, COMPARE_GRAIN, COMPARE_GRAIN_LAST, COMPARE_LIST_BYTES, COMPARE_PAGE_BYTES,
+    COMPARE_STEPS_MAX,
+};
+use crate::member::MemberIndex;
+use crate::purpose::{Purpose, Recipient, Requester};
+use crate::replica::job::Question;
+use crate::replica::protocol;
+use crate::step::Effect;
+use bytes::Bytes;
+use dendra_base::peer::{Ask, RangePrint};
+use dendra_base::{Cell, Guard, Key, Space};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A part of a space: raw keys, the end exclusive; `None` = to the end of the space.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) start: Bytes,
+    pub(super) end: Option<Bytes>,
+}
+
+impl Part {
+    /// Is there something from `start` on?
+    pub(super) fn has_behind(&self, start: &Bytes) -> bool {
+        self.end.as_ref().is_none_or(|end| start < end)
+    }
+}
+
+/// Something to do, on the stack of a walk.
+#[derive(Clone, Debug)]
+pub(super) enum CompareWork {
+    /// Compare it in ranges of so many records.
+    Span { part: Part, grain: u32 },
+    /// Its records differ.
+    Exchange { part: Part },
+    /// The own copies cannot be read here.
+    Hop { part: Part },
+}
+
+/// What is under way.
+#[derive(Debug)]
+pub(super) enum CompareStage {
+    Idle,
+    /// The own store looks.
+    Looking {
+        part: Part,
+        grain: u32,
+    },
+    /// The peer compares.
+    Comparing {
+        part: Part,
+        grain: u32,
+        ranges: Vec<SurveyRange>,
+    },
+    /// The peer lists what it has where this member cannot read.
+    Hopping {
+        part: Part,
+    },
+    /// The peer lists.
+    Listing {
+        part: Part,
+    },
+    /// The own store reads the same part.
+    Paging {
+        part: Part,
+        listed: Vec<(Bytes, Cell)>,
+        next: Option<Bytes>,
+    },
+    /// Repairs: those to come, and those under way.
+    Repairing {
+        to_come: Vec<RepairStep>,
+        under_way: Vec<Option<RepairStep>>,
+        open: usize,
+    },
+}
+
+/// One comparison with one peer.
+#[derive(Debug)]
+pub(super) struct CompareWalk {
+    pub(super) id: u64,
+    pub(super) peer: MemberIndex,
+    pub(super) shared: Arc<SharedRecords>,
+    pub(super) space: Space,
+    pub(super) now_ms: u64,
+    pub(super) began_us: u64,
+    pub(super) stack: Vec<CompareWork>,
+    pub(super) stage: CompareStage,
+    /// Answers in a row that the peer or the own store was too busy for.
+    pub(super) busy: u32,
+    pub(super) report: CompareReport,
+}
+
+impl CompareWalk {
+    pub(super) fn take_stage(&mut self) -> CompareStage {
+        std::mem::replace(&mut self.stage, CompareStage::Idle)
+    }
+
+    /// Compares what is behind `start`, if there may be something.
+    pub(super) fn go_on_behind(&mut self, start: Option<Bytes>, end: Option<Bytes>, grain: u32) {
+        let Some(start) = start else {
+            return;
+        };
+        let part = Part { start, end };
+        if part.has_behind(&part.start) {
+            self.stack.push(CompareWork::Span { part, grain });
+        }
+    }
+
+    pub(super) fn key(&self, raw: &[u8]) -> Key {
+        Key::new(self.space, raw)
+    }
+
+    /// A part cannot be read.
+    pub(super) fn leave_out(&mut self, desk: &Desk) {
+        self.report.left_out += 1;
+        desk.comparisons.left_out.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts records that the peer has listed.
+    pub(super) fn note_moved(&self, desk: &Desk, records: &[(Bytes, Cell)]) -> u64 {
+        let size = |(key, cell): &(Bytes, Cell)| (key.len() + cell.as_ref().encoded_len()) as u64;
+        let moved = records.iter().map(size).sum();
+        desk.comparisons.moved.fetch_add(moved, Ordering::Relaxed);
+        moved
+    }
+
+    pub(super) fn begin(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, work: CompareWork) {
+        match work {
+            CompareWork::Span { part, grain } => {
+                let look = Survey {
+                    start: self.key(&part.start),
+                    end: part.end.as_ref().map(|end| self.key(end)),
+                    shared: Arc::clone(&self.shared),
+                    now_ms: self.now_ms,
+                    by: RangesBy::Grain(grain),
+                    bytes_max: COMPARE_PAGE_BYTES,
+                };
+                let ticket = desk.order(Order::OwnSurvey { walk: self.id });
+                turn.effects.push(Effect::Survey {
+                    ticket,
+                    look: Box::new(look),
+                    deadline_us: turn.now.mono_us + COMPARE_ASK_US,
+                });
+                self.stage = CompareStage::Looking { part, grain };
+            }
+            CompareWork::Exchange { part } => {
+                self.list(desk, turn, &part);
+                self.stage = CompareStage::Listing { part };
+            }
+            CompareWork::Hop { part } => {
+                self.list(desk, turn, &part);
+                self.stage = CompareStage::Hopping { part };
+            }
+        }
+    }
+
+    pub(super) fn ask(&self, desk: &mut Desk, turn: &mut Turn<'_>, slot: u32, ask: Ask) {
+        let purpose = Purpose::Compare {
+            walk: self.id,
+            slot,
+        };
+        let deadline_us = turn.now.mono_us + COMPARE_ASK_US;
+        desk.ask(turn, self.peer, purpose, ask, deadline_us);
+    }
+
+    pub(super) fn list(&self, desk: &mut Desk, turn: &mut Turn<'_>, part: &Part) {
+        let ask = Ask::List {
+            space: self.space,
+            start: part.start.clone(),
+            end: part.end.clone(),
+            bytes: COMPARE_LIST_BYTES,
+        };
+        self.ask(desk, turn, 0, ask);
+    }
+
+    /// Asks the peer for the ranges that were looked at here.
+    pub(super) fn compare(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        part: Part,
+        grain: u32,
+        ranges: Vec<SurveyRange>,
+    ) {
+        let prints = ranges.iter().map(|range| RangePrint {
+            end: range.end.clone(),
+            print: range.print,
+        });
+        let prints: Vec<RangePrint> = prints.collect();
+        let bounds = prints.iter().flat_map(|print| &print.end).map(Bytes::len);
+        let moved = (bounds.sum::<usize>() + 15 * prints.len() + 80) as u64;
+        desk.comparisons.moved.fetch_add(moved, Ordering::Relaxed);
+        let ask = Ask::Compare {
+            space: self.space,
+            start: part.start.clone(),
+            ranges: prints,
+            now_ms: self.now_ms,
+        };
+        self.stage = CompareStage::Comparing {
+            part,
+            grain,
+            ranges,
+        };
+        self.ask(desk, turn, 0, ask);
+    }
+
+    /// The peer has compared the first `looked` ranges of a part.
+    pub(super) fn compared(
+        &mut self,
+        part: Part,
+        grain: u32,
+        ranges: &[SurveyRange],
+        looked: usize,
+        differing: &[u16],
+    ) {
+        let start = ranges[looked - 1].end.clone();
+        self.go_on_behind(start, part.end.clone(), grain);
+        let are_many = looked > 2 && differing.len() * 2 > looked;
+        let start_of = |at: usize| match at {
+            0 => part.start.clone(),
+            at => ranges[at - 1].end.clone().expect("only the last has none"),
+        };
+        for at in differing.iter().rev().map(|at| usize::from(*at)) {
+            let range = &ranges[at];
+            let whole = Part {
+                start: start_of(at),
+                end: range.end.clone(),
+            };
+            let is_small = grain <= COMPARE_GRAIN_LAST || range.records <= COMPARE_GRAIN_LAST;
+            match self.stack.last_mut() {
+                // Neighbours that differ are listed together.
+                Some(CompareWork::Exchange { part })
+                    if are_many && whole.end.as_ref() == Some(&part.start) =>
+                {
+                    part.start = whole.start;
+                }
+                _ if are_many || is_small => self.stack.push(CompareWork::Exchange { part: whole }),
+                _ => self.stack.push(CompareWork::Span {
+                    part: whole,
+                    grain: COMPARE_GRAIN_LAST,
+                }),
+            }
+        }
+    }
+
+    /// Reads the own records of what the peer has listed.
+    pub(super) fn page(
+        &mut self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        part: Part,
+        listed: Vec<(Bytes, Cell)>,
+        next: Option<Bytes>,
+    ) {
+        let end = next.as_ref().or(part.end.as_ref());
+        let ticket = desk.order(Order::OwnPage { walk: self.id });
+        turn.effects.push(Effect::Page {
+            ticket,
+            start: self.key(&part.start),
+            end: end.map(|end| self.key(end)),
+            is_reverse: false,
+            bytes: COMPARE_LIST_BYTES,
+            deadline_us: turn.now.mono_us + COMPARE_ASK_US,
+        });
+        self.stage = CompareStage::Paging { part, listed, next };
+    }
+
+    /// Both lists are here: what follows from them, as far as both reach.
+    #[expect(clippy::too_many_arguments, reason = "two lists, each with its end")]
+    pub(super) fn meet(
+        &mut self,
+        desk: &mut Desk,
+        turn: &Turn<'_>,
+        part: Part,
+        cells: Vec<(Key, Cell)>,
+        own_next: Option<Bytes>,
+        mut listed: Vec<(Bytes, Cell)>,
+        next: Option<Bytes>,
+    ) {
+        // The own page ends where the list does, if not in front of it.
+        let reach = own_next.or(next);
+        if let Some(reach) = &reach {
+            listed.retain(|(key, _)| key < reach);
+        }
+        let own = cells.into_iter();
+        let own = own.map(|(key, cell)| (Bytes::copy_from_slice(key.raw()), cell));
+        let own = own.filter(|(key, cell)| self.shared.may_have(key, cell.copies));
+        let own: Vec<(Bytes, Cell)> = own.collect();
+        let steps = match self.space {
+            Space::Protocol => of_promises(&own, &listed, &self.shared),
+            _ => Some(of_records(&own, &listed, &self.shared, turn.now.wall_ms)),
+        };
+        let mut steps = steps.unwrap_or_else(|| {
+            self.leave_out(desk);
+            Vec::new()
+        });
+        steps.retain(|step| match step {
+            RepairStep::Dispute { key, version } => {
+                desk.disputes.noticed(turn.now.mono_us, key, *version);
+                false
+            }
+            _ => true,
+        });
+        if let Some(start) = reach.filter(|reach| part.has_behind(reach)) {
+            let part = Part { start, ..part };
+            self.stack.push(CompareWork::Exchange { part });
+        }
+        steps.reverse();
+        self.stage = CompareStage::Repairing {
+            to_come: steps,
+            under_way: Vec::new(),
+            open: 0,
+        };
+    }
+
+    /// The next repair, with its slot, if one more may be under way.
+    pub(super) fn next_step(&mut self) -> Option<(u32, RepairStep)> {
+        let CompareStage::Repairing {
+            to_come,
+            under_way,
+            open,
+        } = &mut self.stage
+        else {
+            return None;
+        };
+        if *open >= COMPARE_STEPS_MAX {
+            return None;
+        }
+        let step = to_come.pop()?;
+        let at = under_way.iter().position(Option::is_none);
+        let at = at.unwrap_or_else(|| {
+            under_way.push(None);
+            under_way.len() - 1
+        });
+        under_way[at] = Some(step.clone());
+        *open += 1;
+        let slot = u32::try_from(at + 1).expect("repairs under way are few");
+        Some((slot, step))
+    }
+
+    pub(super) fn add_step(&mut self, step: RepairStep) {
+        if let CompareStage::Repairing { to_come, .. } = &mut self.stage {
+            to_come.push(step);
+        }
+    }
+
+    pub(super) fn take_step(&mut self, slot: u32) -> Option<RepairStep> {
+        let CompareStage::Repairing {
+            under_way, open, ..
+        } = &mut self.stage
+        else {
+            return None;
+        };
+        let step = under_way.get_mut(slot as usize - 1)?.take()?;
+        *open -= 1;
+        Some(step)
+    }
+
+    pub(super) fn are_repairs_over(&self) -> bool {
+        match &self.stage {
+            CompareStage::Repairing { to_come, open, .. } => to_come.is_empty() && *open == 0,
+            _ => false,
+        }
+    }
+
+    /// Begins a repair; returns how many bytes leave with it.
+    pub(super) fn do_step(
+        &self,
+        desk: &mut Desk,
+        turn: &mut Turn<'_>,
+        slot: u32,
+        step: RepairStep,
+    ) -> u64 {
+        match step {
+            RepairStep::Send { key, cell } => {
+                let bytes = (key.len() + cell.value.len()) as u64;
+                self.ask(desk, turn, slot, Ask::Write { key, cell });
+                bytes
+            }
+            RepairStep::Fetch { key } => {
+                let known = None;
+                self.ask(desk, turn, slot, Ask::Read { key, known });
+                0
+            }
+            RepairStep::Keep { key, cell } => {
+                desk.follow(cell.version.hlc);
+                let order = Order::Fetched {
+                    walk: self.id,
+                    slot,
+                };
+                desk.write(turn, order, Key::user(&key), cell, Guard::Newest);
+                0
+            }
+            RepairStep::PromiseThere { key, ballot } => {
+                self.ask(desk, turn, slot, Ask::Prepare { key, ballot });
+                0
+            }
+            RepairStep::PromiseHere { key, ballot } => {
+                let requester = Requester {
+                    to: Recipient::Own(Purpose::Compare {
+                        walk: self.id,
+                        slot,
+                    }),
+                    epoch: desk.layout.epoch(),
+                    partition: Some(desk.ring.partition(&key)),
+                };
+                let question = Question::Prepare { ballot };
+                protocol::begin(desk, turn, requester, key, question, NEVER);
+                0
+            }
+            RepairStep::Dispute { .. } => 0,
+        }
+    }
+}
+
+pub(super) fn everything() -> CompareWork {
+    let (start, end) = (Bytes::new(), None);
+    CompareWork::Span {
+        part: Part { start, end },
+        grain: COMPARE_GRAIN,
+    }
+}
+
+/// The work whose question had no answer.
+pub(super) fn again(stage: CompareStage) -> Option<CompareWork> {
+    match stage {
+        CompareStage::Looking { part, grain } | CompareStage::Comparing { part, grain, .. } => {
+            Some(CompareWork::Span { part, grain })
+        }
+        CompareStage::Hopping { part } => Some(CompareWork::Hop { part }),
+        CompareStage::Listing { part } | CompareStage::Paging { part, .. } => {
+            Some(CompareWork::Exchange { part })
+        }
+        CompareStage::Idle | CompareStage::Repairing { .. } => None,
+    }
+}

@@ -1,0 +1,561 @@
+//! Comparisons among the nodes of a small cluster, over stores that differ in every way.
+//!
+//! Invariants
+//! 1. Whatever members held before, afterwards each owner of a record holds its newest version, and
+//!    the highest promise.
+//! 2. Of equal members each record is read once by both, and little is sent.
+//!
+//! Not here: clients, crashes and clocks beside it (crate `sim`).
+
+use bytes::Bytes;
+use dendra_base::peer::{Answer, Ask};
+use dendra_base::{Cell, CellRef, Key, Prng, Space, Version};
+use dendra_node::compare::survey::Surveying;
+use dendra_node::limits::{
+    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
+};
+use dendra_node::step::{Asker, Effect, Event, Now, StoreFailure, StoreOutcome};
+use dendra_node::{
+    CompareReport, Comparisons, Fence, HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig,
+    Topology, Walls,
+};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+const WALL_MS: u64 = 1_700_000_000_000;
+const SECOND_US: u64 = 1_000_000;
+
+struct Site {
+    node: Node,
+    comparisons: Arc<Comparisons>,
+    store: BTreeMap<Key, Cell>,
+    damaged: BTreeSet<Key>,
+    /// Its next writes fail.
+    fails: u32,
+}
+
+struct Cluster {
+    layout: Arc<Layout>,
+    sites: Vec<Site>,
+    now_us: u64,
+    waiting: VecDeque<(usize, Event)>,
+    /// Bytes of all keys and values that crossed the network.
+    crossed: usize,
+    /// Messages, and after how many of them the link between the first two members is lost.
+    messages: u64,
+    lost_after: u64,
+}
+
+fn size(key: &Key, cell: &Cell) -> u64 {
+    (key.as_stored().len() + cell.as_ref().encoded_len()) as u64
+}
+
+impl Cluster {
+    fn new(members: usize, copies: u8, bytes_per_second: u64) -> Cluster {
+        let urls = (0..members).map(|at| format!("http://h{at}:1").parse());
+        let listed = urls.collect::<Result<_, _>>().expect("members");
+        let topology = Topology::new("compare", listed, copies).expect("a topology");
+        let layout = Arc::new(Layout::of_list(&Arc::new(topology)));
+        let site = |at: usize| {
+            let me = MemberIndex(at as u8);
+            let comparisons = Arc::<Comparisons>::default();
+            let node = Node::new(NodeConfig {
+                layout: Arc::clone(&layout),
+                fence: Arc::new(Fence::at(&layout)),
+                me,
+                origin: at as u32 + 1,
+                hlc: Arc::new(Hlc::resume(None, 0, WALL_MS)),
+                walls: Arc::new(Walls::new(me, members)),
+                hints: Arc::new(HintRoom::new(0)),
+                is_keeper: true,
+                load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
+                load_patience_us: LOAD_PATIENCE_US_DEFAULT,
+                repair_wait_us: REPAIR_WAIT_US_DEFAULT,
+                comparisons: Arc::clone(&comparisons),
+                compare_bytes_per_second: bytes_per_second,
+                compare_pause_us: 1_000 * SECOND_US,
+                is_watch: false,
+                seed: at as u64,
+                operations_max: 64,
+                value_bytes_max: 1 << 20,
+            });
+            Site {
+                node,
+                comparisons,
+                store: BTreeMap::new(),
+                damaged: BTreeSet::new(),
+                fails: 0,
+            }
+        };
+        Cluster {
+            sites: (0..members).map(site).collect(),
+            layout,
+            now_us: SECOND_US,
+            waiting: VecDeque::new(),
+            crossed: 0,
+            messages: 0,
+            lost_after: u64::MAX,
+        }
+    }
+
+    fn put(&mut self, site: usize, key: Key, cell: Cell) {
+        self.sites[site].store.insert(key, cell);
+    }
+
+    fn link(&mut self, a: usize, b: usize, is_up: bool) {
+        for (at, member) in [(a, b), (b, a)] {
+            let member = MemberIndex(member as u8);
+            self.waiting.push_back((at, Event::Link { member, is_up }));
+        }
+    }
+
+    fn connect(&mut self) {
+        for a in 0..self.sites.len() {
+            for b in a + 1..self.sites.len() {
+                self.link(a, b, true);
+            }
+        }
+    }
+
+    /// Until nothing is due before `until_us`.
+    fn run(&mut self, until_us: u64) {
+        loop {
+            while let Some((at, event)) = self.waiting.pop_front() {
+                self.step(at, event);
+            }
+            let due = self.sites.iter().filter_map(|site| site.node.due_us());
+            let Some(due_us) = due.min().filter(|due_us| *due_us <= until_us) else {
+                self.now_us = until_us;
+                return;
+            };
+            self.now_us = self.now_us.max(due_us);
+            for at in 0..self.sites.len() {
+                let is_due = |due_us| due_us <= self.now_us;
+                if self.sites[at].node.due_us().is_some_and(is_due) {
+                    self.step(at, Event::Tick);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, at: usize, event: Event) {
+        let now = Now {
+            mono_us: self.now_us,
+            wall_ms: WALL_MS + self.now_us / 1_000,
+            wall_part_us: 0,
+        };
+        let mut effects = Vec::new();
+        self.sites[at].node.step(now, event, &mut effects);
+        for effect in effects {
+            if let Some(event) = self.carry_out(at, effect) {
+                self.waiting.push_back(event);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, at: usize, effect: Effect) -> Option<(usize, Event)> {
+        let site = &mut self.sites[at];
+        Some(match effect {
+            Effect::Ask {
+                member,
+                id,
+                stamp,
+                ask,
+            } => {
+                self.messages += 1;
+                if self.messages == self.lost_after {
+                    self.link(0, 1, false);
+                }
+                self.crossed += match &ask {
+                    Ask::Compare { ranges, start, .. } => {
+                        let ends = ranges.iter().flat_map(|range| &range.end);
+                        start.len() + ends.map(Bytes::len).sum::<usize>() + 13 * ranges.len() + 80
+                    }
+                    Ask::Write { key, cell } => key.len() + cell.value.len() + 80,
+                    _ => 100,
+                };
+                let member_of = MemberIndex(at as u8);
+                let asker = Asker {
+                    member: member_of,
+                    link: u64::from(member.0),
+                    id,
+                };
+                (member.at(), Event::Asked { asker, stamp, ask })
+            }
+            Effect::Reply { asker, answer } => {
+                self.crossed += match &answer {
+                    Answer::Listed { records, .. } => {
+                        let size = |(key, cell): &(Bytes, Cell)| key.len() + cell.value.len() + 40;
+                        records.iter().map(size).sum()
+                    }
+                    Answer::Cell(Some(cell)) => cell.value.len() + 60,
+                    _ => 60,
+                };
+                let event = Event::Answered {
+                    member: MemberIndex(at as u8),
+                    id: asker.id,
+                    answer,
+                };
+                (asker.member.at(), event)
+            }
+            Effect::Read { ticket, key, .. } => {
+                let result = match site.damaged.contains(&key) {
+                    true => Err(StoreFailure::Damaged),
+                    false => Ok(site.store.get(&key).cloned()),
+                };
+                (at, Event::Read { ticket, result })
+            }
+            Effect::Write {
+                ticket, key, cell, ..
+            } => {
+                if site.fails > 0 && key.as_stored()[0] == Space::User.byte() {
+                    site.fails -= 1;
+                    let result = Err(StoreFailure::DiskFull);
+                    return Some((at, Event::Wrote { ticket, result }));
+                }
+                let held = site.store.get(&key).map(|held| held.version);
+                let version = held.map_or(cell.version, |held| held.max(cell.version));
+                if version == cell.version {
+                    site.store.insert(key, cell);
+                }
+                let result = Ok(StoreOutcome::Applied { version });
+                (at, Event::Wrote { ticket, result })
+            }
+            Effect::Page {
+                ticket,
+                start,
+                end,
+                bytes,
+                ..
+            } => {
+                let result = site.page(&start, end.as_ref(), bytes);
+                (at, Event::Paged { ticket, result })
+            }
+            Effect::Survey { ticket, look, .. } => {
+                let mut looker = look.begin();
+                let mut is_damaged = false;
+                for (key, cell) in site.store.range(look.start.clone()..) {
+                    let is_behind = look.end.as_ref().is_some_and(|end| key >= end);
+                    if is_behind || key.as_stored()[0] != look.start.as_stored()[0] {
+                        break;
+                    }
+                    is_damaged |= site.damaged.contains(key);
+                    if looker.visit(key.as_stored(), cell.as_ref()) == Surveying::Enough {
+                        break;
+                    }
+                }
+                let result = match is_damaged {
+                    true => Err(StoreFailure::Damaged),
+                    false => looker.finish().ok_or(StoreFailure::Damaged),
+                };
+                (at, Event::Surveyed { ticket, result })
+            }
+            Effect::Cover { hlc } => (at, Event::Covered { hlc }),
+            _ => return None,
+        })
+    }
+
+    fn reports(&mut self) -> Vec<CompareReport> {
+        let sites = self.sites.iter_mut();
+        sites
+            .flat_map(|site| site.node.take_comparisons())
+            .collect()
+    }
+
+    fn pairs(&self) -> Vec<(usize, usize)> {
+        let all = 0..self.sites.len();
+        all.clone()
+            .flat_map(|a| all.clone().map(move |b| (a, b)))
+            .filter(|(a, b)| a != b)
+            .collect()
+    }
+
+    fn is_full(&self, a: usize, b: usize) -> bool {
+        let comparisons = &self.sites[a].comparisons;
+        comparisons.full_us(MemberIndex(b as u8)).is_some()
+    }
+}
+
+impl Site {
+    fn page(
+        &self,
+        start: &Key,
+        end: Option<&Key>,
+        bytes: u32,
+    ) -> Result<(Vec<(Key, Cell)>, Option<Key>), StoreFailure> {
+        let mut cells = Vec::new();
+        let mut held = 0;
+        for (key, cell) in self.store.range(start.clone()..) {
+            if key.as_stored()[0] != start.as_stored()[0] || end.is_some_and(|end| key >= end) {
+                break;
+            }
+            if self.damaged.contains(key) {
+                return Err(StoreFailure::Damaged);
+            }
+            if held >= u64::from(bytes) {
+                return Ok((cells, Some(key.clone())));
+            }
+            held += size(key, cell);
+            cells.push((key.clone(), cell.clone()));
+        }
+        Ok((cells, None))
+    }
+}
+
+fn version(hlc: u64) -> Version {
+    Version {
+        hlc,
+        origin: 1,
+        rmw: 0,
+    }
+}
+
+fn record(number: u64, hlc: u64, copies: u8, is_dead: bool) -> (Key, Cell) {
+    let key = Key::user(format!("key{number:09}").as_bytes());
+    let value = format!("value {hlc} of {number}, and some more bytes to make it one");
+    let mut cell = match is_dead {
+        true => CellRef::tombstone(key.as_stored(), version(hlc)).to_owned(),
+        false => CellRef::value(key.as_stored(), version(hlc), value.as_bytes()).to_owned(),
+    };
+    cell.copies = copies;
+    (key, cell)
+}
+
+/// A promise as docs/format/cluster.md has it.
+fn promise(number: u64, hlc: u64) -> (Key, Cell) {
+    let key = Key::new(Space::Protocol, format!("key{number:09}").as_bytes());
+    let mut value = vec![2];
+    value.extend_from_slice(&hlc.to_be_bytes());
+    value.extend_from_slice(&1u32.to_be_bytes());
+    let cell = CellRef::value(key.as_stored(), version(hlc), &value).to_owned();
+    (key, cell)
+}
+
+fn promised(cell: &Cell) -> &[u8] {
+    &cell.value[1..9]
+}
+
+#[test]
+fn of_equal_members_each_record_is_read_once_and_little_is_sent() {
+    const RECORDS: u64 = 100_000;
+    let mut cluster = Cluster::new(3, 3, u64::MAX);
+    let mut total = 0;
+    for number in 0..RECORDS {
+        let mut both = vec![record(number, 5 + number % 7, 3, number % 11 == 0)];
+        both.extend((number % 10 == 0).then(|| promise(number, 8)));
+        for (key, cell) in both {
+            total += size(&key, &cell);
+            for site in 0..3 {
+                cluster.put(site, key.clone(), cell.clone());
+            }
+        }
+    }
+    cluster.connect();
+    cluster.run(10 * SECOND_US);
+    assert_eq!(cluster.reports(), [], "nothing differs");
+    let mut moved = 0;
+    for (a, b) in cluster.pairs() {
+        assert!(cluster.is_full(a, b), "{a} knows of {b}");
+    }
+    for site in &cluster.sites {
+        // Each member takes part in two comparisons.
+        assert_eq!(site.comparisons.read_bytes(), 2 * total);
+        moved += site.comparisons.moved_bytes();
+    }
+    let compared = 3 * total;
+    println!("{} bytes compared, {} sent", compared, cluster.crossed);
+    assert!(cluster.crossed as u64 * 1_000 < compared);
+    let said = moved as f64 / cluster.crossed as f64;
+    assert!((0.8..1.25).contains(&said), "the count is right: {said}");
+}
+
+#[test]
+fn an_empty_member_gets_everything_and_one_lost_record_costs_little() {
+    for is_empty in [true, false] {
+        let mut cluster = Cluster::new(3, 3, u64::MAX);
+        for number in 0..20_000 {
+            let (key, cell) = record(number, 5, 3, false);
+            let is_lost = is_empty || number == 12_345;
+            for site in 0..3 {
+                if site > 0 || !is_lost {
+                    cluster.put(site, key.clone(), cell.clone());
+                }
+            }
+        }
+        cluster.connect();
+        cluster.run(60 * SECOND_US);
+        assert_eq!(cluster.sites[0].store, cluster.sites[1].store);
+        let gained: u64 = cluster.reports().iter().map(|r| r.sent + r.fetched).sum();
+        // Two pairs may repair the same record at once.
+        let wanted = if is_empty { 20_000 } else { 1 };
+        assert!((wanted..=2 * wanted).contains(&gained), "{gained}");
+        if !is_empty {
+            assert!(cluster.crossed < 12_000, "{} bytes", cluster.crossed);
+        }
+    }
+}
+
+#[test]
+fn no_more_bytes_a_second_than_it_was_told() {
+    let mut cluster = Cluster::new(2, 2, 100_000);
+    for number in 0..10_000 {
+        let (key, cell) = record(number, 5, 2, false);
+        cluster.put(0, key.clone(), cell.clone());
+        cluster.put(1, key, cell);
+    }
+    let total: u64 = cluster.sites[0].store.iter().map(|(k, c)| size(k, c)).sum();
+    let needed_us = total * 10;
+    cluster.connect();
+    cluster.run(2 * SECOND_US + needed_us * 9 / 10);
+    assert!(!cluster.is_full(0, 1));
+    cluster.run(5 * SECOND_US + needed_us);
+    assert!(cluster.is_full(0, 1) && cluster.is_full(1, 0));
+}
+
+#[test]
+fn what_cannot_be_read_is_left_out_and_the_rest_is_compared() {
+    // 0 leads 2, and 1 leads 0: damage at one that leads, and at one that answers.
+    for damaged in [0, 1] {
+        let mut cluster = Cluster::new(3, 3, u64::MAX);
+        for number in 0..30_000 {
+            let (key, cell) = record(number, 5, 3, false);
+            for site in 0..3 {
+                let lacks = site == 2 && [10, 10_000, 29_000].contains(&number);
+                if !lacks {
+                    cluster.put(site, key.clone(), cell.clone());
+                }
+            }
+        }
+        let (bad, _) = record(10_000, 5, 3, false);
+        cluster.sites[damaged].damaged.insert(bad.clone());
+        cluster.connect();
+        cluster.run(20 * SECOND_US);
+        let peers = (0..3).filter(|peer| *peer != damaged);
+        for peer in peers {
+            assert!(!cluster.is_full(damaged, peer), "{damaged} and {peer}");
+        }
+        let others: Vec<usize> = (0..3).filter(|at| *at != damaged).collect();
+        assert!(cluster.is_full(others[0], others[1]));
+        assert_eq!(cluster.sites[2].store.len(), 30_000);
+        assert!(cluster.reports().iter().any(|report| report.left_out > 0));
+        // Mended by somebody: then it counts.
+        cluster.sites[damaged].damaged.clear();
+        cluster.run(40 * SECOND_US);
+        assert!(cluster.pairs().iter().all(|(a, b)| cluster.is_full(*a, *b)));
+    }
+}
+
+#[test]
+fn a_repair_that_fails_is_tried_again_and_the_comparison_is_not_full_before() {
+    let mut cluster = Cluster::new(2, 2, u64::MAX);
+    for number in 0..100 {
+        let (key, cell) = record(number, 5, 2, false);
+        cluster.put(usize::from(number % 2 == 0), key, cell);
+    }
+    cluster.sites[0].fails = 3;
+    cluster.sites[1].fails = 3;
+    cluster.connect();
+    cluster.run(4 * SECOND_US);
+    let failed: u64 = cluster.reports().iter().map(|report| report.failed).sum();
+    assert_eq!(failed, 6);
+    assert!(!cluster.is_full(0, 1) && !cluster.is_full(1, 0));
+    cluster.run(20 * SECOND_US);
+    assert_eq!(cluster.sites[0].store, cluster.sites[1].store);
+    assert!(cluster.is_full(0, 1) && cluster.is_full(1, 0));
+}
+
+#[test]
+fn a_comparison_rests_while_its_store_is_behind() {
+    let mut cluster = Cluster::new(2, 2, u64::MAX);
+    for number in 0..100 {
+        let (key, cell) = record(number, 5, 2, false);
+        cluster.put(0, key, cell);
+    }
+    let pressed = |readiness| Event::Pressed { readiness };
+    for site in 0..2 {
+        let behind = pressed(dendra_base::peer::Readiness::Behind);
+        cluster.waiting.push_back((site, behind));
+    }
+    cluster.connect();
+    cluster.run(30 * SECOND_US);
+    assert_eq!(cluster.sites[1].store.len(), 0);
+    for site in 0..2 {
+        let ready = pressed(dendra_base::peer::Readiness::Ready);
+        cluster.waiting.push_back((site, ready));
+    }
+    cluster.run(40 * SECOND_US);
+    assert_eq!(cluster.sites[1].store.len(), 100);
+}
+
+/// Newest of each key, and what each member should hold of it.
+fn judge(cluster: &Cluster, before: &[BTreeMap<Key, Cell>]) -> Result<(), TestCaseError> {
+    let keys: BTreeSet<&Key> = before.iter().flat_map(BTreeMap::keys).collect();
+    for key in keys {
+        let owners = cluster
+            .layout
+            .ring()
+            .owners(cluster.layout.ring().partition(key.raw()));
+        let cells = before.iter().filter_map(|store| store.get(key));
+        if key.as_stored()[0] == Space::Protocol.byte() {
+            let most = cells.map(promised).max().expect("one holds it");
+            for owner in &owners[..usize::from(cluster.layout.topology().copies())] {
+                let held = cluster.sites[owner.at()].store.get(key).map(promised);
+                prop_assert_eq!(held, Some(most));
+            }
+            continue;
+        }
+        let newest = cells.max_by_key(|cell| cell.version).expect("one holds it");
+        for owner in &owners[..usize::from(newest.copies).min(owners.len())] {
+            let held = cluster.sites[owner.at()].store.get(key);
+            prop_assert_eq!(held, Some(newest), "{:?} at {:?}", key, owner);
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn afterwards_all_owners_hold_the_newest_and_the_highest(
+        seed in any::<u64>(), members in 2usize..6, copies in 1u8..6, lost_after in 1u64..400,
+        records in 1u64..3_000, differing_permille in 0u64..1_000,
+    ) {
+        let mut prng = Prng::new(seed);
+        let copies = copies.min(members as u8);
+        let mut cluster = Cluster::new(members, copies, u64::MAX);
+        for number in 0..records {
+            let key = 3 * number + prng.below(3);
+            let of = copies + prng.below(members as u64 + 1 - u64::from(copies)) as u8;
+            let ring = cluster.layout.ring();
+            let raw = format!("key{key:09}");
+            let owners = ring.owners(ring.partition(raw.as_bytes())).to_vec();
+            let differs = prng.below(1_000) < differing_permille;
+            for owner in &owners[..usize::from(of)] {
+                let hlc = 5 + if differs { prng.below(3) } else { 0 };
+                if !(differs && prng.chance(1, 3)) {
+                    let (key, cell) = record(key, hlc, of, hlc == 6);
+                    cluster.put(owner.at(), key, cell);
+                }
+            }
+            for owner in &owners[..usize::from(copies)] {
+                let hlc = 5 + if differs { prng.below(3) } else { 0 };
+                if number % 5 == 0 && !(differs && prng.chance(1, 3)) {
+                    let (key, cell) = promise(key, hlc);
+                    cluster.put(owner.at(), key, cell);
+                }
+            }
+        }
+        let before: Vec<BTreeMap<Key, Cell>> =
+            cluster.sites.iter().map(|site| site.store.clone()).collect();
+        cluster.lost_after = lost_after;
+        cluster.connect();
+        cluster.run(60 * SECOND_US);
+        cluster.link(0, 1, true);
+        cluster.run(5_000 * SECOND_US);
+        judge(&cluster, &before)?;
+        for (a, b) in cluster.pairs() {
+            prop_assert!(cluster.is_full(a, b), "{} knows of {}", a, b);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The table of tokens, read again and again as any record: a change is in force everywhere within a second.
+//!
+//! ```text
+//! each TOKENS_LOOK, on the first loop: a read at the default level ─┬─ a table ─► in force
+//!                                                                   └─ none, or not a table ─► the old one stays
+//! ```
+//!
+//! Invariants
+//! 1. It is an operation as a client's, under the same gates: no second way to the records.
+//! 2. It ends within `TOKENS_DEADLINE`, so that a change is met by the next one.
+//!
+//! Not here: what a table says (`mod.rs`).
+//! See: docs/api.md, section "Tokens".
+
+use super::Rights;
+use crate::admin::metrics::Op;
+use crate::backend::Backend;
+use crate::clients::finished::Finished;
+use crate::clients::seat::{Seat, Until};
+use crate::clients::status::Terms;
+use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, SentValue};
+use crate::event_loop::lane::Lane;
+use crate::limits;
+use dendra_base::{CellRef, Quorum};
+use dendra_node::Outcome;
+use dendra_wire::http::response::Style;
+use dendra_wire::rights::TokenTable;
+use dendra_wire::route::Entity;
+use dendra_wire::{Condition, EntityOp, KeyBuf};
+use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
+
+/// Keeps the table of this node fresh, on the loop that is asked to.
+pub(crate) fn keep(lane: &Rc<Lane>) {
+    let lane = Rc::clone(lane);
+    tokio::task::spawn_local(async move {
+        let Some(rights) = lane.shared.rights.clone() else {
+            return;
+        };
+        let backend = Backend::of(&lane);
+        let mut last_sentence = String::new();
+        loop {
+            lane.refresh();
+            let sentence = match look(&lane, &backend, &rights).await {
+                Ok(()) => String::new(),
+                Err(sentence) => sentence,
+            };
+            if sentence != last_sentence && !sentence.is_empty() {
+                tracing::warn!(
+                    sentence,
+                    "the tokens could not be read: those in force stay"
+                );
+            }
+            last_sentence = sentence;
+            tokio::time::sleep(limits::TOKENS_LOOK).await;
+        }
+    });
+}
+
+async fn look(lane: &Rc<Lane>, backend: &Backend, rights: &Rights) -> Result<(), String> {
+    // One for each look: what comes late is dropped with it.
+    let seat = Rc::new(Seat::default());
+    let reading = read(lane, backend, &seat);
+    let read = tokio::time::timeout(limits::TOKENS_DEADLINE, reading).await;
+    seat.next_round();
+    let text = read.map_err(|_| "no answer in time".to_owned())??;
+    let table = match text {
+        None => TokenTable::default(),
+        Some(text) => TokenTable::parse(&text)?,
+    };
+    rights.set_table(table);
+    Ok(())
+}
+
+/// The record of the table, if there is one.
+async fn read(
+    lane: &Rc<Lane>,
+    backend: &Backend,
+    seat: &Rc<Seat>,
+) -> Result<Option<Vec<u8>>, String> {
+    let mut key = KeyBuf::new();
+    key.set_tokens();
+    let routes = &lane.routes();
+    let entity = Entity {
+        op: EntityOp::Get,
+        quorum: Quorum::usual(routes.replication_factor, routes.nodes),
+        condition: Condition::None,
+        wants_current: false,
+        ttl_s: None,
+        timeout_ms: limits::TOKENS_DEADLINE.as_millis() as u32,
+    };
+    let deadline_us = lane.now_us() + limits::TOKENS_DEADLINE.as_micros() as u64;
+    let request = KeyRequest {
+        seat,
+        source: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        entity: &entity,
+        stored_key: key.as_stored(),
+        value: SentValue::None,
+        room: &mut Vec::new(),
+        deadline_us,
+    };
+    let mut watch = lane.watch();
+    let wall_ms = lane.wall_ms();
+    let live = move |cell: CellRef<'_>| cell.is_live(wall_ms).then(|| cell.value.to_vec());
+    let begun = backend.begin(lane, request, &mut watch, |cell| cell.and_then(live));
+    let begun = begun.map_err(|refused| format!("refused: {}", refused.as_str()))?;
+    let pending = |held: Held| PendingOperation {
+        op: Op::Get,
+        terms: Terms::new(
+            Style::CLOSING,
+            entity.quorum,
+            lane.shared.settings.durability,
+            routes,
+        ),
+        condition: Condition::None,
+        wants_current: false,
+        began_ns: lane.now_ns(),
+        deadline_us,
+        watch,
+        held,
+    };
+    // Held until the end: it is the room of the operation.
+    let _held = match begun {
+        Begun::Shown(value) => return Ok(value),
+        Begun::Ended(finished) => return value_of(finished, live),
+        Begun::Waits(held) => pending(held),
+        Begun::Blocks(held) => {
+            let mut read = pending(held);
+            let resumed = backend.resume(lane, seat, &mut read);
+            resumed.map_err(|refused| format!("refused: {}", refused.as_str()))?;
+            read
+        }
+    };
+    let waited = seat.all(Until::Deadline).await;
+    waited.map_err(|due| format!("{due:?}"))?;
+    let finished = seat.take(0).ok_or("no outcome")?;
+    value_of(finished, live)
+}
+
+fn value_of(
+    finished: Finished,
+    live: impl Fn(CellRef<'_>) -> Option<Vec<u8>>,
+) -> Result<Option<Vec<u8>>, String> {
+    match finished {
+        Finished::Outcome {
+            outcome: Outcome::Found { .. } | Outcome::Missing,
+            cell,
+            ..
+        } => Ok(cell.as_ref().and_then(|cell| live(cell.as_ref()))),
+        Finished::Outcome { outcome, .. } => Err(format!("{outcome:?}")),
+        Finished::Refused(refused) => Err(format!("refused: {}", refused.as_str())),
+        Finished::Damaged => Err("the record is damaged".to_owned()),
+        _ => Err("the read failed".to_owned()),
+    }
+}

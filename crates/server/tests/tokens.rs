@@ -1,0 +1,318 @@
+//! Tokens: who gets in with which, and how soon a change is in force.
+//!
+//! Invariants
+//! 1. Waits end with what they wait for, and at most a second after a change where a second is promised.
+//!
+//! Not here: the form of the table (crate `wire`), `dendra token` (crate `dendra`, `tests/token.rs`).
+//! See: docs/api.md, section "Tokens".
+
+mod support;
+
+use dendra_server::settings::{ClusterSettings, Member, RootToken, Secret, Topology};
+use dendra_server::{Running, Server};
+use dendra_wire::rights::{Grant, TokenRole, TokenTable, hash_of};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use support::guest::SECRET;
+use support::{Answer, Client, Node, PATIENCE, reserved};
+
+fn token(letter: &str) -> String {
+    format!("dendra_{}", letter.repeat(43))
+}
+
+fn root() -> RootToken {
+    RootToken::new(format!("{}\n", token("r")).as_bytes()).expect("a token")
+}
+
+fn grant(id: &str, letter: &str, role: TokenRole, prefix: &[u8]) -> Grant {
+    Grant {
+        id: id.to_owned(),
+        role,
+        prefix: prefix.to_vec(),
+        hash: hash_of(token(letter).as_bytes()).expect("a token"),
+    }
+}
+
+fn table(grants: &[Grant]) -> TokenTable {
+    let add = |table: TokenTable, grant: &Grant| table.with(grant.clone()).expect("new");
+    grants.iter().fold(TokenTable::default(), add)
+}
+
+fn bearer(letter: &str) -> String {
+    format!("Authorization: Bearer {}\r\n", token(letter))
+}
+
+fn as_holder(client: &mut Client, letter: &str, request: &str, body: &[u8]) -> Answer {
+    let (method, target) = request.split_once(' ').expect("a request");
+    client.ask(method, target, &bearer(letter), body)
+}
+
+fn set(client: &mut Client, condition: &str, table: &TokenTable) -> Answer {
+    let lines = format!("{}{condition}\r\n", bearer("r"));
+    client.ask("PUT", "/v0/tokens", &lines, table.to_text().as_bytes())
+}
+
+/// Waits until the holder of a token gets this status, and says how long it took. An unknown token is told to wait soon.
+fn wait_for(address: SocketAddr, letter: &str, request: &str, status: u16) -> Duration {
+    let began = Instant::now();
+    loop {
+        let found = as_holder(&mut Client::connect(address), letter, request, b"").status;
+        if found == status || (found, status) == (429, 401) {
+            return began.elapsed();
+        }
+        assert!(
+            began.elapsed() < PATIENCE,
+            "{request} is {found}, never {status}"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn node() -> Node {
+    Node::with(|settings| settings.root_token = Some(root()))
+}
+
+#[test]
+fn nothing_is_served_without_a_token_but_health() {
+    let node = node();
+    let mut client = node.client();
+    for request in [
+        "GET /v0/entity?id=k",
+        "DELETE /v0/entity?id=k",
+        "GET /v0/entities?prefix=k",
+        "GET /v0/tokens",
+        "GET /nowhere",
+    ] {
+        let (method, target) = request.split_once(' ').expect("a request");
+        let answer = client.ask(method, target, "", b"");
+        assert_eq!(answer.status, 401, "{request}");
+        assert_eq!(
+            answer.header("WWW-Authenticate"),
+            Some("Bearer realm=\"dendra\"")
+        );
+        assert!(answer.text().starts_with("unauthenticated: "), "{answer:?}");
+    }
+    assert_eq!(client.put("k", b"v").status, 401);
+    assert_eq!(
+        as_holder(&mut client, "r", "GET /v0/entity?id=k", b"").status,
+        404,
+        "not stored"
+    );
+    assert_eq!(client.get("/v0/status").status, 200);
+    let mut admin = node.admin();
+    for target in ["/healthz", "/readyz"] {
+        assert_eq!(admin.get(target).status, 200);
+    }
+    for target in [
+        "/",
+        "/metrics",
+        "/v0/status",
+        "/openapi.yaml",
+        "/debug/profile/cpu?seconds=1",
+    ] {
+        assert_eq!(admin.get(target).status, 401, "{target}");
+    }
+    let page = as_holder(&mut admin, "r", "GET /metrics", b"").text();
+    assert!(page.contains("dendra_logins_missing_total"), "{page}");
+    // As a browser does, whose user gave the token as a password: `u:` and the root token.
+    use base64::Engine;
+    let pair = base64::engine::general_purpose::STANDARD.encode(format!("u:{}", token("r")));
+    let lines = format!("Authorization: Basic {pair}\r\n");
+    assert_eq!(admin.ask("GET", "/v0/status", &lines, b"").status, 200);
+}
+
+#[test]
+fn each_token_opens_what_it_is_for_and_one_that_was_revoked_nothing() {
+    let node = node();
+    let mut client = node.client();
+    let all = [
+        grant("reader", "a", TokenRole::Read, b"x/"),
+        grant("writer", "b", TokenRole::Write, b""),
+        grant("boss", "c", TokenRole::Admin, b""),
+    ];
+    let made = set(&mut client, "If-None-Match: *", &table(&all));
+    assert_eq!(made.status, 201, "{}", made.text());
+    let took = wait_for(node.running().addr(), "b", "GET /v0/entity?id=none", 404);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    for (letter, request, status) in [
+        ("b", "PUT /v0/entity?id=x/1", 201),
+        ("a", "GET /v0/entity?id=x/1", 200),
+        ("a", "GET /v0/entity?id=y", 403),
+        ("a", "PUT /v0/entity?id=x/1", 403),
+        ("a", "GET /v0/entities?prefix=x/", 200),
+        ("a", "GET /v0/entities?prefix=x", 403),
+        ("b", "GET /v0/tokens", 403),
+        ("c", "GET /v0/tokens", 200),
+    ] {
+        let answer = as_holder(&mut client, letter, request, b"");
+        assert_eq!(
+            answer.status,
+            status,
+            "{letter}: {request}: {}",
+            answer.text()
+        );
+    }
+    let mut admin = node.admin();
+    for (letter, target, status) in [
+        ("a", "GET /metrics", 403),
+        ("b", "GET /metrics", 200),
+        ("b", "GET /debug/profile/cpu?seconds=1", 403),
+        ("c", "GET /debug/profile/cpu?seconds=1", 200),
+    ] {
+        assert_eq!(
+            as_holder(&mut admin, letter, target, b"").status,
+            status,
+            "{letter}: {target}"
+        );
+    }
+    let fewer = table(&all[..1]);
+    let condition = format!("If-Match: {}", made.etag());
+    assert_eq!(set(&mut client, &condition, &fewer).status, 201);
+    assert_eq!(
+        set(&mut client, &condition, &fewer).status,
+        412,
+        "another was faster"
+    );
+    let took = wait_for(node.running().addr(), "b", "GET /v0/entity?id=x/1", 401);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert_eq!(
+        as_holder(&mut client, "a", "GET /v0/entity?id=x/1", b"").status,
+        200
+    );
+}
+
+#[test]
+fn the_clusters_own_keys_are_out_of_reach_and_a_table_that_is_none_is_not_stored() {
+    let node = node();
+    let mut client = node.client();
+    let made = set(
+        &mut client,
+        "If-None-Match: *",
+        &table(&[grant("a", "a", TokenRole::Read, b"")]),
+    );
+    assert_eq!(made.status, 201);
+    as_holder(&mut client, "r", "PUT /v0/entity?id=%FE", b"v");
+    let own = "%FF".repeat(16);
+    for request in [
+        format!("GET /v0/entity?id={own}tokens"),
+        format!("DELETE /v0/entity?id={own}"),
+    ] {
+        let answer = as_holder(&mut client, "r", &request, b"");
+        assert_eq!(answer.status, 400);
+        assert!(
+            answer.text().starts_with("reserved-key: "),
+            "{}",
+            answer.text()
+        );
+    }
+    for scan in [
+        "start=%FE&reverse=true",
+        "start=%00",
+        "prefix=%FF",
+        &format!("start={own}"),
+    ] {
+        let found = as_holder(&mut client, "r", &format!("GET /v0/entities?{scan}"), b"");
+        assert_eq!(found.status, 200);
+        let keys = found.chunks.len();
+        let most = usize::from(scan.contains("%FE") || scan.contains("%00"));
+        assert!(keys <= most, "{scan}: {:?}", found.text());
+        assert!(!found.text().contains("dendra-tokens"), "{scan}");
+    }
+    let condition = format!("{}If-Match: {}\r\n", bearer("r"), made.etag());
+    for body in [
+        &b"nonsense"[..],
+        b"dendra-tokens 1\na read - 00\n",
+        &vec![b'x'; 65 << 10],
+    ] {
+        let answer = client.ask("PUT", "/v0/tokens", &condition, body);
+        assert!(matches!(answer.status, 400 | 413), "{}", answer.status);
+        client = node.client();
+    }
+    let blind = client.ask("PUT", "/v0/tokens", &bearer("r"), b"dendra-tokens 1\n");
+    assert!(
+        blind.text().starts_with("missing-condition: "),
+        "{}",
+        blind.text()
+    );
+    let kept = as_holder(&mut client, "r", "GET /v0/tokens", b"");
+    assert_eq!(kept.etag(), made.etag());
+}
+
+#[test]
+fn a_node_that_asks_for_no_token_takes_no_table() {
+    let node = Node::start();
+    let mut client = node.client();
+    let answer = set(&mut client, "If-None-Match: *", &TokenTable::default());
+    assert_eq!(answer.status, 409);
+    assert!(
+        answer.text().starts_with("no-tokens: "),
+        "{}",
+        answer.text()
+    );
+}
+
+#[test]
+fn an_address_with_many_unknown_tokens_is_told_to_wait_and_a_known_one_still_opens() {
+    let node = node();
+    wait_for(node.running().addr(), "d", "GET /v0/entity?id=k", 401);
+    let mut last = 401;
+    for _ in 0..20 {
+        let mut client = node.client();
+        let answer = as_holder(&mut client, "d", "GET /v0/entity?id=k", b"");
+        last = answer.status;
+        if last == 429 {
+            assert_eq!(answer.header("Retry-After"), Some("60"));
+            assert!(client.is_closed());
+        }
+    }
+    assert_eq!(last, 429);
+    let known = as_holder(&mut node.client(), "r", "GET /v0/entity?id=k", b"");
+    assert_eq!(known.status, 404);
+}
+
+#[test]
+fn a_token_is_known_and_revoked_on_every_member_within_a_second() {
+    let (places, addresses): (Vec<_>, Vec<_>) = (0..2).map(|_| reserved()).unzip();
+    let members = addresses.iter().map(|at| Member::new(&at.to_string()));
+    let members: Result<Vec<_>, _> = members.collect();
+    let topology = Topology::new("dendra", members.expect("addresses"), 2).expect("two");
+    let start = |address: SocketAddr| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut settings = support::settings(&folder);
+        settings.listen = vec![address];
+        settings.root_token = Some(root());
+        let me = address.to_string();
+        let mut cluster = ClusterSettings::new(topology.clone(), &me).expect("a member");
+        cluster.secret = Secret::new(SECRET);
+        settings.cluster = Some(cluster);
+        std::thread::spawn(move || (folder, Server::start(settings).expect("it starts")))
+    };
+    let nodes: Vec<_> = addresses.iter().map(|at| start(*at)).collect();
+    let nodes = nodes
+        .into_iter()
+        .map(|node| node.join().expect("it starts"));
+    let nodes: Vec<(tempfile::TempDir, Running)> = nodes.collect();
+    let (mut one, mut other) = (Client::connect(addresses[0]), Client::connect(addresses[1]));
+    wait_for(addresses[1], "a", "GET /v0/entity?id=k", 401);
+    let made = set(
+        &mut one,
+        "If-None-Match: *",
+        &table(&[grant("a", "a", TokenRole::Read, b"")]),
+    );
+    assert_eq!(made.status, 201, "{}", made.text());
+    let took = wait_for(addresses[1], "a", "GET /v0/entity?id=k", 404);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    let condition = format!("If-Match: {}", made.etag());
+    assert_eq!(
+        set(&mut other, &condition, &TokenTable::default()).status,
+        201
+    );
+    for address in addresses.iter().copied() {
+        let took = wait_for(address, "a", "GET /v0/entity?id=k", 401);
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+    for (_folder, node) in nodes {
+        node.stop().expect("it stops");
+    }
+    drop(places);
+}

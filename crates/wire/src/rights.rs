@@ -1,0 +1,452 @@
+//! Tokens and what they allow: the table that a cluster keeps under one key, and the check of a
+//! request.
+//!
+//! ```text
+//! dendra-tokens 1 LF
+//! <id> <role> <prefix> <sha-256 of the token> LF   one line a token, sorted by id; TOKENS_MAX at most
+//!   id      1 to 64 of A-Z a-z 0-9 - _ .
+//!   role    read | write | admin
+//!   prefix  the keys that it is for, percent-encoded; - for all of them
+//!
+//! a token   dendra_ and 43 letters of base64url: 256 random bits, one block of SHA-256
+//! ```
+//!
+//! Invariants
+//! 1. A token is nowhere but with its holder: the table has its hash. The hash of 256 random bits
+//!    needs no salt.
+//! 2. What is written is read again as the same table, and nothing else is read as a table.
+//! 3. Comparing takes the same time wherever two hashes differ. Which hash is compared is found by
+//!    its first bytes: of a token that is not known, they say nothing.
+//! 4. An admin's token is for all keys.
+//!
+//! Not here: where the table is kept and who reads it (crate `server`, `rights/`), making tokens
+//! (crate `dendra`).
+//! See: docs/api.md, section "Tokens"; SECURITY.md.
+
+use crate::limits::{TOKEN_ID_BYTES_MAX, TOKENS_MAX};
+use crate::percent;
+use crate::refusal::{Refusal, echo};
+use crate::route::{EntityOp, Route};
+use dendra_base::Space;
+use dendra_base::limits::KEY_BYTES_MAX;
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+
+/// The first line of a table.
+const TITLE: &str = "dendra-tokens 1";
+/// How every token begins.
+pub const TOKEN_MARK: &str = "dendra_";
+/// Letters of base64url for 256 bits.
+const SECRET_LEN: usize = 43;
+
+/// SHA-256 of a token.
+pub type TokenHash = [u8; 32];
+
+/// What a token allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TokenRole {
+    /// To read keys.
+    Read,
+    /// To read and to write keys.
+    Write,
+    /// Everything: tokens and the admin port, too.
+    Admin,
+}
+
+impl TokenRole {
+    /// All of them, the weakest first.
+    pub const ALL: [TokenRole; 3] = [TokenRole::Read, TokenRole::Write, TokenRole::Admin];
+
+    /// As in a table.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TokenRole::Read => "read",
+            TokenRole::Write => "write",
+            TokenRole::Admin => "admin",
+        }
+    }
+
+    fn parse(text: &str) -> Option<TokenRole> {
+        TokenRole::ALL
+            .into_iter()
+            .find(|role| role.as_str() == text)
+    }
+}
+
+/// One token of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// What people call it.
+    pub id: String,
+    /// What it allows.
+    pub role: TokenRole,
+    /// The keys that it is for begin with this.
+    pub prefix: Vec<u8>,
+    /// Of the token.
+    pub hash: TokenHash,
+}
+
+impl Grant {
+    /// Everything.
+    pub fn of_root(hash: TokenHash) -> Grant {
+        Grant {
+            id: "root".to_owned(),
+            role: TokenRole::Admin,
+            prefix: Vec::new(),
+            hash,
+        }
+    }
+
+    /// May its holder do this? `stored_key` is that of an entity.
+    ///
+    /// # Errors
+    /// 403.
+    pub fn check(&self, route: &Route, stored_key: &[u8]) -> Result<(), Refusal> {
+        let (needed, is_inside) = match route {
+            Route::Tokens(_) => (TokenRole::Admin, true),
+            Route::Entity(entity) => {
+                let needed = match entity.op {
+                    EntityOp::Get | EntityOp::Head => TokenRole::Read,
+                    EntityOp::Put | EntityOp::Delete => TokenRole::Write,
+                };
+                let key = stored_key.get(1..).unwrap_or_default();
+                (needed, key.starts_with(&self.prefix))
+            }
+            Route::Entities(scan) => {
+                let is_inside = self.prefix.is_empty() || scan.is_empty() || {
+                    let mut first = vec![Space::User.byte()];
+                    first.extend_from_slice(&self.prefix);
+                    scan.start >= first && scan.end <= crate::route::successor(&first)
+                };
+                (TokenRole::Read, is_inside)
+            }
+            Route::Status | Route::Peer | Route::PeerHello | Route::PeerAsk => return Ok(()),
+        };
+        if self.role < needed {
+            let (id, role) = (&self.id, self.role.as_str());
+            return Err(Refusal::new(
+                403,
+                "forbidden",
+                format!(
+                    "the token `{id}` may {role}, and this takes {}: ask for a token with that role",
+                    needed.as_str()
+                ),
+            ));
+        }
+        if !is_inside {
+            let prefix = echo(&self.prefix);
+            return Err(Refusal::new(
+                403,
+                "forbidden",
+                format!(
+                    "the token `{}` is for keys that begin with `{prefix}`: name such keys, or ask for another token",
+                    self.id
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The hash of a token, if it has the form of one.
+pub fn hash_of(token: &[u8]) -> Option<TokenHash> {
+    let secret = token.strip_prefix(TOKEN_MARK.as_bytes())?;
+    let is_letter = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    (secret.len() == SECRET_LEN && secret.iter().all(is_letter))
+        .then(|| Sha256::digest(token).into())
+}
+
+/// The token in `Authorization: Bearer …`.
+pub fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = value.split_at_checked(7)?;
+    scheme
+        .eq_ignore_ascii_case(b"bearer ")
+        .then(|| rest.trim_ascii())
+}
+
+/// Compares in the same time wherever they differ.
+pub fn is_same(one: &TokenHash, other: &TokenHash) -> bool {
+    let pairs = one.iter().zip(other);
+    let differs = pairs.fold(0, |differs, (a, b)| differs | (a ^ b));
+    std::hint::black_box(differs) == 0
+}
+
+/// All tokens of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenTable {
+    /// Sorted by hash.
+    grants: Vec<Grant>,
+}
+
+impl TokenTable {
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// A sentence about the first line that is wrong.
+    pub fn parse(bytes: &[u8]) -> Result<TokenTable, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "the table is not UTF-8".to_owned())?;
+        let body = text.strip_suffix('\n').ok_or("the table has no end")?;
+        let mut lines = body.split('\n');
+        if lines.next() != Some(TITLE) {
+            return Err(format!("the table does not begin with `{TITLE}`"));
+        }
+        let mut grants: Vec<Grant> = Vec::new();
+        for (number, line) in lines.enumerate() {
+            let grant = read_line(line).ok_or_else(|| format!("line {} is none", number + 2))?;
+            if grants.last().is_some_and(|last| last.id >= grant.id) {
+                return Err(format!("`{}` is not in its order", grant.id));
+            }
+            if grants.len() == TOKENS_MAX {
+                return Err(format!("there are more than {TOKENS_MAX} tokens"));
+            }
+            grants.push(grant);
+        }
+        grants.sort_by_key(|grant| grant.hash);
+        let mut pairs = grants.iter().zip(grants.iter().skip(1));
+        match pairs.find(|(one, other)| one.hash == other.hash) {
+            Some((one, other)) => Err(format!("`{}` and `{}` are one token", one.id, other.id)),
+            None => Ok(TokenTable { grants }),
+        }
+    }
+
+    /// The bytes that `parse` reads.
+    pub fn to_text(&self) -> String {
+        let mut text = format!("{TITLE}\n");
+        for grant in self.by_id() {
+            let prefix = spelt(&grant.prefix);
+            let (id, role) = (&grant.id, grant.role.as_str());
+            let _ = write!(text, "{id} {role} {prefix} ");
+            for byte in grant.hash {
+                let _ = write!(text, "{byte:02x}");
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    /// The tokens by their names.
+    pub fn by_id(&self) -> Vec<&Grant> {
+        let mut grants: Vec<&Grant> = self.grants.iter().collect();
+        grants.sort_by(|one, other| one.id.cmp(&other.id));
+        grants
+    }
+
+    /// What the token with this hash allows.
+    pub fn find(&self, hash: &TokenHash) -> Option<&Grant> {
+        let short = |hash: &TokenHash| {
+            u64::from_be_bytes([
+                hash[0], hash[1], hash[2], hash[3], hash[4], hash[5], hash[6], hash[7],
+            ])
+        };
+        let wanted = short(hash);
+        let from = self
+            .grants
+            .partition_point(|grant| short(&grant.hash) < wanted);
+        let alike = self.grants[from..]
+            .iter()
+            .take_while(|grant| short(&grant.hash) == wanted);
+        alike.into_iter().find(|grant| is_same(&grant.hash, hash))
+    }
+
+    /// The table with one token more.
+    ///
+    /// # Errors
+    /// A sentence: the name is taken or none, the prefix is too long, or there are too many.
+    pub fn with(&self, grant: Grant) -> Result<TokenTable, String> {
+        if self.grants.iter().any(|other| other.id == grant.id) {
+            return Err(format!(
+                "there is a token `{}` already: take another name",
+                grant.id
+            ));
+        }
+        if grant.role == TokenRole::Admin && !grant.prefix.is_empty() {
+            return Err("an admin's token is for all keys: leave the prefix away".to_owned());
+        }
+        let mut grants = self.grants.clone();
+        grants.push(grant);
+        TokenTable::parse(TokenTable { grants }.to_text().as_bytes())
+    }
+
+    /// The table without the token of this name; `None` when there is none.
+    pub fn without(&self, id: &str) -> Option<TokenTable> {
+        let others = self.grants.iter().filter(|grant| grant.id != id);
+        let grants: Vec<Grant> = others.cloned().collect();
+        (grants.len() < self.grants.len()).then_some(TokenTable { grants })
+    }
+}
+
+/// A prefix as a table has it. A dash alone stands for none.
+fn spelt(prefix: &[u8]) -> String {
+    match prefix {
+        b"" => "-".to_owned(),
+        b"-" => "%2D".to_owned(),
+        prefix => percent::encode(prefix),
+    }
+}
+
+fn read_line(line: &str) -> Option<Grant> {
+    let mut words = line.split(' ');
+    let (id, role) = (words.next()?, TokenRole::parse(words.next()?)?);
+    let (prefix, hash) = (words.next()?, words.next()?);
+    let is_letter = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let is_name = (1..=TOKEN_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(is_letter);
+    if words.next().is_some() || !is_name {
+        return None;
+    }
+    let prefix = match prefix {
+        "-" => Vec::new(),
+        text => {
+            let mut room = [0; KEY_BYTES_MAX];
+            let len = percent::decode_into(text.as_bytes(), &mut room).ok()?;
+            // One spelling for one table.
+            let prefix = room[..len].to_vec();
+            if prefix.is_empty() || spelt(&prefix) != text || role == TokenRole::Admin {
+                return None;
+            }
+            prefix
+        }
+    };
+    Some(Grant {
+        id: id.to_owned(),
+        role,
+        prefix,
+        hash: read_hash(hash)?,
+    })
+}
+
+fn read_hash(text: &str) -> Option<TokenHash> {
+    let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    if text.len() != 64 || !text.bytes().all(is_digit) {
+        return None;
+    }
+    let mut hash = [0; 32];
+    for (at, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::{Limits, Parsed, parse_head};
+    use crate::route::{KeyBuf, Settings, route};
+    use proptest::prelude::*;
+
+    fn grant(id: &str, role: TokenRole, prefix: &[u8]) -> Grant {
+        let hash = Sha256::digest(id.as_bytes()).into();
+        Grant {
+            id: id.to_owned(),
+            role,
+            prefix: prefix.to_vec(),
+            hash,
+        }
+    }
+
+    fn table(grants: &[Grant]) -> TokenTable {
+        let add = |table: TokenTable, grant: &Grant| table.with(grant.clone()).expect("new");
+        grants.iter().fold(TokenTable::default(), add)
+    }
+
+    /// The status of a request by the holder of `grant`.
+    fn status(grant: &Grant, request: &str) -> u16 {
+        let text = format!("{request} HTTP/1.1\r\nHost: h\r\nIf-Match: *\r\n\r\n");
+        let Parsed::Head(head) = parse_head(text.as_bytes(), &Limits::USUAL) else {
+            panic!("{request} is a request");
+        };
+        let settings = Settings {
+            nodes: 1,
+            replication_factor: 1,
+            key_bytes_max: 64,
+            value_bytes_max: 64,
+        };
+        let mut key = KeyBuf::new();
+        let routed = route(&head, &settings, &mut key).expect("a route");
+        grant
+            .check(&routed, key.as_stored())
+            .map_or_else(|refusal| refusal.status, |()| 200)
+    }
+
+    #[test]
+    fn a_role_allows_what_it_says_and_a_prefix_bounds_it() {
+        let (read, write) = (
+            grant("r", TokenRole::Read, b"a/"),
+            grant("w", TokenRole::Write, b""),
+        );
+        let admin = grant("x", TokenRole::Admin, b"");
+        for (request, r, w, a) in [
+            ("GET /v0/entity?id=a/1", 200, 200, 200),
+            ("GET /v0/entity?id=a", 403, 200, 200),
+            ("HEAD /v0/entity?id=b", 403, 200, 200),
+            ("PUT /v0/entity?id=a/1", 403, 200, 200),
+            ("DELETE /v0/entity?id=a/1", 403, 200, 200),
+            ("GET /v0/entities?prefix=a/", 200, 200, 200),
+            ("GET /v0/entities?prefix=a/b", 200, 200, 200),
+            ("GET /v0/entities?prefix=a", 403, 200, 200),
+            ("GET /v0/entities?start=a/&end=a0", 200, 200, 200),
+            ("GET /v0/entities?start=a/&end=a00", 403, 200, 200),
+            ("GET /v0/entities?start=a/", 403, 200, 200),
+            ("GET /v0/entities?start=a.&end=a/1", 403, 200, 200),
+            ("GET /v0/tokens", 403, 403, 200),
+            ("PUT /v0/tokens", 403, 403, 200),
+            ("GET /v0/status", 200, 200, 200),
+        ] {
+            let found = [&read, &write, &admin].map(|grant| status(grant, request));
+            assert_eq!(found, [r, w, a], "{request}");
+        }
+    }
+
+    #[test]
+    fn a_table_knows_its_tokens_and_no_other() {
+        let all = [
+            grant("b", TokenRole::Read, b"\xff -"),
+            grant("a", TokenRole::Admin, b""),
+            grant("c", TokenRole::Write, b"-"),
+        ];
+        let table = table(&all);
+        for grant in &all {
+            assert_eq!(table.find(&grant.hash), Some(grant));
+            let mut near = grant.hash;
+            near[31] ^= 1;
+            assert_eq!(table.find(&near), None);
+        }
+        let fewer = table.without("b").expect("it is there");
+        assert_eq!(fewer.find(&all[0].hash), None);
+        assert_eq!(fewer.without("b"), None);
+        assert!(
+            table.with(grant("a", TokenRole::Read, b"")).is_err(),
+            "the name is taken"
+        );
+        assert!(table.with(grant("d", TokenRole::Admin, b"x")).is_err());
+        assert!(table.with(grant("d e", TokenRole::Read, b"")).is_err());
+        assert_eq!(TokenTable::parse(table.to_text().as_bytes()), Ok(table));
+    }
+
+    #[test]
+    fn a_token_has_one_form() {
+        let token = format!("dendra_{}", "a".repeat(43));
+        assert!(hash_of(token.as_bytes()).is_some());
+        for wrong in [
+            &token[1..],
+            &token[..49],
+            &token.replace('a', "+"),
+            &format!("{token}a"),
+            "",
+        ] {
+            assert_eq!(hash_of(wrong.as_bytes()), None, "{wrong}");
+        }
+        assert_eq!(bearer(b"bearer  x"), Some(&b"x"[..]));
+        assert_eq!(bearer(b"Basic x"), None);
+        assert_eq!(bearer(b"Bearer"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_written_the_same(text in
+            "(dendra-tokens 1\n)?([a-c]{0,2} (read|admin|x) (-|%2D|%41|a|%ff|%FF) [0-9a-f]{64}\n){0,3}") {
+            if let Ok(table) = TokenTable::parse(text.as_bytes()) {
+                prop_assert_eq!(table.to_text(), text);
+            }
+        }
+    }
+}
