@@ -331,23 +331,6 @@ fn bytes_of_a_head_that_drips_come_behind_connections_that_work() {
 }
 
 #[test]
-fn first_requests_that_wait_count_as_delay_of_the_loop() {
-    let node = one_loop(Duration::from_millis(10));
-    let until = Instant::now() + PATIENCE;
-    while node.metric("dendra_overloaded_loops ") == 0.0 {
-        assert!(Instant::now() < until, "no loop is overloaded");
-        let mut crowd: Vec<_> = (0..2 * CLIENTS).map(|_| node.client()).collect();
-        ask(&mut crowd);
-        let answers = answers(&mut crowd);
-        assert!(
-            answers
-                .iter()
-                .all(|answer| [200, 503].contains(&answer.status))
-        );
-    }
-}
-
-#[test]
 fn without_a_target_none_is_refused_for_its_delay() {
     let node = node(Duration::ZERO);
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();

@@ -460,7 +460,7 @@ pub(super) fn take_ask(kind: u8, cursor: &mut Cursor<'_>) -> Result<Ask> {
         },
         kind::LOAD => Ask::Load {
             space: cursor.shared_space()?,
-            start: cursor.shared(KEY_BYTES_MAX, "start")?,
+            start: cursor.bound()?,
             partitions: cursor.shared(PARTITION_BITS_MAX, "partitions")?,
             bytes: cursor.u32("bytes")?,
         },
@@ -586,7 +586,7 @@ pub(super) fn take_answer(kind: u8, cursor: &mut Cursor<'_>) -> Result<Answer> {
         },
         kind::LOADED => Answer::Loaded {
             records: cursor.records(VALUE_BYTES_MAX_LIMIT + PROTOCOL_BYTES_BESIDE)?,
-            next: cursor.option(Cursor::key)?,
+            next: cursor.option(Cursor::bound)?,
         },
         kind::COMPARED => Answer::Compared {
             looked: cursor.u16("looked")?,

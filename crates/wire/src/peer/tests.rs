@@ -467,6 +467,31 @@ fn a_page_of_many_records_in_few_bytes_is_refused_before_room_is_made() {
 }
 
 #[test]
+fn a_load_goes_on_behind_the_longest_key() {
+    // The smallest key behind one of 1,024 bytes has 1,025.
+    let start = Bytes::from_static(&[0xff; 1025]);
+    let question = Question {
+        id: 1,
+        sent_ms: 2,
+        stamp: Stamp {
+            cluster: 3,
+            epoch: 4,
+            left_ms: 5,
+        },
+        ask: Ask::Load {
+            space: Space::User,
+            start,
+            partitions: Bytes::new(),
+            bytes: 6,
+        },
+    };
+    let mut out = Vec::new();
+    encode_ask(&mut out, &mut Seal::plain(), &question);
+    let read = decode(&out.into(), &mut Seal::plain());
+    assert!(read.is_ok(), "{read:?}");
+}
+
+#[test]
 fn a_comparison_has_as_many_ranges_as_may_be_and_no_more() {
     let compare = |count: usize| {
         let end = Some(Bytes::from_static(&[0xff; 1025]));
