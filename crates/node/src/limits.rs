@@ -137,7 +137,7 @@ pub const LOAD_PATIENCE_US_DEFAULT: u64 = 10_000_000;
 pub const LOAD_BYTES_PER_SECOND_DEFAULT: u64 = 64 << 20;
 
 /// How many bytes of keys and cells a second a member compares with others unless told otherwise:
-/// a gigabyte in eight minutes, with less than a hundredth of a processor.
+/// a gigabyte in eight minutes. What that costs the processor is not measured yet.
 pub const COMPARE_BYTES_PER_SECOND_DEFAULT: u64 = 2 << 20;
 
 /// Between the end of one comparison with a member and the next one with it.
