@@ -24,8 +24,10 @@
 
 mod changes;
 mod codec;
+mod visitor;
 
 pub use changes::NewPlan;
+pub use visitor::Visitor;
 
 use super::Topology;
 use super::member::{BadMember, Member};
