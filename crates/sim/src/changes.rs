@@ -26,14 +26,14 @@ pub struct PlannedDeed {
     /// When.
     pub at_us: u64,
     /// What.
-    pub deed: Deed,
+    pub deed: OperatorDeed,
     /// What else has to be chosen is chosen by this.
     pub draw: u64,
 }
 
 /// What an operator does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Deed {
+pub enum OperatorDeed {
     /// A further process joins.
     Join,
     /// A member leaves.
@@ -60,21 +60,21 @@ pub enum Deed {
     Away,
 }
 
-impl Deed {
+impl OperatorDeed {
     /// Every one.
-    pub const ALL: [Deed; 12] = [
-        Deed::Join,
-        Deed::Leave,
-        Deed::Wipe,
-        Deed::Supersede,
-        Deed::Reweigh,
-        Deed::Copies,
-        Deed::Cancel,
-        Deed::Throttle,
-        Deed::Readdress,
-        Deed::Rekey,
-        Deed::AuthorEnds,
-        Deed::Away,
+    pub const ALL: [OperatorDeed; 12] = [
+        OperatorDeed::Join,
+        OperatorDeed::Leave,
+        OperatorDeed::Wipe,
+        OperatorDeed::Supersede,
+        OperatorDeed::Reweigh,
+        OperatorDeed::Copies,
+        OperatorDeed::Cancel,
+        OperatorDeed::Throttle,
+        OperatorDeed::Readdress,
+        OperatorDeed::Rekey,
+        OperatorDeed::AuthorEnds,
+        OperatorDeed::Away,
     ];
 }
 

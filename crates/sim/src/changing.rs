@@ -15,7 +15,7 @@
 //! Not here: how deeds are done (`world/town/`).
 //! See: docs/verification.md.
 
-use crate::changes::{Changes, Deed, MACHINES_MAX, PlannedDeed};
+use crate::changes::{Changes, MACHINES_MAX, OperatorDeed, PlannedDeed};
 use crate::plan::{
     FaultKind, KeyClass, Plan, Shape, StoreKind, draw_clients, draw_compares, draw_failing_reads,
     draw_faults, draw_overloads, draw_scans, pick, skewed,
@@ -81,9 +81,9 @@ impl Plan {
         plan.faults.sort_by_key(|fault| fault.at_us);
         plan.scans = draw_scans(shape, &mut prng);
         if let Some(changes) = &mut plan.changes {
-            let kinds: Vec<Deed> = Deed::ALL
+            let kinds: Vec<OperatorDeed> = OperatorDeed::ALL
                 .into_iter()
-                .filter(|deed| *deed != Deed::Copies)
+                .filter(|deed| *deed != OperatorDeed::Copies)
                 .collect();
             changes.load_patience_us = 2_000_000;
             changes.deeds = (0..deeds)
@@ -126,18 +126,25 @@ fn draw_shape(prng: &mut Prng) -> Shape {
 
 fn draw_changes(shape: &Shape, prng: &mut Prng) -> Changes {
     // Some runs have one kind of deed only, and much of it.
-    let mut kinds: Vec<Deed> = Deed::ALL
+    let mut kinds: Vec<OperatorDeed> = OperatorDeed::ALL
         .into_iter()
         .filter(|_| prng.chance(1, 2))
         .collect();
-    if !kinds.iter().any(|deed| *deed < Deed::Cancel) {
-        kinds.push(pick(prng, &[Deed::Join, Deed::Leave, Deed::Reweigh]));
+    if !kinds.iter().any(|deed| *deed < OperatorDeed::Cancel) {
+        kinds.push(pick(
+            prng,
+            &[
+                OperatorDeed::Join,
+                OperatorDeed::Leave,
+                OperatorDeed::Reweigh,
+            ],
+        ));
     }
     // What was written while the number of copies changed may be at fewer owners than a majority
     // of the new number: each majority meets one, and a member that is replaced may be that one.
-    let has_copies = kinds.contains(&Deed::Copies);
+    let has_copies = kinds.contains(&OperatorDeed::Copies);
     if has_copies {
-        kinds.retain(|deed| !matches!(deed, Deed::Wipe | Deed::Supersede));
+        kinds.retain(|deed| !matches!(deed, OperatorDeed::Wipe | OperatorDeed::Supersede));
     }
     let count = 1 + prng.below(6);
     let mut deeds: Vec<PlannedDeed> = (0..count)
@@ -146,8 +153,8 @@ fn draw_changes(shape: &Shape, prng: &mut Prng) -> Changes {
     deeds.sort_by_key(|deed| deed.at_us);
     let mut copies = 0;
     deeds.retain(|planned| {
-        copies += u32::from(planned.deed == Deed::Copies);
-        planned.deed != Deed::Copies || copies == 1
+        copies += u32::from(planned.deed == OperatorDeed::Copies);
+        planned.deed != OperatorDeed::Copies || copies == 1
     });
     Changes {
         partitions: pick(prng, &[1, 4, 8, 16]),
@@ -162,7 +169,7 @@ fn draw_changes(shape: &Shape, prng: &mut Prng) -> Changes {
     }
 }
 
-fn draw_deed(kinds: &[Deed], within_us: u64, prng: &mut Prng) -> PlannedDeed {
+fn draw_deed(kinds: &[OperatorDeed], within_us: u64, prng: &mut Prng) -> PlannedDeed {
     PlannedDeed {
         at_us: prng.below(within_us),
         deed: pick(prng, kinds),
@@ -180,8 +187,8 @@ mod tests {
         let plans: Vec<Plan> = (0..400).map(Plan::draw_changing).collect();
         let deeds = plans.iter().flat_map(|plan| &plan.changes);
         let deeds = deeds.flat_map(|changes| &changes.deeds);
-        let deeds: BTreeSet<Deed> = deeds.map(|planned| planned.deed).collect();
-        assert_eq!(deeds.len(), Deed::ALL.len());
+        let deeds: BTreeSet<OperatorDeed> = deeds.map(|planned| planned.deed).collect();
+        assert_eq!(deeds.len(), OperatorDeed::ALL.len());
         let members: BTreeSet<usize> = plans.iter().map(|plan| plan.shape.members).collect();
         assert_eq!(members, [3, 4, 5, 6, 7, 9].into());
         let copies: BTreeSet<usize> = plans.iter().map(|plan| plan.shape.copies).collect();

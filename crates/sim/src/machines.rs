@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// What a machine is to the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum MachineStanding {
     /// A founder, or a process that was let in.
     Member(MemberId),
     /// It asks to be let in, in the place of a member perhaps.
@@ -27,9 +27,9 @@ pub(crate) enum Standing {
 
 /// A machine as the operator knows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct TownMachine {
     pub(crate) url: String,
-    pub(crate) standing: Standing,
+    pub(crate) standing: MachineStanding,
     /// Its number, once it has one, for ever.
     pub(crate) id: Option<MemberId>,
     /// Its disk is lost for good, and its member with it.
@@ -41,7 +41,7 @@ pub(crate) struct Machine {
 /// The changing cluster, seen from outside.
 pub(crate) struct Town {
     pub(crate) first: Arc<EpochRecord>,
-    pub(crate) machines: Vec<Machine>,
+    pub(crate) machines: Vec<TownMachine>,
     by_id: BTreeMap<MemberId, usize>,
     /// Epochs that are durable somewhere.
     pub(crate) chosen: BTreeMap<u64, Arc<EpochRecord>>,
@@ -85,9 +85,9 @@ impl Town {
         });
         let first = EpochRecord::first("sim", members.collect(), copies as u8, owners);
         let first = first.expect("a record of few members");
-        let machine = |at: usize| Machine {
+        let machine = |at: usize| TownMachine {
             url: url(at),
-            standing: Standing::Member(MemberId(at as u32)),
+            standing: MachineStanding::Member(MemberId(at as u32)),
             id: Some(MemberId(at as u32)),
             is_wiped: false,
             is_superseded: false,
@@ -120,7 +120,7 @@ impl Town {
     /// A machine is this member from now on.
     pub(crate) fn let_in(&mut self, machine: usize, id: MemberId) {
         self.by_id.insert(id, machine);
-        self.machines[machine].standing = Standing::Member(id);
+        self.machines[machine].standing = MachineStanding::Member(id);
         self.machines[machine].id = Some(id);
     }
 

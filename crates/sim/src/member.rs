@@ -13,7 +13,7 @@
 //! Not here: messages, clients, faults (`world.rs`).
 
 use crate::decider::Decider;
-use crate::steward_home::StewardHome;
+use crate::process_steward::ProcessSteward;
 use crate::store::{Disk, Store, Write};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key};
@@ -159,7 +159,7 @@ pub(crate) struct Member {
     /// What it knows of itself and of the others, in runs with an image.
     pub(crate) meets: Option<Meets>,
     /// Its steward and what surrounds it, while it runs in a cluster whose members change.
-    pub(crate) home: Option<StewardHome>,
+    pub(crate) home: Option<ProcessSteward>,
     /// How long frames are under way, by asking member and link.
     pub(crate) ages: BTreeMap<(usize, u64), Age>,
 }

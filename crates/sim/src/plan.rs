@@ -167,12 +167,12 @@ pub struct PlannedScan {
 
 /// Directed links, each from one machine to another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Links(BTreeSet<(usize, usize)>);
+pub struct CutLinks(BTreeSet<(usize, usize)>);
 
-impl Links {
+impl CutLinks {
     /// All links from and to one of `machines`.
-    pub fn around(one: usize, machines: usize) -> Links {
-        let mut links = Links::default();
+    pub fn around(one: usize, machines: usize) -> CutLinks {
+        let mut links = CutLinks::default();
         for other in (0..machines).filter(|other| *other != one) {
             links.add(one, other);
             links.add(other, one);
@@ -215,7 +215,7 @@ pub enum FaultKind {
     /// Messages on these directed links vanish.
     Cut {
         /// Which.
-        links: Links,
+        links: CutLinks,
     },
     /// A wall clock jumps.
     Jump {
@@ -898,9 +898,9 @@ fn draw_fault(kind: usize, shape: &Shape, prng: &mut Prng) -> FaultKind {
     }
 }
 
-fn draw_links(shape: &Shape, prng: &mut Prng) -> Links {
+fn draw_links(shape: &Shape, prng: &mut Prng) -> CutLinks {
     let members = shape.members;
-    let mut links = Links::default();
+    let mut links = CutLinks::default();
     match prng.below(4) {
         // Two sides that do not hear each other.
         0 => {

@@ -39,7 +39,7 @@ use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::steward::{Steward, StewardStart};
 use dendra_node::topology::chain::{ChainPeer, ChainRules};
-use dendra_node::topology::record::{EpochRecord, Visitor};
+use dendra_node::topology::record::{EpochRecord, KnownFolder};
 use dendra_node::{Comparisons, Fence, Hlc, Layout, MemberIndex, Membership, Topology, Walls};
 use dendra_wire::Refusal;
 use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
@@ -477,16 +477,16 @@ impl Cluster {
         let (us, them) = (&own.url, &theirs.url);
         let standing = self.newest();
         let (record, layout) = (&standing.record, &standing.layout);
-        let found = match record.visitor(theirs.node, them) {
-            Visitor::Removed { epoch } => {
+        let found = match record.folder(theirs.node, them) {
+            KnownFolder::Removed { epoch } => {
                 let why = format!(
                     "the folder of {them} was removed from the cluster by epoch {epoch}, and never comes back: it has forgotten \
                      what was written since; join with an empty folder (dendra serve --join {us} --self {them})"
                 );
                 return Ok((HelloMaker::Removed(why), claim));
             }
-            Visitor::Member(id) => layout.index_of(id),
-            Visitor::Stranger => None,
+            KnownFolder::Member(id) => layout.index_of(id),
+            KnownFolder::Stranger => None,
         };
         match found.filter(|member| *member != self.me) {
             Some(member) => Ok((HelloMaker::Member(member), claim)),

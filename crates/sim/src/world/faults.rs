@@ -17,7 +17,7 @@ use crate::decider::Birth;
 use crate::member::MemberLoop;
 use crate::plan::FaultKind;
 use crate::planted::ShellBug;
-use crate::steward_home::StewardHome;
+use crate::process_steward::ProcessSteward;
 use crate::store::{Crash, Disk, Store};
 use dendra_base::Prng;
 use dendra_base::peer::Readiness;
@@ -337,7 +337,7 @@ impl World<'_> {
                 readiness: Readiness::Ready,
             })
             .collect();
-        it.home = steward.map(|steward| StewardHome::new(steward, fence, hlc, origin));
+        it.home = steward.map(|steward| ProcessSteward::new(steward, fence, hlc, origin));
         let incarnation = it.incarnation;
         self.trace
             .line(now_us, || format!("m{member} starts above {floor:x}"));

@@ -18,7 +18,7 @@ use crate::decider::Midwife;
 use crate::history::{Op, Scan, Seen};
 use crate::machines::Town;
 use crate::member::Member;
-use crate::plan::{Links, Plan, Planned, PlannedScan};
+use crate::plan::{CutLinks, Plan, Planned, PlannedScan};
 use crate::planted::ShellBug;
 use crate::schedule::Schedule;
 use crate::store::Disk;
@@ -213,7 +213,7 @@ pub(crate) enum Happening {
     Look { member: usize, incarnation: u64 },
     /// A note of a steward that could not be written is tried again.
     NoteAgain { member: usize, incarnation: u64 },
-    /// Links from a member that was removed are closed.
+    /// CutLinks from a member that was removed are closed.
     Close {
         member: usize,
         gone: MemberId,
@@ -262,7 +262,7 @@ pub(crate) struct World<'a> {
     pub(super) walks: Vec<Walk>,
     pub(super) scans: Vec<Scan>,
     /// What cuts which links, by fault.
-    pub(super) cuts: Vec<(usize, Links)>,
+    pub(super) cuts: Vec<(usize, CutLinks)>,
     pub(super) phase: Phase,
     /// When the last reads began.
     pub(super) reads_us: u64,

@@ -24,10 +24,10 @@
 
 mod changes;
 mod codec;
-mod visitor;
+mod known_folder;
 
 pub use changes::NewPlan;
-pub use visitor::Visitor;
+pub use known_folder::KnownFolder;
 
 use super::Topology;
 use super::member::{BadMember, Member};

@@ -18,7 +18,7 @@ use super::super::state::{Envelope, Happening, World};
 use crate::check::Rule;
 use crate::machines::node_of;
 use crate::member::{Pending, Waiter};
-use crate::steward_home::StewardHome;
+use crate::process_steward::ProcessSteward;
 use crate::store::{PageRange, Store, Write};
 use dendra_base::{CellRef, Guard, Key, Space, Version};
 use dendra_node::limits::EPOCH_PAGE_RECORDS_MAX;
@@ -38,7 +38,7 @@ use std::sync::Arc;
 pub(super) const LOOK_US: u64 = 100_000;
 /// Between two tries to write a note.
 const NOTE_AGAIN_US: u64 = 250_000;
-/// Links from a removed member are closed after this.
+/// CutLinks from a removed member are closed after this.
 const CLOSE_US: u64 = 3_000_000;
 /// Loops learn an epoch within this of each other.
 const ADOPT_US: u64 = 5_000;
@@ -87,7 +87,7 @@ pub(super) fn note(key: &[u8], value: &[u8], hlc: u64, origin: u32) -> Write {
 }
 
 impl World<'_> {
-    fn home(&mut self, member: usize) -> Option<&mut StewardHome> {
+    fn home(&mut self, member: usize) -> Option<&mut ProcessSteward> {
         self.members[member].home.as_mut()
     }
 
@@ -360,7 +360,7 @@ impl World<'_> {
         self.links_changed();
     }
 
-    /// Links from and to a member that was removed are closed.
+    /// CutLinks from and to a member that was removed are closed.
     pub(in crate::world) fn close_links(&mut self, member: usize, gone: MemberId) {
         let Some(home) = self.home(member) else {
             return;

@@ -27,7 +27,7 @@ mod start;
 use super::state::{Happening, World};
 use crate::machines::node_of;
 use dendra_node::step::Event;
-use dendra_node::topology::record::{EpochRecord, Visitor};
+use dendra_node::topology::record::{EpochRecord, KnownFolder};
 use dendra_node::{Layout, MemberIndex};
 use std::sync::Arc;
 
@@ -110,9 +110,9 @@ impl World<'_> {
             return false;
         };
         let visitor =
-            |record: &EpochRecord, of: usize| record.visitor(node_of(of), &town.machines[of].url);
-        let is_its = |found: Visitor, of: usize| match found {
-            Visitor::Member(id) => town.machines[of].id == Some(id),
+            |record: &EpochRecord, of: usize| record.folder(node_of(of), &town.machines[of].url);
+        let is_its = |found: KnownFolder, of: usize| match found {
+            KnownFolder::Member(id) => town.machines[of].id == Some(id),
             _ => false,
         };
         let there = visitor(&acceptor.record, member);
@@ -120,7 +120,7 @@ impl World<'_> {
         if is_its(there, member) && is_its(here, peer) {
             return true;
         }
-        if matches!(there, Visitor::Removed { .. }) && is_its(here, peer) {
+        if matches!(there, KnownFolder::Removed { .. }) && is_its(here, peer) {
             // It believes a member that it would admit.
             self.end_later(member);
             return false;
@@ -166,7 +166,7 @@ impl World<'_> {
             layout: Arc::clone(layout),
         };
         self.give(member, lane, layout_event);
-        // Links to members that the loop did not know.
+        // CutLinks to members that the loop did not know.
         let linked: Vec<MemberIndex> = layout
             .members()
             .filter(|place| before.id_of(*place) != layout.id_of(*place))

@@ -14,10 +14,10 @@
 //! Not here: which deeds (`changes.rs`), what orders mean (crate `node`, `steward/`).
 
 use super::super::state::{Happening, World};
-use crate::changes::Deed;
+use crate::changes::OperatorDeed;
 use crate::check::Rule;
-use crate::machines::{Standing, node_of};
-use crate::plan::Links;
+use crate::machines::{MachineStanding, node_of};
+use crate::plan::CutLinks;
 use crate::store::Crash;
 use dendra_base::Prng;
 use dendra_node::limits::{CLUSTER_ORDER_US, LOAD_BYTES_PER_SECOND_DEFAULT};
@@ -84,7 +84,7 @@ impl World<'_> {
         Arc::clone(self.town.as_ref().expect("members change").record())
     }
 
-    fn try_deed(&mut self, deed: Deed, draw: u64, number: usize) -> Done {
+    fn try_deed(&mut self, deed: OperatorDeed, draw: u64, number: usize) -> Done {
         let mut prng = Prng::new(draw);
         let prng = &mut prng;
         let record = self.record();
@@ -94,39 +94,39 @@ impl World<'_> {
         let is_busy = record.plan().is_some() || self.has_joiner();
         let wish = PlanWish::default();
         let order = match deed {
-            Deed::Cancel if record.plan().is_none() => return Done::Later,
-            Deed::Cancel => ClusterOrder::Cancel,
-            Deed::Throttle => ClusterOrder::Throttle {
+            OperatorDeed::Cancel if record.plan().is_none() => return Done::Later,
+            OperatorDeed::Cancel => ClusterOrder::Cancel,
+            OperatorDeed::Throttle => ClusterOrder::Throttle {
                 bytes_per_second: [20, 4_000, 1 << 20][prng.below(3) as usize],
             },
-            Deed::AuthorEnds => return self.end_author(prng),
-            Deed::Away => {
+            OperatorDeed::AuthorEnds => return self.end_author(prng),
+            OperatorDeed::Away => {
                 let down_us = 3_000_000 + prng.below(20_000_000);
                 self.crash(one, Crash::Killed, down_us);
                 return Done::Yes;
             }
-            Deed::Rekey => ClusterOrder::Rekey,
-            Deed::Readdress => {
+            OperatorDeed::Rekey => ClusterOrder::Rekey,
+            OperatorDeed::Readdress => {
                 let to = format!("http://x{number}-{}:1", prng.below(1_000));
                 ClusterOrder::Readdress { from: url, to }
             }
             _ if is_busy => return Done::Later,
-            Deed::Join => {
+            OperatorDeed::Join => {
                 self.add_machine(None);
                 return Done::Yes;
             }
-            Deed::Wipe => return self.wipe(one, &record),
-            Deed::Supersede => return self.supersede(one, &record, number, prng),
-            Deed::Leave if members.len() <= 2 => return Done::Never,
-            Deed::Leave => ClusterOrder::Plan(PlanWish {
+            OperatorDeed::Wipe => return self.wipe(one, &record),
+            OperatorDeed::Supersede => return self.supersede(one, &record, number, prng),
+            OperatorDeed::Leave if members.len() <= 2 => return Done::Never,
+            OperatorDeed::Leave => ClusterOrder::Plan(PlanWish {
                 remove: vec![url],
                 ..wish
             }),
-            Deed::Reweigh => ClusterOrder::Plan(PlanWish {
+            OperatorDeed::Reweigh => ClusterOrder::Plan(PlanWish {
                 weights: vec![(url, prng.below(4) as u16)],
                 ..wish
             }),
-            Deed::Copies => {
+            OperatorDeed::Copies => {
                 let now = record.replication_factor();
                 let copies = if prng.chance(1, 2) { now + 1 } else { now - 1 };
                 if copies == 0 || usize::from(copies) > members.len() {
@@ -159,7 +159,7 @@ impl World<'_> {
     /// Does a process ask to be let in?
     fn has_joiner(&self) -> bool {
         let town = self.town.as_ref().expect("members change");
-        let joins = |standing: &Standing| matches!(standing, Standing::Joins { .. });
+        let joins = |standing: &MachineStanding| matches!(standing, MachineStanding::Joins { .. });
         town.machines.iter().any(|machine| joins(&machine.standing))
     }
 
@@ -220,7 +220,7 @@ impl World<'_> {
         if prng.chance(1, 2) {
             self.crash(one, Crash::Killed, away_us);
         } else {
-            let links = Links::around(one, crate::changes::MACHINES_MAX);
+            let links = CutLinks::around(one, crate::changes::MACHINES_MAX);
             self.cuts.push((CUTS + number, links));
             self.links_changed();
             let over = Happening::Over {
@@ -334,12 +334,12 @@ impl World<'_> {
         let wiped: Vec<bool> = town.machines.iter().map(|m| m.is_wiped).collect();
         for at in 0..town.machines.len() {
             let machine = &mut town.machines[at];
-            if let Standing::Joins { replaces } = machine.standing
+            if let MachineStanding::Joins { replaces } = machine.standing
                 && since_us > PATIENCE_US
                 && !is_named(at)
                 && !replaces.is_some_and(|of| wiped[of])
             {
-                machine.standing = Standing::Ended;
+                machine.standing = MachineStanding::Ended;
             }
         }
         self.replace_wiped(&record);
@@ -405,16 +405,16 @@ impl World<'_> {
             let id = machine.id;
             let is_member = id.is_some_and(|id| record.is_member(id, node_of(at)));
             match &machine.standing {
-                Standing::Joins { .. } => Some(format!("m{at} asks to be let in")),
-                Standing::Ended => None,
+                MachineStanding::Joins { .. } => Some(format!("m{at} asks to be let in")),
+                MachineStanding::Ended => None,
                 // Nothing runs on it.
-                Standing::Member(_) if machine.is_wiped => {
+                MachineStanding::Member(_) if machine.is_wiped => {
                     is_member.then(|| format!("m{at} is lost, and a member"))
                 }
-                Standing::Member(_) if !is_member => {
+                MachineStanding::Member(_) if !is_member => {
                     Some(format!("m{at} was removed and does not end"))
                 }
-                Standing::Member(_) => {
+                MachineStanding::Member(_) => {
                     let is_behind =
                         |lane: &crate::member::MemberLoop| lane.layout.epoch() != record.epoch();
                     let home = it.home.as_ref();

@@ -1,5 +1,5 @@
-//! A process of a changing cluster starts: on the folder of a member, or on an empty one, on which it
-//! asks members until the newest epoch names it.
+//! A process of a changing cluster starts: on the folder of a member, or on an empty one, on which
+//! it asks members until the newest epoch names it.
 //!
 //! Invariants
 //! 1. A folder that the newest epoch it knows does not name never starts again.
@@ -12,7 +12,7 @@
 use super::super::state::{Happening, World};
 use super::home::{LOOK_US, epochs, note};
 use crate::check::Rule;
-use crate::machines::{Machine, Standing, node_of, url};
+use crate::machines::{MachineStanding, TownMachine, node_of, url};
 use crate::member::{Clock, Member};
 use crate::store::{Disk, Fate, Store, Write};
 use bytes::Bytes;
@@ -49,7 +49,7 @@ impl World<'_> {
     pub(in crate::world) fn is_startable(&self, member: usize) -> bool {
         self.town
             .as_ref()
-            .is_none_or(|town| matches!(town.machines[member].standing, Standing::Member(_)))
+            .is_none_or(|town| matches!(town.machines[member].standing, MachineStanding::Member(_)))
     }
 
     /// The steward of a process that starts, where members change.
@@ -170,7 +170,7 @@ impl World<'_> {
             self.violate(Rule::Epochs, what);
         }
         if let Some(town) = &mut self.town {
-            town.machines[member].standing = Standing::Ended;
+            town.machines[member].standing = MachineStanding::Ended;
         }
     }
 
@@ -185,9 +185,9 @@ impl World<'_> {
         self.members
             .push(Member::new(clock, Disk::new(shape.store)));
         if let Some(town) = &mut self.town {
-            town.machines.push(Machine {
+            town.machines.push(TownMachine {
                 url: url(at),
-                standing: Standing::Joins { replaces },
+                standing: MachineStanding::Joins { replaces },
                 id: None,
                 is_wiped: false,
                 is_superseded: false,
@@ -203,7 +203,7 @@ impl World<'_> {
             return;
         };
         let machine = &town.machines[joiner];
-        let Standing::Joins { replaces } = &machine.standing else {
+        let MachineStanding::Joins { replaces } = &machine.standing else {
             return;
         };
         let request = EnrolRequest {
@@ -261,10 +261,12 @@ impl World<'_> {
 
     /// A joiner is answered.
     pub(in crate::world) fn joiner_hears(&mut self, joiner: usize, frame: &Bytes) {
-        let is_waiting = self
-            .town
-            .as_ref()
-            .is_some_and(|town| matches!(town.machines[joiner].standing, Standing::Joins { .. }));
+        let is_waiting = self.town.as_ref().is_some_and(|town| {
+            matches!(
+                town.machines[joiner].standing,
+                MachineStanding::Joins { .. }
+            )
+        });
         let Ok(Message::Enrolment(body)) = peer::decode(frame, &mut Seal::plain()) else {
             return self.violate(Rule::WrongValue, "a joiner's answer cannot be read");
         };
@@ -290,7 +292,7 @@ impl World<'_> {
         let Some(town) = &mut self.town else {
             return;
         };
-        let Standing::Joins { replaces } = town.machines[joiner].standing else {
+        let MachineStanding::Joins { replaces } = town.machines[joiner].standing else {
             return;
         };
         let node = node_of(joiner);
@@ -302,7 +304,7 @@ impl World<'_> {
             is_back || id.is_none_or(|id| town.record().member(id).is_none())
         });
         if is_removed || is_in_vain {
-            town.machines[joiner].standing = Standing::Ended;
+            town.machines[joiner].standing = MachineStanding::Ended;
         }
     }
 

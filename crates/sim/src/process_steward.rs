@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// The steward and what surrounds it.
-pub(crate) struct StewardHome {
+pub(crate) struct ProcessSteward {
     pub(crate) steward: Steward,
     /// The newest durable epoch of the process.
     pub(crate) record: Arc<EpochRecord>,
@@ -38,11 +38,11 @@ pub(crate) struct StewardHome {
     pausing: BTreeSet<usize>,
 }
 
-impl StewardHome {
+impl ProcessSteward {
     pub(crate) fn new(steward: Steward, fence: Arc<Fence>, hlc: Arc<Hlc>, origin: u32) -> Self {
         let mut places = PeerPlaces::default();
         places.note(steward.layout());
-        StewardHome {
+        ProcessSteward {
             record: Arc::clone(steward.record()),
             layout: Arc::clone(steward.layout()),
             steward,

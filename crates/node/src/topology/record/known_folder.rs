@@ -14,7 +14,7 @@ use crate::ring::table::MemberId;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Visitor {
+pub enum KnownFolder {
     /// It says to be this member.
     Member(MemberId),
     /// Its folder was removed.
@@ -28,17 +28,17 @@ pub enum Visitor {
 
 impl EpochRecord {
     /// Which process has the folder `node`, and says to be at `url`?
-    pub fn visitor(&self, node: u128, url: &str) -> Visitor {
+    pub fn folder(&self, node: u128, url: &str) -> KnownFolder {
         let mut removed = self.removed.iter();
         if let Some(gone) = removed.find(|gone| gone.node != 0 && gone.node == node) {
             let epoch = gone.epoch;
-            return Visitor::Removed { epoch };
+            return KnownFolder::Removed { epoch };
         }
         let by_folder = self.members.iter().find(|m| m.node == node);
         let at_url = || self.members.iter().find(|m| m.place.url == url);
         match by_folder.or_else(at_url) {
-            Some(member) => Visitor::Member(member.id),
-            None => Visitor::Stranger,
+            Some(member) => KnownFolder::Member(member.id),
+            None => KnownFolder::Stranger,
         }
     }
 }
