@@ -17,7 +17,8 @@ use crate::source::Source;
 use crate::table::{First, Found, LevelIter, Reading, Table, TableIter, key_hash};
 use crate::tree::Tree;
 use crate::vfs::Wait;
-use dendra_base::{CellRef, Version};
+use dendra_base::{CellRef, Direction, Version};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// What a read found.
@@ -76,6 +77,24 @@ impl View {
     /// Bytes held by all memtables.
     pub(crate) fn memtable_bytes(&self) -> usize {
         self.memtables().map(|m| m.bytes()).sum()
+    }
+
+    /// Bytes that records in `from..to` take: in tables rounded down, in memory those of keys and
+    /// values. Reads no disk; walks what is in memory.
+    pub(crate) fn bytes_between(&self, from: &[u8], to: &[u8]) -> Result<u64> {
+        let tables = self.tree.tables().map(|(_, table)| table);
+        let mut bytes = tables.map(|table| table.bytes_between(from, to)).sum();
+        for memtable in self.memtables() {
+            let mut records = memtable.iter();
+            records.seek(Bound::Included(from), Direction::Forward)?;
+            while let Some((key, cell)) = records.current()
+                && key < to
+            {
+                bytes += (key.len() + cell.value.len()) as u64;
+                records.advance()?;
+            }
+        }
+        Ok(bytes)
     }
 
     /// Shows the newest cell of `stored_key` to `visit`.

@@ -38,6 +38,7 @@
 mod block;
 mod cursor;
 mod describe;
+mod extent;
 mod filter;
 mod footer;
 mod frame;
