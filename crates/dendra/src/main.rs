@@ -20,6 +20,7 @@
 //! Not here: anything that decides about data; this crate parses, prints and calls.
 //! See: docs/cli.md.
 
+mod access;
 mod backup;
 mod bench;
 mod cert;
@@ -36,6 +37,7 @@ mod load;
 mod logs;
 mod ops;
 mod profile;
+mod renewal;
 mod ring;
 mod runtime;
 mod scan;

@@ -20,6 +20,7 @@ use crate::config::{Effective, Said, Source};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::logs;
+use crate::renewal::Renewal;
 use dendra_server::{ExitReason, Running};
 
 /// `dendra serve`
@@ -33,6 +34,10 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
     }
     settings.root_token = effective.root_token().map_err(Failure::usage)?;
     start_log(&effective, colour, console)?;
+    let renewal = Renewal::of(settings.tls.as_ref(), effective.renewal())?;
+    if let Some(renewal) = renewal {
+        renewal.start()?;
+    }
     for doubt in effective.doubts(&settings) {
         tracing::warn!("{doubt}");
     }

@@ -22,7 +22,10 @@
 //! See: docs/api.md, docs/overload.md, ARCHITECTURE.md.
 
 mod admin;
+mod audit;
 mod backend;
+mod border;
+mod border_watch;
 mod clients;
 mod disk;
 mod event_loop;
@@ -36,6 +39,7 @@ pub mod tls;
 
 pub use admin::backup_gauge::BackupGauge;
 pub use admin::profile::SampledAlloc;
+pub use border_watch::{BorderState, BorderWatch};
 pub use disk::folder;
 pub use disk::large::LargeApart;
 pub use event_loop::shared::Phase;

@@ -21,6 +21,8 @@
 
 use crate::admin;
 use crate::admin::backup_gauge::BackupGauge;
+use crate::border::Border;
+use crate::border_watch::BorderWatch;
 use crate::clients::connection;
 use crate::clients::listener::{self, Door};
 use crate::clients::room::Space;
@@ -43,7 +45,7 @@ use crate::event_loop::shared::{LoopHandle, Phase, PhaseCell, Shared};
 use crate::event_loop::thread::{self, Floors};
 use crate::limits;
 use crate::peers::{self, Cluster, StartGate};
-use crate::rights::{self, Rights};
+use crate::rights;
 use crate::settings::{ClusterSettings, Settings};
 use crate::start_error::StartError;
 use crate::tls::Tls;
@@ -120,21 +122,18 @@ impl Server {
         starting: &Starting,
     ) -> Result<Running, StartError> {
         let settings = fit_descriptors(settings);
-        let tls = settings.tls.as_ref().map(Tls::new).transpose();
-        let tls = tls.map_err(|reason| StartError::Settings { reason })?;
-        let tls = tls.map(Arc::new);
-        let rights = settings.root_token.as_ref().map(Rights::new).map(Arc::new);
+        let border = Border::open(&settings);
+        let border = border.map_err(|reason| StartError::Settings { reason })?;
         let admin = match doors.admin {
             Some((addr, door)) => Some(admin::start(
                 open("admin", addr, door)?,
                 Arc::clone(&starting.phase),
                 settings.hosts(),
-                tls.clone(),
-                rights.clone(),
+                border.clone(),
             )?),
             None => None,
         };
-        let shared = Arc::new(open_engine(settings, vfs, (tls, rights), starting)?);
+        let shared = Arc::new(open_engine(settings, vfs, border, starting)?);
         if let Some(admin) = &admin {
             admin.attach(Arc::clone(&shared));
         }
@@ -321,7 +320,7 @@ fn proposed_identity() -> io::Result<Identity> {
 fn open_engine(
     settings: Settings,
     vfs: Arc<dyn Vfs>,
-    (tls, rights): (Option<Arc<Tls>>, Option<Arc<Rights>>),
+    border: Border,
     starting: &Starting,
 ) -> Result<Shared, StartError> {
     dendra_engine::observe_waits(admin::profile::watched);
@@ -356,7 +355,7 @@ fn open_engine(
     let home = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
     let home = match (home, cluster) {
         (FolderHome::Joins, Some(cluster)) => {
-            become_member(cluster, &engine, &versions, tls.as_deref(), starting)?
+            become_member(cluster, &engine, &versions, border.tls.as_deref(), starting)?
         }
         (home, _) => home,
     };
@@ -380,7 +379,7 @@ fn open_engine(
                 last,
                 clock::wall_ms(),
             )
-            .map(|cluster| Arc::new(cluster.sealed(tls.clone())))
+            .map(|cluster| Arc::new(cluster.sealed(border.tls.clone())))
         })
         .transpose()
         .map_err(in_folder)?;
@@ -427,8 +426,10 @@ fn open_engine(
         folder: vfs,
         engine,
         hosts: settings.hosts(),
-        tls,
-        rights,
+        tls: border.tls,
+        rights: border.rights,
+        audit: border.audit,
+        watch: border.watch,
         handshakes: Arc::default(),
         settings,
     })
@@ -588,6 +589,11 @@ impl Running {
         self.shared.tls.is_some()
     }
 
+    /// Tells when tokens and certificates change.
+    pub fn border(&self) -> &BorderWatch {
+        &self.shared.watch
+    }
+
     /// Where a schedule of backups says how they go.
     pub fn backup_gauge(&self) -> Arc<BackupGauge> {
         Arc::clone(&self.shared.backups)
@@ -644,6 +650,9 @@ impl Running {
         self.shared.phase.turn(Phase::Stopped);
         if let Some(admin) = self.admin.take() {
             admin.stop();
+        }
+        if let Some(audit) = &self.shared.audit {
+            audit.stop();
         }
         tracing::info!("stopped");
         closed

@@ -242,6 +242,16 @@ pub const LOGIN_FAILURES_MAX: u32 = 10;
 pub const LOGIN_WINDOW: Duration = Duration::from_secs(60);
 /// Addresses whose unknown tokens are counted: 64 KiB.
 pub const LOGIN_ADDRESSES_MAX: usize = 1_024;
+/// Of a quota's bytes that were used before they were known, at most so long is waited for.
+pub const QUOTA_DEBT: Duration = Duration::from_secs(60);
+/// Between two looks at what the keys of a token with a quota take.
+pub const STORED_LOOK: Duration = Duration::from_secs(2);
+/// Events that wait for the audit log: ten seconds of failed logins.
+pub const AUDIT_QUEUE_LEN_MAX: usize = 1_024;
+/// Failed logins that the audit log takes a second; those beyond are counted there.
+pub const AUDIT_FAILURES_PER_SECOND: u64 = 100;
+/// How often the audit log is synced.
+pub const AUDIT_SYNC: Duration = Duration::from_secs(1);
 /// Between two readings of the table of tokens: a change is in force everywhere within a second.
 pub const TOKENS_LOOK: Duration = Duration::from_millis(300);
 /// Of one reading.

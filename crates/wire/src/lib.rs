@@ -5,6 +5,7 @@
 //! bytes --> http::parse_head --> Head --> route --> Route ... outcome --> http::response --> bytes
 //!            http::ChunkDecoder (bodies)     |                            http::records (scans)
 //!                                            +--> Refusal ----------------^
+//! certificate.rs  what a certificate says of its holder
 //! hosts.rs   is the request meant for this node, and not a foreign page's?
 //! client/    the other side of the same bytes, for our command line and our lab
 //! peer/      what members say to each other: handshake, frames
@@ -24,6 +25,7 @@
 #![warn(clippy::match_bool, clippy::manual_let_else)]
 #![forbid(unsafe_code)]
 
+pub mod certificate;
 pub mod client;
 mod condition;
 pub mod hosts;
@@ -37,6 +39,6 @@ pub mod rights;
 pub mod route;
 
 pub use condition::Condition;
-pub use hosts::{HostRule, Hosts};
+pub use hosts::{HostRule, Hosts, OriginRule};
 pub use refusal::{Known, Refusal};
 pub use route::{EntityOp, KeyBuf, Route, Settings, route};

@@ -76,6 +76,12 @@ pub const TOKENS_BYTES_MAX: usize = 64 * 1024;
 /// The name of a token.
 pub const TOKEN_ID_BYTES_MAX: usize = 64;
 
+/// A name in a certificate that a line of that table is for: a URI of SPIFFE fits.
+pub const CERTIFICATE_NAME_BYTES_MAX: usize = 128;
+
+/// Names that are read of one certificate.
+pub const CERTIFICATE_NAMES_MAX: usize = 8;
+
 const _: () = assert!(PEER_HELLO_BYTES_MAX + 1024 < HEAD_BYTES_MAX);
 const _: () = assert!(TARGET_BYTES_MAX < HEAD_BYTES_MAX);
 const _: () = assert!(TARGET_BYTES_MAX > 2 * 3 * dendra_base::limits::KEY_BYTES_MAX);

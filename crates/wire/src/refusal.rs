@@ -109,7 +109,7 @@ impl Refusal {
             403,
             "cross-site",
             format!(
-                "a page of another site sent this ({mark}): open it yourself, or serve the page from the node's own origin"
+                "a page of another site sent this ({mark}): open it yourself, serve the page from the node's own origin, or name its origin with --allowed-origins"
             ),
         )
     }
@@ -133,6 +133,34 @@ impl Refusal {
             )
         }
         .closing()
+    }
+
+    /// 429: the holder of the grant `id` asks or moves more than `most` a second.
+    pub fn over_quota(id: &str, what: &str, most: u64, retry_after_s: u32) -> Refusal {
+        Refusal {
+            retry_after_s: Some(retry_after_s),
+            known: Some(Known::NotApplied),
+            ..Refusal::new(
+                429,
+                "over-quota",
+                format!("`{id}` has {most} {what} a second on each node: wait, or ask for more"),
+            )
+        }
+    }
+
+    /// 507: the keys of the grant `id` take about `stored` bytes of `most`.
+    pub fn over_stored_quota(id: &str, stored: u64, most: u64, retry_after_s: u32) -> Refusal {
+        Refusal {
+            retry_after_s: Some(retry_after_s),
+            known: Some(Known::NotApplied),
+            ..Refusal::new(
+                507,
+                "over-stored-quota",
+                format!(
+                    "`{id}` stores about {stored} of {most} bytes: reads and deletes go on, and deleted space comes back when it is compacted"
+                ),
+            )
+        }
     }
 
     /// 421: the request names a host that is none of this node's.

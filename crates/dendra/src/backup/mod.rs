@@ -271,6 +271,7 @@ pub(crate) async fn restore(args: &Restore, console: Console) -> ExitResult {
         admin: &args.admin,
         access: &args.access,
         prefix,
+        with_tokens: args.with_tokens,
         bytes_per_second: args.bytes_per_second,
     };
     let restored = restore::restore(repository, manifest, &order, console).await?;

@@ -97,7 +97,7 @@ fn unknown_key(name: &str, line: usize, key: &str) -> String {
 fn raw_text(kind: Kind, value: &DeValue<'_>) -> Result<String, String> {
     let is_number = matches!(kind, Kind::Count { .. } | Kind::Bytes { .. });
     match value {
-        DeValue::Array(entries) if matches!(kind, Kind::Members | Kind::Hosts) => {
+        DeValue::Array(entries) if matches!(kind, Kind::Members | Kind::Hosts | Kind::Origins) => {
             let texts: Option<Vec<&str>> = entries
                 .iter()
                 .map(|entry| match entry.get_ref() {
@@ -130,7 +130,7 @@ fn raw_text(kind: Kind, value: &DeValue<'_>) -> Result<String, String> {
             match kind {
                 Kind::Bytes { .. } => "a size like \"256MiB\" or a number of bytes",
                 Kind::Count { .. } => "a number",
-                Kind::Members | Kind::Hosts => "text in quotes, or a list of texts",
+                Kind::Members | Kind::Hosts | Kind::Origins => "text in quotes, or a list of texts",
                 _ => "text in quotes",
             }
         )),

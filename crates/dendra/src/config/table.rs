@@ -19,7 +19,7 @@
 use super::units;
 use crate::client::Base;
 use dendra_base::limits;
-use dendra_server::settings::{HostRule, Member, Topology};
+use dendra_server::settings::{HostRule, Member, OriginRule, Topology};
 use std::ffi::OsStr;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -60,6 +60,8 @@ pub(crate) enum Kind {
     FileOrOff,
     /// Names of hosts, with commas, or `off`.
     Hosts,
+    /// Origins of pages, with commas, or `off`.
+    Origins,
     /// A length of time, at least a second.
     Time,
     /// URLs of nodes, with commas, or `off`.
@@ -85,6 +87,8 @@ pub(crate) enum Value {
     Members(Vec<Member>),
     /// Hosts that requests may name.
     Hosts(Vec<HostRule>),
+    /// Sites whose pages may ask.
+    Origins(Vec<OriginRule>),
     /// A file, or none.
     File(Option<PathBuf>),
     /// Any other text, checked.
@@ -130,7 +134,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 46] = [
+pub(crate) static OPTIONS: [Spec; 52] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -151,6 +155,13 @@ pub(crate) static OPTIONS: [Spec; 46] = [
         kind: Kind::Hosts,
         fallback: Fallback::Fixed("off"),
         help: "Names of this node that requests may use beside addresses, localhost, the machine's name and --self, with commas: kv.example.com, *.example.com, or * for every name",
+    },
+    Spec {
+        key: "allowed-origins",
+        shape: "ORIGINS",
+        kind: Kind::Origins,
+        fallback: Fallback::Fixed("off"),
+        help: "Sites whose pages may ask the data port (CORS), with commas: https://app.example.com; pages of all others are refused",
     },
     Spec {
         key: "tls-cert",
@@ -181,6 +192,20 @@ pub(crate) static OPTIONS: [Spec; 46] = [
         help: "CA of the members: they speak TLS with each other, and show certificates with the hosts of their URLs",
     },
     Spec {
+        key: "tls-revoked",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "Certificates that their CA took back (PEM, one list of each CA): they open nothing any more",
+    },
+    Spec {
+        key: "tls-renew-with",
+        shape: "FOLDER",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "Folder with ca.crt and ca.key, as dendra cert makes them: the node renews its certificate when a third of its time is left",
+    },
+    Spec {
         key: "tls-change-over",
         shape: "off|on",
         kind: Kind::Choice(&["off", "on"]),
@@ -193,6 +218,30 @@ pub(crate) static OPTIONS: [Spec; 46] = [
         kind: Kind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "File with the token that may do everything and makes the others: with it every client needs a token",
+    },
+    Spec {
+        key: "audit-log",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "File of lines of JSON: failed logins, changes of tokens, calls on the admin port, restores",
+    },
+    Spec {
+        key: "audit-log-bytes",
+        shape: "SIZE",
+        kind: Kind::Bytes {
+            min: 4 << 10,
+            max: 1 << 40,
+        },
+        fallback: Fallback::Fixed("16MiB"),
+        help: "Size at which the file of the audit log is put aside",
+    },
+    Spec {
+        key: "audit-log-keep",
+        shape: "N",
+        kind: Kind::Count { min: 0, max: 1_000 },
+        fallback: Fallback::Fixed("7"),
+        help: "Files of the audit log that were put aside and stay",
     },
     Spec {
         key: "insecure-clients",
@@ -573,6 +622,11 @@ pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
         Kind::Hosts => {
             let found: Result<Vec<HostRule>, _> = text.split(',').map(str::parse).collect();
             found.map(Value::Hosts)
+        }
+        Kind::Origins if text == "off" => Ok(Value::Origins(Vec::new())),
+        Kind::Origins => {
+            let found: Result<Vec<OriginRule>, _> = text.split(',').map(str::parse).collect();
+            found.map(Value::Origins)
         }
         Kind::ClusterName => Topology::check_name(text)
             .map(|()| Value::Text(text.to_owned()))

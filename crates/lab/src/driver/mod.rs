@@ -22,9 +22,11 @@ mod arrival;
 mod connection;
 mod patience;
 mod plan;
+mod sealed;
 mod worker;
 
 pub use plan::{Asked, DriveError, Idle, Pace, Plan, Progress, QueueOrder, StopFlag};
+pub use sealed::TlsTarget;
 
 use crate::recorder::PhaseRecord;
 use plan::Seen;

@@ -5,6 +5,7 @@
 //!
 //! Not here: doing it (`mod.rs`, `worker/`).
 
+use super::sealed::TlsTarget;
 use crate::recorder::PhaseRecord;
 use crate::schedule::{Instants, Slope, Spacing};
 use crate::source::Source;
@@ -22,6 +23,8 @@ pub struct Asked {
     pub socket: SocketAddr,
     /// What to send.
     pub templates: Templates,
+    /// How it is sealed; `None` = clear text.
+    pub tls: Option<TlsTarget>,
 }
 
 /// What decides when a request is due.

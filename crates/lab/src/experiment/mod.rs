@@ -18,12 +18,15 @@ mod overload;
 
 use crate::address::Address;
 use crate::ammo::Ammo;
-use crate::driver::{Asked, Drive, DriveError, Idle, Pace, Plan, Progress, QueueOrder, StopFlag};
+use crate::driver::{
+    Asked, Drive, DriveError, Idle, Pace, Plan, Progress, QueueOrder, StopFlag, TlsTarget,
+};
 use crate::limits::{RATE_MAX, SEND_LAG_LIMIT_US};
 use crate::run::{
     FORMAT, Mode, PhaseKind, Profile, Run, Search, SearchStep, SearchWhy, Server, Settings, Target,
     Tool, Verdict, WorkloadNote,
 };
+use crate::sampler::AdminPort;
 use crate::schedule::{Shape, Slope, Spacing, mean_rate};
 use crate::search::{Course, Next};
 use crate::slo::Slo;
@@ -34,6 +37,7 @@ use crate::{machine, sampler, verdict};
 use course::PhaseNews;
 use dendra_base::Workload;
 use dendra_base::workload::Operation;
+use rustls::pki_types::ServerName;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -66,6 +70,8 @@ pub struct Setup {
     pub admins: Vec<String>,
     /// How requests look.
     pub style: Style,
+    /// What is trusted and shown where a URL is https.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
     /// What clients do; also gives value sizes for ammo.
     pub workload: Workload,
     /// Its name.
@@ -158,11 +164,35 @@ pub enum News<'a> {
     Line(&'a str),
 }
 
+/// How a place is sealed, if its URL says so.
+fn tls_of(setup: &Setup, address: &Address) -> Result<Option<TlsTarget>, SetupError> {
+    if !address.is_tls {
+        return Ok(None);
+    }
+    let unusable = |sentence: &str| SetupError::Unusable(sentence.to_owned());
+    let config = setup.tls.clone().ok_or_else(|| {
+        unusable(
+            "an https:// URL needs --ca FILE (or DENDRA_CA): the CA that signed the node's certificate",
+        )
+    })?;
+    let name = dendra_wire::hosts::name_of_authority(&address.authority).to_owned();
+    let name = ServerName::try_from(name)
+        .map_err(|_| unusable("the host of an https:// URL is no name that a certificate has"))?;
+    Ok(Some(TlsTarget { config, name }))
+}
+
+/// Does a header line let one in?
+fn is_token(field: &str) -> bool {
+    field
+        .split_once(':')
+        .is_some_and(|(name, _)| name.eq_ignore_ascii_case("authorization"))
+}
+
 /// Runs an experiment.
 pub struct Experiment<'a> {
     setup: &'a Setup,
     asked: Vec<Asked>,
-    admins: Vec<Address>,
+    admins: Vec<AdminPort>,
     stop: &'a StopFlag,
     watch: &'a mut dyn FnMut(News<'_>),
     run: Run,
@@ -305,7 +335,13 @@ pub fn run(
         let address = Address::parse(url).map_err(SetupError::Unusable)?;
         let admin = setup.admins.get(index).filter(|text| !text.is_empty());
         if let Some(admin) = admin {
-            let admin = Address::parse(admin).map_err(SetupError::Unusable)?;
+            let address = Address::parse(admin).map_err(SetupError::Unusable)?;
+            let fields = setup.style.fields.iter();
+            let admin = AdminPort {
+                tls: tls_of(setup, &address)?,
+                address,
+                fields: fields.filter(|field| is_token(field)).cloned().collect(),
+            };
             if !setup.profiles.is_empty() {
                 sampler::fetch(&admin, "/healthz", ADMIN_TIMEOUT).map_err(|sentence| {
                     SetupError::Down(format!(
@@ -322,6 +358,7 @@ pub fn run(
         });
         asked.push(Asked {
             socket: address.socket,
+            tls: tls_of(setup, &address)?,
             templates: Templates::new(&setup.style, &address.authority, &address.path),
         });
     }

@@ -126,6 +126,11 @@ impl Inflow {
         }
     }
 
+    /// Is its length not known before it has come?
+    pub(crate) fn is_chunked(&self) -> bool {
+        matches!(self.reader, BodyReader::Chunked { .. })
+    }
+
     /// Room that has to be there before what stands in `input` is taken, if any: all of a body
     /// whose length is known,
     /// as soon as its sender has shown that it sends; a chunked one as it grows.

@@ -14,6 +14,7 @@
 //! Not here: sessions and certificates (`tls/`), the admin port (`admin/`).
 //! See: SECURITY.md, docs/overload.md.
 
+use crate::audit::{self, Port};
 use crate::clients::seat::Seat;
 use crate::clients::socket::{End, Linger, Socket};
 use crate::clients::status;
@@ -67,7 +68,10 @@ pub(crate) async fn enter(
             lane.refresh();
             Ok(stream)
         }
-        Some(Ok(Err(tcp))) => Err(Some(ByteStream::Clear(tcp))),
+        Some(Ok(Err(tcp))) => {
+            audit::note_handshake(lane.shared.audit.as_deref(), source, Port::Data);
+            Err(Some(ByteStream::Clear(tcp)))
+        }
         Some(Err(_)) | None => {
             lane.metrics().timed_out.add(1);
             Err(None)

@@ -27,6 +27,7 @@ use crate::clients::seat::{Due, Seat, Until};
 use crate::event_loop::clock;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
+use crate::rights::GrantUse;
 use crate::tls::ByteStream;
 use bytes::BufMut;
 use dendra_node::MemberIndex;
@@ -35,6 +36,7 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
@@ -104,6 +106,8 @@ pub(crate) struct Socket {
     is_of_peer: bool,
     /// The member that the certificate of this connection is of.
     member: Option<MemberIndex>,
+    /// By what the bytes of its answers are counted, where a quota counts them.
+    used: Option<Arc<GrantUse>>,
     /// Its next read comes behind those of others: it is new, its last read was a small part of a
     /// request, or its client has gone.
     gives_way: bool,
@@ -130,6 +134,7 @@ impl Socket {
             is_called_to_refuse: false,
             is_of_peer: false,
             member: None,
+            used: None,
             gives_way: true,
         }
     }
@@ -192,6 +197,19 @@ impl Socket {
     /// A peer asks here: it stands in no line of clients.
     pub(crate) fn mark_as_peer(&mut self) {
         self.is_of_peer = true;
+    }
+
+    /// What is written from now on counts there, or nowhere.
+    pub(crate) fn count_by(&mut self, used: Option<Arc<GrantUse>>) {
+        self.used = used;
+    }
+
+    /// Counts bytes of the holder of a quota.
+    #[inline]
+    pub(crate) fn count_bytes(&self, n: usize) {
+        if let Some(used) = &self.used {
+            used.charge(n as u64, self.lane.now_ns());
+        }
     }
 
     /// The bytes of the connection.
@@ -531,6 +549,7 @@ impl Socket {
                 Poll::Ready(Ok(n)) => {
                     self.lane.metrics().writes.add(1);
                     self.lane.metrics().write_bytes.add(n as u64);
+                    self.count_bytes(n);
                     *at += n;
                 }
                 Poll::Pending => return Poll::Pending,

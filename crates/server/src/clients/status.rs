@@ -218,6 +218,7 @@ mod tests {
         let style = Style {
             connection: Connection::Persist,
             omits_body: false,
+            page: None,
         };
         let terms = Terms::new(
             style,

@@ -20,6 +20,7 @@ use crate::event_loop::clock;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
+use crate::rights;
 use dendra_engine::{Error, Maintained, Maintenance};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -78,7 +79,16 @@ fn work(shared: &Shared, lane: Maintenance, nice: i32) {
         tracing::debug!(%error, ?lane, "maintenance keeps its priority");
     }
     let mut seen = 0;
+    let mut looked_us = 0;
     loop {
+        if lane == Maintenance::Flush
+            && let Some(rights) = &shared.rights
+            && clock::monotonic_us().saturating_sub(looked_us)
+                >= limits::STORED_LOOK.as_micros() as u64
+        {
+            looked_us = clock::monotonic_us();
+            rights::look_at_stored(shared, rights);
+        }
         let began_us = clock::monotonic_us();
         let slice = shared
             .engine

@@ -13,6 +13,8 @@
 
 use crate::admin::backup_gauge::BackupGauge;
 use crate::admin::metrics::LoopMetrics;
+use crate::audit::Audit;
+use crate::border_watch::BorderWatch;
 use crate::clients::room::Space;
 use crate::clients::unproven::UnprovenGauges;
 use crate::disk::bell::Bell;
@@ -154,6 +156,10 @@ pub(crate) struct Shared {
     pub(crate) tls: Option<Arc<Tls>>,
     /// Who may do what; `None` = everybody everything.
     pub(crate) rights: Option<Arc<Rights>>,
+    /// Where it is written who did what.
+    pub(crate) audit: Option<Arc<Audit>>,
+    /// Tells what changes in the three.
+    pub(crate) watch: Arc<BorderWatch>,
     /// TLS handshakes under way.
     pub(crate) handshakes: Arc<UnprovenGauges>,
     /// The engine's folder, for what the server itself leaves in it.

@@ -14,6 +14,7 @@
 
 use super::Rights;
 use crate::admin::metrics::Op;
+use crate::audit::{AuditEvent, AuditKind};
 use crate::backend::Backend;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Seat, Until};
@@ -68,7 +69,16 @@ async fn look(lane: &Rc<EventLoop>, backend: &Backend, rights: &Rights) -> Resul
         None => TokenTable::default(),
         Some(text) => TokenTable::parse(&text)?,
     };
-    rights.set_table(table);
+    let change = rights.set_table(table);
+    if let (Some(change), Some(audit)) = (&change, &lane.shared.audit) {
+        let mut event = AuditEvent::new(AuditKind::TokensInForce, "the tokens changed");
+        event.tokens = change.clone().named();
+        audit.note(event);
+    }
+    lane.shared.watch.note(|state| {
+        state.token_looks += 1;
+        state.token_changes += u64::from(change.is_some());
+    });
     Ok(())
 }
 

@@ -12,13 +12,15 @@
 //! Not here: parsing and precedence (crate `dendra`), bounds that nobody may choose (`limits.rs`).
 //! See: docs/overload.md.
 
+mod audit;
 mod cluster;
 mod tls;
 mod token;
 
+pub use audit::AuditSettings;
 pub use cluster::{ClusterSettings, JoinSettings, PeerTransport, Secret};
 pub use dendra_node::{BadMember, BadTopology, Member, MemberIndex, Partition, Ring, Topology};
-pub use dendra_wire::HostRule;
+pub use dendra_wire::{HostRule, OriginRule};
 pub use tls::TlsSettings;
 pub use token::RootToken;
 
@@ -98,6 +100,10 @@ pub struct Settings {
     pub repair_wait: Duration,
     /// Hosts that requests may name beside addresses, `localhost` and the node's own names.
     pub allowed_hosts: Vec<HostRule>,
+    /// Sites whose pages may ask the data port.
+    pub allowed_origins: Vec<OriginRule>,
+    /// Where it is written who did what; `None` = nowhere.
+    pub audit: Option<AuditSettings>,
     /// Which member of which cluster the node is; `None` = a node by itself.
     pub cluster: Option<ClusterSettings>,
     /// What connections are sealed with; `None` = clear text.
@@ -130,6 +136,8 @@ impl Settings {
             scrub_every: limits::SCRUB_EVERY_DEFAULT,
             repair_wait: Duration::from_micros(dendra_node::limits::REPAIR_WAIT_US_DEFAULT),
             allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            audit: None,
             cluster: None,
             tls: None,
             root_token: None,
@@ -147,6 +155,7 @@ impl Settings {
             dendra_wire::hosts::authority_of_url(url).to_owned()
         });
         Hosts::new(std::iter::once(machine).chain(member), &self.allowed_hosts)
+            .with_origins(&self.allowed_origins)
     }
 
     /// The engine's share of the settings.

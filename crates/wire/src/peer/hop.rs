@@ -98,6 +98,7 @@ mod tests {
     const STYLE: Style = Style {
         connection: Connection::Persist,
         omits_body: false,
+        page: None,
     };
 
     #[test]

@@ -30,8 +30,7 @@ mod parameters;
 mod scan;
 
 pub use checks::Settings;
-pub(crate) use scan::successor;
-pub use scan::{Direction, RESERVED, Scan, Scope};
+pub use scan::{Direction, RESERVED, Scan, Scope, successor};
 
 use crate::condition::{self, Access, Condition};
 use crate::http::{Body, Head, Method};

@@ -186,7 +186,7 @@ fn bound(name: &str, raw: &[u8], settings: &Settings) -> Result<Vec<u8>, Refusal
 }
 
 /// The smallest byte string behind everything that starts with `prefix`.
-pub(crate) fn successor(prefix: &[u8]) -> Vec<u8> {
+pub fn successor(prefix: &[u8]) -> Vec<u8> {
     let kept = prefix.iter().rposition(|&b| b != u8::MAX);
     let kept = kept.expect("a stored key starts with its space byte, which is not 255");
     let mut end = prefix[..=kept].to_vec();

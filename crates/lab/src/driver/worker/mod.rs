@@ -77,6 +77,8 @@ pub(super) struct Worker<'a> {
     refusal: Option<String>,
     failures: Vec<u64>,
     spun_ns: u64,
+    /// What was sealed when it came.
+    plain: Vec<u8>,
     reads: Reads,
     looks: Looks,
     lateness: Lateness,
@@ -144,7 +146,7 @@ impl<'a> Worker<'a> {
         let connections = own.enumerate().map(|(slot, global)| {
             // Neighbours go to different targets, and each thread reaches all of them.
             let target = (global / threads) as usize % targets;
-            Connection::new(slot as u64, target, plan.targets[target].socket, is_stamped)
+            Connection::new(slot as u64, target, &plan.targets[target], is_stamped)
         });
         let ends_ns = plan.ends_ns();
         let mut worker = Worker {
@@ -179,6 +181,7 @@ impl<'a> Worker<'a> {
             failures: Vec::new(),
             spun_ns: 0,
             reads: Reads::new(is_stamped),
+            plain: Vec::new(),
             looks: Looks::default(),
             lateness: Lateness::new(),
             patience: Patience::new(plan.timeout.as_nanos() as u64),
@@ -196,7 +199,7 @@ impl<'a> Worker<'a> {
 
     /// Opens every connection; the target that takes none at all is down.
     fn connect_all(&mut self) -> Result<(), DriveError> {
-        let mut first_error: Vec<Option<Errno>> = vec![None; self.free.len()];
+        let mut first_error: Vec<Option<String>> = vec![None; self.free.len()];
         let mut tried = vec![false; self.free.len()];
         for slot in 0..self.connections.len() {
             let connection = &mut self.connections[slot];
@@ -206,7 +209,9 @@ impl<'a> Worker<'a> {
                 Err(errno) if matches!(errno, Errno::MFILE | Errno::NFILE) => {
                     return Err(system(errno));
                 }
-                Err(errno) => first_error[connection.target] = Some(errno),
+                Err(errno) => {
+                    first_error[connection.target] = Some(std::io::Error::from(errno).to_string());
+                }
             }
         }
         let deadline = self.start + Duration::from_millis(CONNECT_MS_MAX);
@@ -216,18 +221,16 @@ impl<'a> Worker<'a> {
             for slot in events.drain(..).map(|event| event.data.u64() as usize) {
                 let connection = &mut self.connections[slot];
                 let target = connection.target;
-                if let Err(errno) = connection.opened(&self.epoll, 0) {
-                    first_error[target].get_or_insert(errno);
+                if let Err(error) = connection.opened(&self.epoll, 0) {
+                    first_error[target].get_or_insert(error.to_string());
                 }
             }
         }
         for (target, (tried, error)) in tried.into_iter().zip(first_error).enumerate() {
             let mut own = self.connections.iter().filter(|c| c.target == target);
             if tried && !own.any(Connection::is_open) {
-                let why = match error {
-                    Some(errno) => std::io::Error::from(errno).to_string(),
-                    None => format!("nobody accepted within {CONNECT_MS_MAX} ms"),
-                };
+                let late = || format!("nobody accepted within {CONNECT_MS_MAX} ms");
+                let why = error.unwrap_or_else(late);
                 return Err(DriveError::Down {
                     target,
                     reason: why,

@@ -65,11 +65,12 @@ impl Worker<'_> {
         if self.connections[slot].is_opening() {
             let now_ns = self.now_ns();
             match self.connections[slot].opened(&self.epoll, now_ns) {
+                Ok(()) if self.connections[slot].is_opening() => {}
                 Ok(()) => {
                     self.recorder.reconnected(now_ns);
                     self.list(slot);
                 }
-                Err(errno) => self.note(|| std::io::Error::from(errno).to_string()),
+                Err(error) => self.note(|| error.to_string()),
             }
             return;
         }
@@ -109,7 +110,16 @@ impl Worker<'_> {
             let age_ns = read.age_ns.filter(|_| read.len < buffer.len());
             let came_ns = self.came_ns(age_ns);
             self.answer_bytes_max = self.answer_bytes_max.max(read.len as u64);
-            self.answers(slot, &buffer[..read.len], came_ns);
+            let mut plain = std::mem::take(&mut self.plain);
+            match self.connections[slot].unseal(&buffer[..read.len], &mut plain) {
+                Ok(false) => self.answers(slot, &buffer[..read.len], came_ns),
+                Ok(true) => self.answers(slot, &plain, came_ns),
+                Err(error) => {
+                    let now_ns = self.now_ns();
+                    self.broke(slot, &error.to_string(), now_ns);
+                }
+            }
+            self.plain = plain;
             // A read that did not fill the buffer emptied the socket: asking again would be wasted.
             if read.len < buffer.len() {
                 return;

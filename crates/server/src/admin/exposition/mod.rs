@@ -21,6 +21,7 @@ use crate::admin::metrics::{
 use crate::admin::stages::{REQUESTS_PER_SAMPLE, RequestStage};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
+use crate::rights::{GrantUse, QuotaKind, Rights};
 use dendra_engine::ScrubStats;
 pub(crate) use page::sum;
 use page::{MetricsPage, buckets};
@@ -290,6 +291,35 @@ fn door(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
                 "Requests whose token does not allow what they ask for.",
                 &gauges.forbidden,
             ),
+            (
+                "logins_too_many",
+                "Requests refused with 429 because their address showed many unknown tokens.",
+                &gauges.too_many,
+            ),
+        ] {
+            page.counter(name, help, counter.load(Relaxed))?;
+        }
+        quotas(page, rights)?;
+    }
+    if let Some(audit) = &shared.audit {
+        let gauges = &audit.gauges;
+        for (name, help, counter) in [
+            ("audit_lines", "Lines of the audit log.", &gauges.written),
+            (
+                "audit_lost",
+                "Events that are not in the audit log: its queue or its disk was full.",
+                &gauges.lost,
+            ),
+            (
+                "audit_left_out",
+                "Failed logins beyond those that the audit log takes a second.",
+                &gauges.left_out,
+            ),
+            (
+                "audit_rotated",
+                "Files of the audit log that were put aside.",
+                &gauges.rotated,
+            ),
         ] {
             page.counter(name, help, counter.load(Relaxed))?;
         }
@@ -329,7 +359,53 @@ fn door(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     for (name, help, counter) in counters {
         page.counter(name, help, counter.load(Relaxed))?;
     }
-    Ok(())
+    let now_s = (clock::wall_ms() / 1_000) as i64;
+    let terms = tls.terms();
+    let rows = terms
+        .iter()
+        .map(|term| ([("file", term.file.to_owned())], term.days_left(now_s)));
+    page.gauges(
+        "tls_days_left",
+        "Whole days that the certificate in force holds, and the CAs.",
+        rows,
+    )
+}
+
+/// What the holders of tokens with a quota have used here.
+fn quotas(page: &mut MetricsPage<'_>, rights: &Rights) -> fmt::Result {
+    use std::sync::atomic::Ordering::Relaxed;
+    let limited = rights.limited();
+    let of = |used: &GrantUse| [("token", used.id.clone())];
+    page.counters_by(
+        "quota_requests",
+        "Requests that a token's quota let in.",
+        limited
+            .iter()
+            .map(|used| (of(used), used.admitted.load(Relaxed))),
+    )?;
+    page.counters_by(
+        "quota_bytes",
+        "Bytes of requests and answers under a token with a quota.",
+        limited
+            .iter()
+            .map(|used| (of(used), used.moved.load(Relaxed))),
+    )?;
+    page.counters_by(
+        "quota_refused",
+        "Requests that a token's quota refused, by which.",
+        limited.iter().flat_map(|used| {
+            QuotaKind::ALL.map(|kind| {
+                let labels = [("token", used.id.clone()), ("by", kind.as_str().to_owned())];
+                (labels, used.refused[kind as usize].load(Relaxed))
+            })
+        }),
+    )?;
+    let stored = limited.iter().filter(|used| used.stored_max().is_some());
+    page.gauges(
+        "quota_stored_bytes",
+        "About what the keys of a token with such a quota take, at the last look.",
+        stored.map(|used| (of(used), used.stored.load(Relaxed))),
+    )
 }
 
 fn queues(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {

@@ -1,5 +1,8 @@
 //! The parts that all metrics are written with.
 //!
+//! Invariants
+//! 1. A family is described once, in front of its rows.
+//!
 //! Not here: which metrics there are (`mod.rs`, `cluster.rs`).
 
 use crate::admin::metrics::{LoopMetrics, Tally};
@@ -32,6 +35,24 @@ impl MetricsPage<'_> {
         name: &str,
         help: &str,
         rows: impl IntoIterator<Item = ([(&'static str, &'static str); N], u64)>,
+    ) -> fmt::Result {
+        let mut family = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in rows {
+            family
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    /// A family of counters, by labels that are known when they are written.
+    pub(super) fn counters_by<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        rows: impl IntoIterator<Item = ([(&'static str, String); N], u64)>,
     ) -> fmt::Result {
         let mut family = self
             .0

@@ -141,6 +141,9 @@ pub struct Head<'a> {
     pub origin: Field<'a>,
     /// `Sec-Fetch-Site`
     pub fetch_site: Field<'a>,
+    /// A browser asks what a page of another site may send: OPTIONS with
+    /// `Access-Control-Request-Method`.
+    pub is_preflight: bool,
     /// Framing of the body.
     pub body: Body,
     /// Is it HTTP/1.0, which knows no chunks?
@@ -313,6 +316,7 @@ fn read_head<'a>(
         authority: authority.or(host),
         origin: fields.origin,
         fetch_site: fields.fetch_site,
+        is_preflight: fields.asks_method && request.method == Some("OPTIONS"),
         body,
         is_http_1_0,
         connection: fields.connection(is_http_1_0),
@@ -488,6 +492,7 @@ struct Fields<'a> {
     names_peer_protocol: bool,
     has_content_coding: bool,
     has_content_range: bool,
+    asks_method: bool,
 }
 
 impl Default for Fields<'_> {
@@ -513,6 +518,7 @@ impl Default for Fields<'_> {
             names_peer_protocol: false,
             has_content_coding: false,
             has_content_range: false,
+            asks_method: false,
         }
     }
 }
@@ -546,6 +552,7 @@ impl<'a> Fields<'a> {
             17 if is("transfer-encoding") => self.transfer_encoding.note(value),
             17 if is("dendra-timeout-ms") => self.timeout_ms.note(value),
             17 if is("dendra-peer-proof") => self.peer_proof.note(value),
+            29 if is("access-control-request-method") => self.asks_method = true,
             _ => {}
         }
     }

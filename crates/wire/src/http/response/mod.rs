@@ -9,6 +9,7 @@
 //! Dendra-Expires: 1754000000000                 only for a value with a time to live
 //! Content-Length: 100
 //! Connection: close                             only when it does
+//! Access-Control-Allow-Origin: https://a.b      only to a page of that origin, and what goes with it
 //!
 //! value
 //! ```
@@ -38,6 +39,23 @@ pub struct Style {
     pub connection: Connection,
     /// The request is a HEAD: headers only.
     pub omits_body: bool,
+    /// A page of another site sent it, and may read the answer.
+    pub page: Option<&'static PageLines>,
+}
+
+/// What a browser has to be told before it shows an answer to a page of an origin.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PageLines(String);
+
+impl PageLines {
+    /// For pages of `origin`. They are kept for ever: an operator names few, once.
+    pub fn new(origin: &str) -> &'static PageLines {
+        let lines = format!(
+            "Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\nAccess-Control-Expose-Headers: ETag, \
+             Dendra-Receipt, Dendra-Expires, Dendra-Scan, Retry-After, Preference-Applied\r\n"
+        );
+        Box::leak(Box::new(PageLines(lines)))
+    }
 }
 
 impl Style {
@@ -46,6 +64,7 @@ impl Style {
         Style {
             connection: head.connection,
             omits_body: head.method == Method::Head,
+            page: None,
         }
     }
 
@@ -53,6 +72,7 @@ impl Style {
     pub const CLOSING: Style = Style {
         connection: Connection::Close,
         omits_body: false,
+        page: None,
     };
 
     /// The same, and the connection closes.
@@ -221,6 +241,16 @@ pub fn text(out: &mut Vec<u8>, style: Style, status: u16, body: &str) {
     finish_with(out, style, body.as_bytes());
 }
 
+/// 200 to a browser that asks what a page may send: everything that the data port knows.
+pub fn preflight(out: &mut Vec<u8>, style: Style) {
+    out.extend_from_slice(
+        b"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Methods: GET, HEAD, PUT, DELETE\r\n\
+          Access-Control-Allow-Headers: Authorization, Content-Type, Accept, If-Match, If-None-Match, Prefer, Dendra-Timeout-Ms\r\n\
+          Access-Control-Max-Age: 600\r\n",
+    );
+    finish(out, style, 0);
+}
+
 /// 100: send the body.
 pub fn proceed(out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -359,6 +389,9 @@ fn connection_line(out: &mut Vec<u8>, style: Style) {
         Connection::Persist => {}
         Connection::KeepAlive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
         Connection::Close => out.extend_from_slice(b"Connection: close\r\n"),
+    }
+    if let Some(PageLines(lines)) = style.page {
+        out.extend_from_slice(lines.as_bytes());
     }
 }
 
