@@ -77,8 +77,11 @@ pub const CALM_SHARE: f64 = 0.9;
 /// kept busy with them, and the system does not run out of ports.
 pub const RECONNECTS_PER_SECOND_MAX: u64 = 1_000;
 
-/// How long the first connections may take, milliseconds.
-pub const CONNECT_MS_MAX: u64 = 3_000;
+/// How long the first connections may take, milliseconds: a first packet that was lost is sent again after 1, 3 and 7 s.
+pub const CONNECT_MS_MAX: u64 = 10_000;
+
+/// The first connections that one thread opens at once; the next ones follow as these are open.
+pub const OPENING_MAX: usize = 128;
 
 /// After Ctrl-C, answers of requests in flight are awaited this long, milliseconds.
 pub const CUT_GRACE_MS: u64 = 500;

@@ -13,6 +13,7 @@
 //! Not here: the command line, files, what a terminal shows (crate `dendra`).
 //! See: docs/lab/run-json.md.
 
+mod again;
 mod course;
 mod overload;
 
@@ -34,6 +35,7 @@ use crate::source::Source;
 use crate::summary::all_operations;
 use crate::template::{Style, Templates};
 use crate::{machine, sampler, verdict};
+use again::Again;
 use course::PhaseNews;
 use dendra_base::Workload;
 use dendra_base::workload::Operation;
@@ -43,10 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Passes over records that a preload could not write at first.
-const PRELOAD_PASSES: usize = 50;
-
-/// Pause between two of them, and between two steps of a search, for the target to come to itself.
+/// Pause between two steps of a search, for the target to come to itself.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// A run in which nothing at all was answered for this long beyond the timeout is cut.
@@ -613,34 +612,37 @@ impl Experiment<'_> {
             to: 0.0,
         }]];
         let name = format!("preload of {count} records");
-        for pass in 0..PRELOAD_PASSES {
+        let mut again = Again::of(count, workload.seed);
+        for pass in 1.. {
             self.next_index = 0;
             let mut plan = self.plan(day.clone(), Pace::Closed(Some(count)), source.clone());
             plan.pipeline = 1;
             plan.keeps_failures = true;
-            let name = if pass == 0 {
-                name.clone()
-            } else {
-                format!("preload, pass {}", pass + 1)
+            let name = match pass {
+                1 => name.clone(),
+                _ => format!("preload, pass {pass}"),
             };
             let drive = self.drive(&plan, &[(name, PhaseKind::Preload)])?;
-            if drive.failures.is_empty() || self.is_cut() {
-                self.next_index = 0;
+            self.next_index = 0;
+            let refused = drive.failures.len() as u64;
+            if refused == 0 || self.is_cut() {
                 return Ok(());
             }
-            let numbers: Vec<u64> = drive
-                .failures
-                .iter()
-                .map(|&index| source.preloaded(index))
-                .collect();
-            count = numbers.len() as u64;
+            let (taken, pause) = again.take(refused).unwrap_or_default();
+            if taken < refused {
+                let missing = refused - taken;
+                let words = "records could not be written, and were not tried again; reads of them are misses";
+                self.run.notes.push(format!("{missing} {words}"));
+            }
+            if taken == 0 {
+                return Ok(());
+            }
+            let failures = drive.failures.iter().take(taken as usize);
+            let numbers: Vec<u64> = failures.map(|&index| source.preloaded(index)).collect();
+            count = taken;
             source = source.again(numbers);
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(pause);
         }
-        self.next_index = 0;
-        self.run.notes.push(format!(
-            "{count} records could not be written; reads of them are misses"
-        ));
         Ok(())
     }
 

@@ -208,6 +208,11 @@ impl Delay {
     }
 }
 
+/// The longest that a request waits for its loop: in the run queue, or among those that give way.
+fn delay_us(lag_us: u64, gives_way_us: u64) -> u64 {
+    lag_us.max(gives_way_us)
+}
+
 /// The probe of one loop: it waits in the run queue as every request does.
 pub(crate) async fn probe(delay: Rc<Delay>) {
     loop {
@@ -216,7 +221,8 @@ pub(crate) async fn probe(delay: Rc<Delay>) {
         if let Some(rung_us) = delay.rung_us.take() {
             delay.due_us.set(now_us + PROBE_US);
             let lag_us = now_us.saturating_sub(rung_us);
-            delay.sample(now_us, lag_us.max(delay.giving_way.waited_us(now_us)));
+            let gives_way_us = delay.giving_way.waited_us(now_us);
+            delay.sample(now_us, delay_us(lag_us, gives_way_us));
         }
     }
 }
@@ -234,5 +240,19 @@ pub(crate) async fn porter(delay: Rc<Delay>) {
             // Behind all that is ready, and behind a look at the sockets.
             tokio::task::yield_now().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_among_newcomers_is_delay() {
+        assert_eq!(delay_us(5, 3), 5);
+        let waiting = GivingWay::default();
+        let seat = Rc::new(Seat::default());
+        let _place = waiting.join(&seat, 1_000);
+        assert_eq!(delay_us(5, waiting.waited_us(41_000)), 40_000);
     }
 }

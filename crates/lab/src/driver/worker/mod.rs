@@ -21,7 +21,9 @@ use super::arrival::Reads;
 use super::connection::{Connection, Pending, Wrote};
 use super::patience::Patience;
 use super::plan::{DriveError, Pace, Plan, Progress, QueueOrder, Seen, StopFlag};
-use crate::limits::{BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, READ_BYTES};
+use crate::limits::{
+    BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, OPENING_MAX, READ_BYTES,
+};
 use crate::recorder::{Ended, Recorder, RequestEnd, SentAt, Used};
 use crate::source::Ask;
 use crate::template::Fill;
@@ -197,30 +199,35 @@ impl<'a> Worker<'a> {
         Ok(worker)
     }
 
-    /// Opens every connection; the target that takes none at all is down.
+    /// Opens every connection, a few at a time: a burst of thousands would wait for the kernel to send lost first packets
+    /// again, and the run would begin without them. The target that takes none at all is down.
     fn connect_all(&mut self) -> Result<(), DriveError> {
         let mut first_error: Vec<Option<String>> = vec![None; self.free.len()];
         let mut tried = vec![false; self.free.len()];
-        for slot in 0..self.connections.len() {
-            let connection = &mut self.connections[slot];
-            tried[connection.target] = true;
-            match connection.open(&self.epoll, 0) {
-                Ok(()) => {}
-                Err(errno) if matches!(errno, Errno::MFILE | Errno::NFILE) => {
-                    return Err(system(errno));
-                }
-                Err(errno) => {
-                    first_error[connection.target] = Some(std::io::Error::from(errno).to_string());
-                }
-            }
-        }
         let deadline = self.start + Duration::from_millis(CONNECT_MS_MAX);
         let mut events = Vec::with_capacity(EVENTS);
-        while self.connections.iter().any(Connection::is_opening) && Instant::now() < deadline {
+        let (mut opening, mut next) = (0, 0);
+        while (next < self.connections.len() || opening > 0) && Instant::now() < deadline {
+            while opening < OPENING_MAX && next < self.connections.len() {
+                let connection = &mut self.connections[next];
+                next += 1;
+                tried[connection.target] = true;
+                match connection.open(&self.epoll, 0) {
+                    Ok(()) => opening += 1,
+                    Err(errno) if matches!(errno, Errno::MFILE | Errno::NFILE) => {
+                        return Err(system(errno));
+                    }
+                    Err(errno) => {
+                        let error = std::io::Error::from(errno);
+                        first_error[connection.target] = Some(error.to_string());
+                    }
+                }
+            }
             self.poll(&mut events, SWEEP_NS)?;
             for slot in events.drain(..).map(|event| event.data.u64() as usize) {
                 let connection = &mut self.connections[slot];
                 let target = connection.target;
+                opening -= usize::from(connection.is_opening());
                 if let Err(error) = connection.opened(&self.epoll, 0) {
                     first_error[target].get_or_insert(error.to_string());
                 }
