@@ -28,7 +28,7 @@ use crate::limits;
 use crate::settings::PeerTransport;
 use crate::tls::{ByteStream, Tls};
 use bytes::{Bytes, BytesMut};
-use dendra_base::Prng;
+use dendra_base::{ClusterVersions, Prng};
 use dendra_node::MemberIndex;
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{Maker, MemberEffect, MemberEvent, NoLink};
@@ -151,6 +151,8 @@ struct Opened {
     link: Link,
     /// What the member said about itself.
     claim: Peer,
+    /// What its release knows.
+    versions: ClusterVersions,
     /// What a link over plain HTTP begins with.
     first: Option<ByteStream>,
 }
@@ -158,18 +160,21 @@ struct Opened {
 async fn open(lane: &EventLoop, agent: &Agent, member: MemberIndex) -> Result<Opened, NoLink> {
     match agent.cluster.transport {
         PeerTransport::Frames => {
-            let (conduit, claim) = upgrade(lane, agent, member).await?;
+            let (conduit, claim, versions) = upgrade(lane, agent, member).await?;
             Ok(Opened {
                 link: Link::Frames(Rc::new(conduit)),
                 claim,
+                versions,
                 first: None,
             })
         }
         PeerTransport::Http => {
-            let (pool, first, claim) = pool::open(lane, agent, member).await?;
+            let (pool, first, recognised) = pool::open(lane, agent, member).await?;
+            let (claim, versions) = recognised;
             Ok(Opened {
                 link: Link::Http(Rc::new(pool)),
                 claim,
+                versions,
                 first: Some(first),
             })
         }
@@ -214,6 +219,7 @@ pub(super) async fn connect_with(tls: Option<&Tls>, host: &str) -> Result<ByteSt
 /// What the hello of a member says, our proof for it, and what its frames are checked with.
 pub(super) struct Recognised {
     pub(super) claim: Peer,
+    pub(super) versions: ClusterVersions,
     pub(super) loops: u16,
     pub(super) proof: Proof,
     pub(super) keys: SessionKeys,
@@ -242,6 +248,7 @@ pub(super) fn recognise(
     admitted.map_err(|refusal| refusal.to_string())?;
     Ok(Recognised {
         claim,
+        versions: theirs.versions(),
         loops: theirs.loops,
         proof: cluster.prove(Role::Asker, own_line, line),
         keys: cluster.keys(own_line, line),
@@ -371,9 +378,11 @@ async fn upgrade(
     lane: &EventLoop,
     agent: &Agent,
     member: MemberIndex,
-) -> Result<(Conduit, Peer), NoLink> {
+) -> Result<(Conduit, Peer, ClusterVersions), NoLink> {
     let greeted = greet(&agent.cluster, agent.lane, member).await?;
-    let claim = greeted.recognised.claim;
+    let Recognised {
+        claim, versions, ..
+    } = greeted.recognised;
     let conduit = Conduit::new(greeted.stream, &greeted.rest, End::Asks, greeted.seals);
     learn(lane, agent, member, claim).await?;
     conduit.put(|out, seal| peer::encode_probe(out, seal, 0));
@@ -381,7 +390,7 @@ async fn upgrade(
     // Behind this it has let us in, and its loops know that we are there.
     let message = conduit.next_message().await;
     match message.map_err(|broken| broken.to_string())? {
-        Message::Alive { id: 0 } => Ok((conduit, claim)),
+        Message::Alive { id: 0 } => Ok((conduit, claim, versions)),
         Message::Farewell(said) => {
             let url = agent.cluster.url(member);
             Err(NoLink::of_farewell(&url, &said, Maker::Member))
@@ -396,6 +405,7 @@ struct Up<'a> {
     member: MemberIndex,
     id: MemberId,
     node: u128,
+    versions: ClusterVersions,
     is_over: bool,
 }
 
@@ -428,6 +438,7 @@ impl<'a> Up<'a> {
             member,
             id,
             node: opened.claim.node,
+            versions: opened.versions,
             is_over: false,
         };
         up.tell_steward(true);
@@ -439,7 +450,12 @@ impl<'a> Up<'a> {
         if self.agent.lane == 0 {
             let (member, node) = (self.id, self.node);
             let peer = ChainPeer { member, node };
-            let event = StewardEvent::Reached { peer, is_up };
+            let versions = self.versions;
+            let event = StewardEvent::Reached {
+                peer,
+                is_up,
+                versions,
+            };
             self.agent.cluster.door.tell_surely(event);
         }
     }

@@ -28,6 +28,7 @@ use crate::clients::seat::LocalBell;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use crate::tls::ByteStream;
+use dendra_base::ClusterVersions;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
 use dendra_node::membership::NoLink;
@@ -333,10 +334,15 @@ pub(super) async fn open(
     lane: &EventLoop,
     agent: &Agent,
     member: MemberIndex,
-) -> Result<(Pool, ByteStream, Peer), NoLink> {
+) -> Result<(Pool, ByteStream, (Peer, ClusterVersions)), NoLink> {
     let greeted = greet(&agent.cluster, agent.lane, member).await?;
     let (mut carrier, head) = (greeted.carrier, greeted.head);
-    let Recognised { claim, keys, .. } = greeted.recognised;
+    let Recognised {
+        claim,
+        versions,
+        keys,
+        ..
+    } = greeted.recognised;
     learn(lane, agent, member, claim).await?;
     let mut frame = Vec::new();
     peer::encode_probe(&mut frame, &mut keys.of_requests(Role::Asker), 0);
@@ -354,7 +360,8 @@ pub(super) async fn open(
     if !alive.keeps_alive {
         carrier = Carrier::new(connect(&agent.cluster, host).await?);
     }
-    Ok((Pool::new(host, head, keys), carrier.stream, claim))
+    let known = (claim, versions);
+    Ok((Pool::new(host, head, keys), carrier.stream, known))
 }
 
 /// Keeps the connections of a link that is up, to its end: why it ended.
