@@ -26,6 +26,7 @@ use bytes::Bytes;
 use dendra_base::{Cell, Kind};
 use dendra_wire::restore::RestorePageWriter;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -59,7 +60,7 @@ struct SentPage {
 
 /// Restores the backup `manifest`.
 pub(crate) async fn restore(
-    repository: Repository,
+    repository: Arc<Repository>,
     manifest: BackupManifest,
     order: &RestoreOrder<'_>,
     console: Console,

@@ -130,7 +130,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 46] = [
+pub(crate) static OPTIONS: [Spec; 47] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -461,6 +461,13 @@ pub(crate) static OPTIONS: [Spec; 46] = [
         kind: Kind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Folder of backups that this node makes by itself, or off",
+    },
+    Spec {
+        key: "backup-key",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "File of the key with which those backups are encrypted (dendra backup key FILE makes one), or off",
     },
     Spec {
         key: "backup-every",
