@@ -4,7 +4,7 @@
 //! thread/        one event loop                  handover.rs   results that go back to a connection
 //! mailbox.rs     results of other threads        delay.rs      how late the loop begins its work
 //! shared.rs      what all threads share          giving_way.rs reads that come behind others
-//! clock.rs       time
+//! clock.rs       time                            overload.rs    how pressed all loops are
 //! ```
 //!
 //! Not here: what a connection does in its turn (`clients/`), the node's turn (`peers/agent.rs`).
@@ -15,5 +15,6 @@ pub(crate) mod delay;
 pub(crate) mod giving_way;
 pub(crate) mod handover;
 pub(crate) mod mailbox;
+pub(crate) mod overload;
 pub mod shared;
 pub(crate) mod thread;
