@@ -61,10 +61,10 @@ impl ClusterVersions {
 
 impl fmt::Display for ClusterVersions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.oldest == self.newest {
-            true => write!(f, "{}", self.newest),
-            false => write!(f, "{} to {}", self.oldest, self.newest),
+        if self.oldest == self.newest {
+            return self.newest.fmt(f);
         }
+        write!(f, "{} to {}", self.oldest, self.newest)
     }
 }
 

@@ -17,7 +17,7 @@
 //! 2. Before the order nothing is finalized, and the release before starts on all folders.
 //! 3. Exit 0 means that every step held. A failure keeps the folders.
 //!
-//! Not here: formats of earlier releases (`crates/dendra/tests/formats.rs`).
+//! Not here: bytes of formats (docs/format/).
 //! See: docs/operating.md, "Upgrades"; docs/decisions/0036-one-version-for-a-cluster.md.
 
 mod builds;

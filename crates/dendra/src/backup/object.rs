@@ -75,7 +75,10 @@ pub(crate) struct ObjectWriter {
 /// How frames are kept.
 enum FrameForm {
     Plain,
-    Sealed { chunks: ChunkKey, head: Vec<u8> },
+    Sealed {
+        chunks: Box<ChunkKey>,
+        head: Vec<u8>,
+    },
 }
 
 /// What the key of an object is for.
@@ -103,7 +106,7 @@ impl ObjectWriter {
                     seal::random().map_err(|e| io::Error::other(e.sentence))?;
                 head.extend_from_slice(&key.id().to_le_bytes());
                 head.extend_from_slice(&salt);
-                Some(key.chunks(&salt, &purpose(content)))
+                Some(Box::new(key.chunks(&salt, &purpose(content))))
             }
         };
         draft.file.write_all(&head)?;
@@ -272,7 +275,7 @@ impl ObjectReader {
             None => (FrameForm::Plain, end),
             Some(key) => {
                 let salt = fixed(&head[SEALED_HEAD_BYTES - SALT_BYTES..]);
-                let chunks = key.chunks(&salt, &purpose(content));
+                let chunks = Box::new(key.chunks(&salt, &purpose(content)));
                 let opened = chunks.open(SealedPart::End(u64::from(frames)), &head, end);
                 let end = opened.ok_or_else(|| {
                     damaged("its end does not open with the key: it was changed, or is another object's")

@@ -231,7 +231,7 @@ fn answer(request: &Request, stored: &Mutex<Stored>) -> Vec<u8> {
     if !is_signed(request) {
         return refused("403 Forbidden", "SignatureDoesNotMatch");
     }
-    if stored.fault == Fault::Busy && stored.asked % 2 == 0 {
+    if stored.fault == Fault::Busy && stored.asked.is_multiple_of(2) {
         return refused("503 Slow Down", "SlowDown");
     }
     let root = format!("/{BUCKET}");

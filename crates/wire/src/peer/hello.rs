@@ -192,10 +192,8 @@ pub fn agree(
     let (us, them) = (&own.url, &theirs.url);
     let version = own.version_max.min(theirs.version_max);
     if version < own.version_min.max(theirs.version_min) {
-        let older = match own.version_max < theirs.version_max {
-            true => us,
-            false => them,
-        };
+        let is_older = own.version_max < theirs.version_max;
+        let older = if is_older { us } else { them };
         return refuse(
             "peer-version",
             format!(
