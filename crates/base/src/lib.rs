@@ -11,6 +11,7 @@
 //! pressure.rs Pressure, Stop    how close an engine is to a limit
 //! direction.rs Direction        of a walk over keys
 //! hex.rs                        hexadecimal digits
+//! release.rs  ClusterVersion    what a release knows, and what a cluster uses of it
 //! prng.rs     Prng              seeded randomness for tests, simulation and workloads
 //! workload/   Workload          what clients do, as a seeded value
 //! limits.rs                     sizes that all crates agree on
@@ -38,6 +39,7 @@ pub mod pressure;
 pub mod prng;
 pub mod quorum;
 pub mod receipt;
+pub mod release;
 pub mod version;
 pub mod workload;
 
@@ -49,5 +51,6 @@ pub use pressure::{Pressure, Stop};
 pub use prng::Prng;
 pub use quorum::{BadQuorum, Consistency, Quorum};
 pub use receipt::{Durability, Known};
+pub use release::{ClusterVersion, ClusterVersions};
 pub use version::Version;
 pub use workload::Workload;

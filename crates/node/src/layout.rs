@@ -34,6 +34,7 @@ use crate::ring::table::{BadTable, MemberId};
 use crate::ring::{Partition, Ring};
 use crate::topology::record::EpochRecord;
 use crate::topology::{Member, Topology};
+use dendra_base::{ClusterVersion, ClusterVersions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,6 +62,7 @@ pub struct Layout {
     /// Since which epoch each partition has these owners, as far as this process knows; empty =
     /// since that of the layout.
     changed: Vec<u64>,
+    in_force: ClusterVersion,
 }
 
 impl Layout {
@@ -79,6 +81,7 @@ impl Layout {
             topology: Arc::clone(topology),
             twins: Vec::new(),
             changed: Vec::new(),
+            in_force: ClusterVersions::OWN.oldest,
         }
     }
 
@@ -179,12 +182,18 @@ impl Layout {
             ids,
             twins: if is_moving { twins } else { Vec::new() },
             changed: Vec::new(),
+            in_force: record.in_force(),
         })
     }
 
     /// Its epoch.
     pub fn epoch(&self) -> u64 {
         self.topology.epoch()
+    }
+
+    /// The version in force: this member says and writes nothing that is newer.
+    pub fn in_force(&self) -> ClusterVersion {
+        self.in_force
     }
 
     /// Its members and numbers.

@@ -29,6 +29,7 @@ use dendra_base::{Cell, Key, Kind};
 use dendra_wire::restore::RestorePageWriter;
 use dendra_wire::route::is_tokens;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -64,7 +65,7 @@ struct SentPage {
 
 /// Restores the backup `manifest`.
 pub(crate) async fn restore(
-    repository: Repository,
+    repository: Arc<Repository>,
     manifest: BackupManifest,
     order: &RestoreOrder<'_>,
     console: Console,

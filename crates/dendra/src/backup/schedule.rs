@@ -14,8 +14,10 @@
 //! Not here: the options (`config/`), the metric (crate `server`).
 //! See: docs/operating.md.
 
+use super::place::RepositoryUse;
 use super::prune::prune;
-use super::repository::{Repository, RepositoryUse};
+use super::repository::Repository;
+use super::seal::BackupKey;
 use super::take::{TakeOrder, now_ms, take};
 use crate::cli::AccessArgs;
 use crate::console::Console;
@@ -33,6 +35,8 @@ const RETRY_MAX: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackupSchedule {
     pub(crate) destination: PathBuf,
+    /// The file of the key of the backups; `None` = they are not encrypted.
+    pub(crate) key_file: Option<PathBuf>,
     pub(crate) every: Duration,
     /// How many backups stay; 0 = all.
     pub(crate) keep: usize,
@@ -98,10 +102,20 @@ async fn run(schedule: &BackupSchedule, own_admin: &str, gauge: &BackupGauge) {
 
 /// When the newest good backup of the folder began.
 fn newest(schedule: &BackupSchedule) -> Option<u64> {
-    let repository = Repository::open(&schedule.destination, RepositoryUse::Shared).ok()?;
+    let key = key(schedule).ok()?;
+    let repository = Repository::open(&schedule.destination, RepositoryUse::Shared, key).ok()?;
     let ids = repository.ids().ok()?;
     let manifest = repository.manifest(ids.last()?).ok()?;
     Some(manifest.began_ms)
+}
+
+/// Read each time: a file that is put right counts from the next try on.
+fn key(schedule: &BackupSchedule) -> Result<Option<BackupKey>, Failure> {
+    schedule
+        .key_file
+        .as_deref()
+        .map(BackupKey::read)
+        .transpose()
 }
 
 async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure> {
@@ -109,8 +123,10 @@ async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure>
         is_quiet: true,
         verbosity: 0,
     };
+    let key = key(schedule)?;
     let order = TakeOrder {
         destination: &schedule.destination,
+        key: key.as_ref(),
         admin: schedule.admin.as_deref().unwrap_or(own_admin),
         access: &schedule.access,
         bytes_per_second: schedule.bytes_per_second,
@@ -125,7 +141,7 @@ async fn once(schedule: &BackupSchedule, own_admin: &str) -> Result<(), Failure>
     );
     if schedule.keep > 0 {
         // Beside another backup nothing is removed; the next one is soon enough.
-        let pruned = Repository::open(&schedule.destination, RepositoryUse::Alone)
+        let pruned = Repository::open(&schedule.destination, RepositoryUse::Alone, key)
             .and_then(|repository| prune(&repository, schedule.keep, false));
         match pruned {
             Ok(pruned) => tracing::debug!(?pruned, "old backups are removed"),

@@ -20,6 +20,7 @@ use super::object::ObjectSum;
 use super::pace::TransferPace;
 use super::progress;
 use super::repository::{NewObject, Repository};
+use super::seal::{self, BackupKey};
 use crate::cli::AccessArgs;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
@@ -42,6 +43,7 @@ const FILES_AT_ONCE: usize = 2;
 /// What to do.
 pub(crate) struct TakeOrder<'a> {
     pub(crate) destination: &'a Path,
+    pub(crate) key: Option<&'a BackupKey>,
     pub(crate) admin: &'a str,
     pub(crate) access: &'a AccessArgs,
     pub(crate) bytes_per_second: Option<u64>,
@@ -77,7 +79,7 @@ pub(crate) async fn take(
     console: Console,
 ) -> Result<BackupManifest, Failure> {
     let nodes = AdminNode::all(order.admin, order.access, console)?;
-    let repository = Repository::create(order.destination)?;
+    let repository = Repository::create(order.destination, order.key.cloned())?;
     let began_ms = now_ms();
     let held = checkpoints(&nodes, order.allow_missing, console).await?;
     let cut_ms = now_ms();
@@ -126,14 +128,7 @@ fn backup_id(began_ms: u64) -> Result<String, Failure> {
         .ok()
         .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok())
         .ok_or_else(|| Failure::new(Exit::FAILURE, "the clock of this machine shows no time"))?;
-    let mut random = [0; 4];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).map_err(|e| {
-        Failure::new(
-            Exit::FAILURE,
-            format!("no randomness from the system ({e})"),
-        )
-    })?;
-    let random = u32::from_le_bytes(random);
+    let random = u32::from_le_bytes(seal::random()?);
     Ok(format!(
         "{}-{random:08x}",
         time.strftime("%Y%m%dT%H%M%S%.3fZ")
@@ -198,7 +193,7 @@ async fn release(held: &[(&AdminNode, HeldCheckpoint)]) {
 }
 
 /// Are enough members there that every acknowledged write is in one of the checkpoints?
-fn check_members(
+pub(super) fn check_members(
     checkpoints: &[&HeldCheckpoint],
     allow_missing: bool,
     console: Console,
@@ -313,10 +308,10 @@ async fn copy_file(
         node.part(checkpoint, &file.name, 0, 0).await?;
         return Ok(sum);
     }
-    let new = work.repository.begin().map_err(failed)?;
+    let new = work.repository.begin(file.content).map_err(failed)?;
     let (parts, arriving) = mpsc::channel(PARTS_WAITING);
-    let (repository, content) = (Arc::clone(&work.repository), file.content);
-    let written = tokio::task::spawn_blocking(move || write(&repository, new, content, arriving));
+    let repository = Arc::clone(&work.repository);
+    let written = tokio::task::spawn_blocking(move || write(&repository, new, arriving));
     let mut offset = 0;
     while offset < file.bytes {
         let bytes = work.pace.most(PART_BYTES).min(file.bytes - offset);
@@ -351,7 +346,7 @@ async fn copy_file(
         _ => {
             return Err(failed(io::Error::other(format!(
                 "{} was written and is not what was written: the destination loses data",
-                work.repository.object(file.content).display()
+                work.repository.object_name(file.content)
             ))));
         }
     }
@@ -367,12 +362,11 @@ async fn copy_file(
 fn write(
     repository: &Repository,
     mut new: NewObject,
-    content: u128,
     mut parts: mpsc::Receiver<Bytes>,
 ) -> io::Result<Option<ObjectSum>> {
     while let Some(part) = parts.blocking_recv() {
         if part.is_empty() {
-            return repository.publish(new, content).map(Some);
+            return repository.publish(new).map(Some);
         }
         new.writer.push(&part)?;
     }

@@ -5,6 +5,7 @@
 //! plan    --remove URL …      POST /v0/cluster/plan       what would move, and the id for apply
 //! apply   PLAN [--follow]     POST /v0/cluster/apply
 //! cancel  readdress  throttle POST /v0/cluster/…
+//! finalize                    POST /v0/cluster/finalize
 //! history                     GET  /v0/cluster/history
 //! ```
 //!
@@ -78,6 +79,10 @@ pub(crate) async fn cluster(
         ClusterVerb::Readdress { from, to } => {
             let body = json!({ "from": from, "to": to });
             let done = office.order("readdress", &body).await?;
+            office.show(&done, words::done)
+        }
+        ClusterVerb::Finalize => {
+            let done = office.order("finalize", &json!({})).await?;
             office.show(&done, words::done)
         }
         ClusterVerb::Throttle { bytes } => {

@@ -64,7 +64,34 @@ pub(super) fn status(page: &Value) -> Option<String> {
     }
     table(&mut text, &rows);
     let (line, _) = progress(page)?;
-    Some(format!("{text}\n{line}\n"))
+    let versions = versions(page).map(|line| line + "\n");
+    Some(format!("{text}\n{line}\n{}", versions.unwrap_or_default()))
+}
+
+/// What is in force and what could be, if the two differ.
+fn versions(page: &Value) -> Option<String> {
+    let in_force = page["version"].as_u64()?;
+    let members = page["members"].as_array()?;
+    let newest = |member: &Value| member["versions"][1].as_u64();
+    let next = members.iter().filter_map(newest).max()?;
+    if next <= in_force {
+        return None;
+    }
+    let lacks = |member: &&Value| newest(member).is_none_or(|newest| newest < next);
+    let late: Vec<String> = members
+        .iter()
+        .filter(lacks)
+        .map(|member| word(&member["url"]))
+        .collect();
+    Some(match late.is_empty() {
+        true => format!(
+            "version {in_force} is in force, and all members know {next}: dendra cluster finalize"
+        ),
+        false => format!(
+            "version {in_force} is in force; for {next} these need the new release: {}",
+            late.join(", ")
+        ),
+    })
 }
 
 /// The plan under way in a line; and has it ended?

@@ -134,7 +134,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 52] = [
+pub(crate) static OPTIONS: [Spec; 53] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -510,6 +510,13 @@ pub(crate) static OPTIONS: [Spec; 52] = [
         kind: Kind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "Folder of backups that this node makes by itself, or off",
+    },
+    Spec {
+        key: "backup-key",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "File of the key with which those backups are encrypted (dendra backup key FILE makes one), or off",
     },
     Spec {
         key: "backup-every",

@@ -15,6 +15,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod bucket;
 pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod http;
@@ -277,7 +278,12 @@ pub(crate) struct Node {
 impl Node {
     /// Starts `dendra serve` on `data` and waits until it listens.
     pub(crate) fn start(data: &Path, flags: &[&str]) -> Node {
-        let mut command = dendra(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+        Node::start_at("127.0.0.1:0", data, flags)
+    }
+
+    /// The same, with its data port at this address.
+    pub(crate) fn start_at(listen: &str, data: &Path, flags: &[&str]) -> Node {
+        let mut command = dendra(["serve", "--listen", listen, "--admin", "127.0.0.1:0"]);
         command.arg("--data").arg(data).args(flags);
         let mut child = command
             .stdout(Stdio::null())

@@ -5,6 +5,7 @@
 //! Plan(wish)                     ─► Planned    what would move; nothing happens
 //! Apply(id of a plan)            ─► Done       the epoch with which the plan began
 //! Cancel, Readdress, Rekey       ─► Done
+//! Finalize                       ─► Done       releases before this one cannot start any more
 //! Throttle                       ─► Done       all members that can be reached are told
 //! History                        ─► History
 //! any                            ─► Declined   a sentence with the way out, and a code
@@ -20,6 +21,8 @@
 use super::declined::Declined;
 use crate::ring::table::MemberId;
 use crate::topology::record::{EpochChange, MemberStatus};
+
+use dendra_base::{ClusterVersion, ClusterVersions};
 
 pub use super::draft_id::DraftId;
 
@@ -46,6 +49,8 @@ pub enum ClusterOrder {
     },
     /// The cluster has the next generation of secrets.
     Rekey,
+    /// The newest version that the asked member knows is in force, if all members know it.
+    Finalize,
     /// Members load at most about so many bytes a second, each, until they are told otherwise or
     /// start again.
     Throttle {
@@ -141,6 +146,8 @@ pub struct ClusterStatus {
     pub partitions: u16,
     /// Generation of the secrets.
     pub secrets: u32,
+    /// The version in force.
+    pub version: ClusterVersion,
     /// By number.
     pub members: Vec<MemberState>,
     /// How many members were removed so far.
@@ -176,6 +183,8 @@ pub struct MemberState {
     pub arriving: usize,
     /// The release that it runs.
     pub release: Option<String>,
+    /// The versions that this release knows.
+    pub versions: Option<ClusterVersions>,
     /// Bytes of clients' records that it holds.
     pub stored_bytes: Option<u64>,
     /// Bytes that it loaded as a new owner since its process started.

@@ -18,6 +18,7 @@ use crate::topology::Member;
 use crate::topology::chain::ChainMessage;
 use crate::topology::drive::MoveArrived;
 use crate::topology::record::EpochRecord;
+use dendra_base::ClusterVersion;
 use std::sync::Arc;
 
 /// From one member's steward to another's.
@@ -32,6 +33,25 @@ pub enum StewardMessage {
         /// At least 1.
         bytes_per_second: u64,
     },
+}
+
+impl StewardMessage {
+    /// The newest version of a cluster in its records, if it has any.
+    pub fn cluster_version(&self) -> Option<ClusterVersion> {
+        let StewardMessage::Chain(message) = self else {
+            return None;
+        };
+        match message {
+            ChainMessage::Accept { record, .. } | ChainMessage::Removed { record } => {
+                Some(record.in_force())
+            }
+            ChainMessage::Promise { accepted, .. } => {
+                accepted.as_ref().map(|it| it.record.in_force())
+            }
+            ChainMessage::Chosen { records } => records.iter().map(|r| r.in_force()).max(),
+            _ => None,
+        }
+    }
 }
 
 /// How a member does.

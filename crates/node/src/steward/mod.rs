@@ -22,6 +22,7 @@
 //! 3. A member that adopts its own removal goes on handing on that epoch until a majority of the
 //!    next voters has it: without that majority the cluster could need the removed one's vote.
 //! 4. Orders, drafts, history and reports are bounded.
+//! 5. No record of a version that this process does not know is voted for, adopted or handed on.
 //!
 //! Not here: votes and records (`topology/`), operations while positions move (`coordinator/`),
 //! copying (`loader.rs`), links and notes (crate `server`).
@@ -49,6 +50,7 @@ use crate::topology::chain::{Chain, ChainEffect, ChainEvent, ChainMessage};
 use crate::topology::chain::{ChainPeer, ChainRules, VoteNote};
 use crate::topology::record::EpochRecord;
 use arrivals::Arrivals;
+use dendra_base::ClusterVersions;
 use draft::Draft;
 use history::History;
 use messages::{LoadGauges, StewardMessage};
@@ -70,6 +72,8 @@ pub struct StewardStart {
     pub vote: Option<VoteNote>,
     /// Of this process, for the others; at most `RELEASE_BYTES_MAX` bytes.
     pub release: String,
+    /// The versions that this process knows: `ClusterVersions::OWN`, except in tests.
+    pub versions: ClusterVersions,
     /// How many bytes a second this process loads, until it is told otherwise.
     pub load_bytes_per_second: u64,
     /// Positions that move at once: `MOVES_SIDE_BY_SIDE`.
@@ -120,6 +124,7 @@ pub struct Steward {
     drafts: VecDeque<Draft>,
     history: History,
     release: String,
+    versions: ClusterVersions,
     load_bytes_per_second: u64,
     /// What an operator ordered, for members that come later.
     throttled: Option<u64>,
@@ -169,6 +174,7 @@ impl Steward {
             drafts: VecDeque::new(),
             history,
             release: start.release,
+            versions: start.versions,
             load_bytes_per_second: start.load_bytes_per_second.max(1),
             throttled: None,
             side_by_side: start.side_by_side.max(1),
@@ -205,9 +211,13 @@ impl Steward {
     pub fn step(&mut self, now: Now, event: StewardEvent, out: &mut Vec<StewardEffect>) {
         match event {
             StewardEvent::Received { from, message } => self.received(now, from, message, out),
-            StewardEvent::Reached { peer, is_up } => {
+            StewardEvent::Reached {
+                peer,
+                is_up,
+                versions,
+            } => {
                 let record = Arc::clone(self.record());
-                self.peers.reached(&record, peer, is_up);
+                self.peers.reached(&record, peer, is_up, versions);
                 self.is_news = true;
                 // A member that comes later was not told.
                 if let Some(bytes_per_second) = self.throttled.filter(|_| is_up) {
@@ -262,6 +272,13 @@ impl Steward {
     ) {
         let record = Arc::clone(self.record());
         self.peers.seen(&record, from);
+        if let Some(version) = message
+            .cluster_version()
+            .filter(|v| *v > self.versions.newest)
+        {
+            out.push(StewardEffect::Outdated { version });
+            return;
+        }
         match message {
             StewardMessage::Chain(message) => {
                 let epoch = match &message {

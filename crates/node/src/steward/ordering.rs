@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Ordered ─┬─ Status, Plan, Throttle, History ────────────────────────────► Answer
-//!          └─ Apply, Cancel, Readdress, Rekey ─► queue ─► proposed ─ adopted ─► Done
+//!          └─ Apply, Cancel, Readdress, Rekey, Finalize ─► queue ─► proposed ─ adopted ─► Done
 //!                                                  ▲          │ another was chosen, or none
 //!                                                  └──────────┘     CLUSTER_ORDER_US ─► Declined
 //! Enrol ─► Enrolled | Wait, the plan for it joins the queue | Refused
@@ -29,6 +29,7 @@ use crate::topology::Member;
 use crate::topology::chain::{ChainEffect, ChainEvent};
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus};
 use crate::topology::why_not::WhyNot;
+use dendra_base::ClusterVersion;
 use std::sync::Arc;
 
 impl Steward {
@@ -100,6 +101,7 @@ impl Steward {
                 OrderIntent::Readdress { member, to }
             }
             ClusterOrder::Rekey => OrderIntent::Rekey,
+            ClusterOrder::Finalize => OrderIntent::Finalize,
         };
         self.check_vote()?;
         // What cannot be done now is said now.
@@ -156,7 +158,42 @@ impl Steward {
             OrderIntent::Cancel => record.cancelled()?,
             OrderIntent::Readdress { member, to } => record.readdressed(*member, to)?,
             OrderIntent::Rekey => record.rekeyed()?,
+            OrderIntent::Finalize => record.finalized(self.next_version()?)?,
         })
+    }
+
+    /// The newest version that this member knows, if all members know it, too.
+    fn next_version(&self) -> Result<ClusterVersion, Declined> {
+        let record = self.record();
+        let version = self.versions.newest;
+        if version <= record.in_force() {
+            return Err(Declined::NewestVersion {
+                version: record.in_force(),
+            });
+        }
+        for member in record.members() {
+            let url = || member.place.url.clone();
+            match self.news(member.id) {
+                MemberNews {
+                    is_up: true,
+                    versions: Some(versions),
+                    ..
+                } if versions.contains(version) => {}
+                MemberNews {
+                    is_up: true,
+                    versions: Some(versions),
+                    ..
+                } => {
+                    return Err(Declined::OlderRelease {
+                        url: url(),
+                        versions,
+                        version,
+                    });
+                }
+                _ => return Err(Declined::Away { url: url() }),
+            }
+        }
+        Ok(version)
     }
 
     /// Proposes for the first order, unless something is under way. True when it did.
@@ -297,6 +334,7 @@ impl Steward {
                 epoch: Some(self.record().epoch()),
                 gauges: self.meter.gauges,
                 release: Some(self.release.clone()),
+                versions: Some(self.versions),
             };
         }
         let view = self.peers.of(member).cloned().unwrap_or_default();
@@ -305,6 +343,7 @@ impl Steward {
             epoch: self.arrivals.epoch_of(member),
             gauges: view.gauges,
             release: view.release,
+            versions: view.versions,
         }
     }
 

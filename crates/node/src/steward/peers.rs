@@ -10,6 +10,7 @@ use super::messages::{LoadGauges, MemberProgress};
 use crate::ring::table::MemberId;
 use crate::topology::chain::ChainPeer;
 use crate::topology::record::EpochRecord;
+use dendra_base::ClusterVersions;
 use std::collections::BTreeMap;
 
 /// One other member.
@@ -21,6 +22,8 @@ pub(super) struct PeerSight {
     /// `None` until it told of them.
     pub(super) gauges: Option<LoadGauges>,
     pub(super) release: Option<String>,
+    /// What its process knows; `None` until a link came up.
+    pub(super) versions: Option<ClusterVersions>,
 }
 
 /// All of them.
@@ -37,10 +40,17 @@ impl PeerSights {
     }
 
     /// A link came up or the last one went down.
-    pub(super) fn reached(&mut self, record: &EpochRecord, peer: ChainPeer, is_up: bool) {
+    pub(super) fn reached(
+        &mut self,
+        record: &EpochRecord,
+        peer: ChainPeer,
+        is_up: bool,
+        versions: ClusterVersions,
+    ) {
         if let Some(view) = self.of_peer(record, peer) {
             view.node = peer.node;
             view.is_up = is_up;
+            view.versions = Some(versions);
         }
     }
 

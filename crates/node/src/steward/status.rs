@@ -10,6 +10,7 @@ use super::face::{ClusterStatus, MemberState, PlanState};
 use super::messages::LoadGauges;
 use crate::ring::table::{MemberId, Move};
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, PlanUnderWay};
+use dendra_base::ClusterVersions;
 
 /// What a steward knows of a member, itself included.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,7 @@ pub(super) struct MemberNews {
     pub(super) epoch: Option<u64>,
     pub(super) gauges: Option<LoadGauges>,
     pub(super) release: Option<String>,
+    pub(super) versions: Option<ClusterVersions>,
 }
 
 /// Wall clock, and when the plan was learnt.
@@ -49,6 +51,7 @@ pub(super) fn status(
         replication_factor: record.replication_factor(),
         partitions: record.partitions(),
         secrets: record.secrets(),
+        version: record.in_force(),
         removed: record.removed().len(),
         plan: record
             .plan()
@@ -78,6 +81,7 @@ fn state(
         positions: record.owners().load(member.id, u8::MAX),
         arriving: arriving.count(),
         release: news.release,
+        versions: news.versions,
         stored_bytes: news.gauges.map(|gauges| gauges.stored_bytes),
         loaded_bytes: news.gauges.map(|gauges| gauges.loaded_bytes),
         load_bytes_per_second: news.gauges.map(|gauges| gauges.bytes_per_second),

@@ -3,7 +3,7 @@
 //! ```text
 //!            Received Reached     Persisted    Loaded Gauged       Ordered Enrol        Tick
 //! world ───► other members        the log      loops, the store    operator, joiner     time
-//! world ◄─── Send SendEpochs      Persist      Adopt Throttle      Answer EnrolAnswer   Removed Diverged …
+//! world ◄─── Send SendEpochs      Persist      Adopt Throttle      Answer EnrolAnswer   Removed Outdated …
 //! ```
 //!
 //! Invariants
@@ -21,6 +21,7 @@ use crate::ring::Partition;
 use crate::ring::table::MemberId;
 use crate::topology::chain::{ChainNote, ChainPeer};
 use crate::topology::record::EpochRecord;
+use dendra_base::{ClusterVersion, ClusterVersions};
 use std::sync::Arc;
 
 /// The world's mark for an order or a request.
@@ -42,6 +43,8 @@ pub enum StewardEvent {
         peer: ChainPeer,
         /// Which of the two.
         is_up: bool,
+        /// What its process knows, as its handshake said.
+        versions: ClusterVersions,
     },
     /// The note is durable, and all earlier ones.
     Persisted {
@@ -149,6 +152,12 @@ pub enum StewardEffect {
     Removed {
         /// By this epoch, or an earlier one.
         epoch: u64,
+    },
+    /// A version is in force that this process does not know: end the process. Its folder is good
+    /// for a later release.
+    Outdated {
+        /// The version.
+        version: ClusterVersion,
     },
     /// Another member has another record of an epoch that is known here: an operator has to look.
     Diverged {

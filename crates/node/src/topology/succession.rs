@@ -45,6 +45,7 @@ pub fn succeeds(before: &EpochRecord, after: &EpochRecord) -> Result<(), WhyNot>
             None => Err(WhyNot::NoStep),
         },
         EpochChange::Rekeyed => before.rekeyed(),
+        EpochChange::Finalized => before.finalized(after.in_force()),
     }?;
     if made != *after {
         let change = after.change();

@@ -1,6 +1,7 @@
 //! Scripts: what operators order, and what they are told.
 
 use crate::town::{Town, joiner, node, url};
+use dendra_base::{ClusterVersion, ClusterVersions};
 use dendra_node::limits::CLUSTER_ORDER_US;
 use dendra_node::ring::table::MemberId;
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, DraftId, PlanWish};
@@ -316,6 +317,86 @@ fn a_plan_that_was_made_for_another_epoch_is_not_applied() {
         "other-epoch: the plan was made for epoch 2, and the cluster is at epoch 3; make the plan \
          again and read it"
     );
+}
+
+fn versions(oldest: u16, newest: u16) -> ClusterVersions {
+    ClusterVersions {
+        oldest: ClusterVersion(oldest),
+        newest: ClusterVersion(newest),
+    }
+}
+
+fn restart(town: &mut Town, number: u32, known: ClusterVersions) {
+    let id = MemberId(number);
+    town.stop(id);
+    town.houses.get_mut(&id).expect("a house").versions = known;
+    town.start(id);
+    town.pass(2_000_000);
+}
+
+#[test]
+fn a_later_version_waits_until_all_members_know_it_and_for_an_order() {
+    let mut town = Town::found(3, 3);
+    let declined = town.declined(0, ClusterOrder::Finalize);
+    assert!(
+        declined.starts_with("newest-version: version 4 is"),
+        "{declined}"
+    );
+    restart(&mut town, 0, versions(4, 5));
+    restart(&mut town, 1, versions(4, 5));
+    let declined = town.declined(0, ClusterOrder::Finalize);
+    assert!(
+        declined.starts_with("older-release: the release of http://h2:8080 knows version 4"),
+        "{declined}"
+    );
+    // Back again: nothing was written that the older release could not read.
+    restart(&mut town, 0, versions(4, 4));
+    restart(&mut town, 0, versions(4, 5));
+    town.done(1, ClusterOrder::Rekey);
+    let before = town.record(0).encode();
+    assert_eq!(before[0], 1, "the first format");
+    town.stop(MemberId(2));
+    town.pass(2_000_000);
+    let declined = town.declined(0, ClusterOrder::Finalize);
+    assert!(declined.starts_with("member-away: http://h2"), "{declined}");
+    restart(&mut town, 2, versions(4, 5));
+    let status = town.status(1);
+    assert_eq!(status.version, ClusterVersion(4));
+    let known: Vec<_> = status.members.iter().map(|m| m.versions).collect();
+    assert_eq!(known, [Some(versions(4, 5)); 3]);
+    town.done(1, ClusterOrder::Finalize);
+    town.pass(2_000_000);
+    for number in 0..3 {
+        assert_eq!(town.record(number).in_force(), ClusterVersion(5));
+        assert_eq!(town.status(number).version, ClusterVersion(5));
+    }
+    let declined = town.declined(2, ClusterOrder::Finalize);
+    assert!(declined.starts_with("newest-version"), "{declined}");
+    // Changes go on, and the version stays.
+    town.done(0, ClusterOrder::Rekey);
+    assert_eq!(town.record(0).in_force(), ClusterVersion(5));
+}
+
+#[test]
+fn a_member_on_an_older_release_ends_when_it_meets_a_later_version() {
+    let mut town = Town::found(3, 3);
+    for number in 0..3 {
+        restart(&mut town, number, versions(4, 5));
+    }
+    // It is stopped behind its word, and comes back with the older release.
+    town.letters_lost.push(MemberId(2));
+    town.done(0, ClusterOrder::Finalize);
+    town.pass(2_000_000);
+    assert_eq!(town.record(2).in_force(), ClusterVersion(4));
+    town.letters_lost.clear();
+    restart(&mut town, 2, versions(4, 4));
+    town.pass(6_000_000);
+    let house = &town.houses[&MemberId(2)];
+    assert_eq!(house.outdated, Some(ClusterVersion(5)));
+    assert!(!house.was_removed, "its folder is good");
+    restart(&mut town, 2, versions(4, 5));
+    town.pass(6_000_000);
+    assert_eq!(town.record(2).in_force(), ClusterVersion(5));
 }
 
 #[test]

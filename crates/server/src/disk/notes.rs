@@ -16,7 +16,7 @@
 
 use crate::disk::versions::Versions;
 use crate::settings::ClusterSettings;
-use dendra_base::{CellRef, Key, Space, Version};
+use dendra_base::{CellRef, ClusterVersion, ClusterVersions, Key, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{
     Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Progress, Show, WriteOutcome,
@@ -25,7 +25,7 @@ use dendra_node::limits::HISTORY_ENTRIES_MAX;
 use dendra_node::membership::identity::{self, Content, Home, OWN_KEY, Own, Peer, VOTE_KEY};
 use dendra_node::ring::table::MemberId;
 use dendra_node::topology::chain::VoteNote;
-use dendra_node::topology::record::EpochRecord;
+use dendra_node::topology::record::{BadRecord, EpochRecord};
 use std::collections::VecDeque;
 use std::ops::Bound;
 
@@ -80,6 +80,8 @@ pub(crate) fn start(
     };
     let node = engine.identity().node;
     let records = epochs(engine)?;
+    let vote = vote(engine)?;
+    check_version(&records, vote.as_ref())?;
     if let (Some(own), Some((newest, _))) = (&remembered, records.last()) {
         let name = cluster.is_named.then(|| cluster.topology.name());
         let url = Some(cluster.member().url.as_str());
@@ -92,7 +94,7 @@ pub(crate) fn start(
             boot: own.boot,
             id,
             founding: own.home.topology,
-            vote: vote(engine)?,
+            vote,
             records,
         })));
     }
@@ -138,6 +140,7 @@ pub(crate) fn joined(
     wall_ms: u64,
 ) -> Result<FolderHome, Reason> {
     let url = record.member(id).map(|member| member.place.url.clone());
+    check_version(std::slice::from_ref(&(record.clone(), wall_ms)), None)?;
     let own = Own {
         node: engine.identity().node,
         boot: 1,
@@ -173,6 +176,37 @@ fn keep(
         records: vec![(record, wall_ms)],
         vote: None,
     })))
+}
+
+/// Does this release know the version in force, and the one that is being chosen?
+fn check_version(records: &[(EpochRecord, u64)], vote: Option<&VoteNote>) -> Result<(), Reason> {
+    let accepted = vote.and_then(|vote| vote.accepted.as_ref());
+    let accepted = accepted.map(|it| &*it.record);
+    let newest = records.last().map(|(record, _)| record);
+    for record in newest.into_iter().chain(accepted) {
+        let (version, known) = (record.in_force(), ClusterVersions::OWN);
+        if version > known.newest {
+            return Err(outdated(record.name(), version));
+        }
+        if version < known.oldest {
+            return Err(format!(
+                "version {version} of the cluster {} is in force, and this release knows {known}: start all members with the \
+                 release before it, run dendra cluster finalize, and go on from there",
+                record.name()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Why a process cannot be a member: a sentence.
+pub(crate) fn outdated(cluster: &str, version: ClusterVersion) -> Reason {
+    format!(
+        "version {version} of the cluster {cluster} is in force, and this release ({}) knows {}: start this member with a \
+         release that knows it. The folder is good, and older releases cannot use it any more",
+        env!("CARGO_PKG_VERSION"),
+        ClusterVersions::OWN
+    )
 }
 
 /// The list of `--cluster` only founds a cluster.
@@ -229,14 +263,17 @@ pub(crate) fn epochs_from(
     );
     let mut found: VecDeque<(EpochRecord, u64)> = VecDeque::new();
     let mut seen = 0;
+    let mut later = None;
     let mut progress = Progress::More;
     while progress == Progress::More && seen < most {
         let look = |key: &[u8], cell: CellRef<'_>| {
             seen += 1;
-            let record = cell
-                .is_intact(key)
-                .then(|| EpochRecord::decode(cell.value).ok());
-            match record.flatten() {
+            let record = cell.is_intact(key).then(|| EpochRecord::decode(cell.value));
+            if let Some(Err(bad @ BadRecord::Format { .. })) = &record {
+                later = Some(bad.to_string());
+                return Flow::Pause;
+            }
+            match record.and_then(Result::ok) {
                 Some(record) => {
                     if found.len() == kept {
                         found.pop_front();
@@ -244,7 +281,7 @@ pub(crate) fn epochs_from(
                     found.push_back((record, cell.version.hlc >> HLC_COUNTER_BITS));
                 }
                 None => tracing::error!(
-                    "the record of an epoch is damaged or of another release: it is learnt anew from the other members"
+                    "the record of an epoch is damaged: it is learnt anew from the other members"
                 ),
             }
             match seen < most {
@@ -255,6 +292,9 @@ pub(crate) fn epochs_from(
         progress = engine
             .scan(&mut cursor, LOOK_BYTES, look)
             .map_err(|error| error.to_string())?;
+        if let Some(bad) = later.take() {
+            return Err(bad);
+        }
     }
     Ok(found)
 }
@@ -264,12 +304,12 @@ fn vote(engine: &Engine) -> Result<Option<VoteNote>, Reason> {
     let key = vote_key();
     let found = engine.get(key.as_stored(), Wait::Block, |cell| {
         cell.is_intact(key.as_stored())
-            .then(|| VoteNote::decode(cell.value).ok())
-            .flatten()
+            .then(|| VoteNote::decode(cell.value))
     });
     match found.map_err(|error| error.to_string())? {
-        Lookup::Cell(Some(vote)) => Ok(Some(vote)),
-        Lookup::Cell(None) => Err(
+        Lookup::Cell(Some(Ok(vote))) => Ok(Some(vote)),
+        Lookup::Cell(Some(Err(bad @ BadRecord::Format { .. }))) => Err(bad.to_string()),
+        Lookup::Cell(_) => Err(
             "the vote of this member for the next epoch is damaged, and a member must not forget a vote: \
              replace the member (dendra serve --join … --replace …)"
                 .to_owned(),

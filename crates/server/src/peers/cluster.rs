@@ -26,6 +26,7 @@ use crate::disk::notes::{self, FolderMember};
 use crate::event_loop::clock;
 use crate::settings::{ClusterSettings, PeerTransport};
 use crate::tls::{ByteStream, Tls};
+use dendra_base::ClusterVersions;
 use dendra_base::Version;
 use dendra_engine::{Durability, Engine, Identity};
 use dendra_node::hints::HintRoom;
@@ -42,7 +43,7 @@ use dendra_node::topology::chain::{ChainPeer, ChainRules};
 use dendra_node::topology::record::EpochRecord;
 use dendra_node::{Comparisons, Fence, Hlc, Layout, MemberIndex, Membership, Topology, Walls};
 use dendra_wire::Refusal;
-use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
+use dendra_wire::peer::hello;
 use dendra_wire::peer::{Hello, Malformed, Nonce, Proof, Role, SessionKeys};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
@@ -237,6 +238,7 @@ impl Cluster {
             records: folder.records,
             vote: folder.vote,
             release: env!("CARGO_PKG_VERSION").to_owned(),
+            versions: ClusterVersions::OWN,
             load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
             side_by_side: MOVES_SIDE_BY_SIDE,
             rules: ChainRules::default(),
@@ -430,9 +432,10 @@ impl Cluster {
     /// What this member says about itself on a link of `lane`.
     pub(crate) fn hello(&self, lane: usize, nonce: [u8; 16]) -> Hello {
         let topology = self.topology();
+        let versions = ClusterVersions::OWN.since(self.layout().in_force());
         Hello {
-            version_min: VERSION_MIN,
-            version_max: VERSION_MAX,
+            version_min: versions.oldest.0,
+            version_max: versions.newest.0,
             cluster: topology.id(),
             cluster_name: topology.name().to_owned(),
             epoch: topology.epoch(),

@@ -19,6 +19,7 @@ use super::notes::learn;
 use crate::event_loop::thread::EventLoop;
 use crate::tls::ByteStream;
 use bytes::{Buf, Bytes, BytesMut};
+use dendra_base::ClusterVersions;
 use dendra_node::MemberIndex;
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{Maker, NoLink};
@@ -137,10 +138,10 @@ pub(super) async fn open(
     lane: &EventLoop,
     agent: &Agent,
     member: MemberIndex,
-) -> Result<(Conduit, Peer), NoLink> {
+) -> Result<(Conduit, Peer, ClusterVersions), NoLink> {
     let mut way = FrameWay::connect(&agent.cluster, member).await?;
     let recognised = handshake::greet(&agent.cluster, agent.lane, member, &mut way).await?;
-    let claim = recognised.claim;
+    let (claim, versions) = (recognised.claim, recognised.versions);
     let seals = way.seals.expect("a hail brings them");
     let conduit = Conduit::new(way.stream, &way.rest, End::Asks, seals);
     learn(lane, agent, member, claim).await?;
@@ -149,7 +150,7 @@ pub(super) async fn open(
     // Behind this it has let us in, and its loops know that we are there.
     let message = conduit.next_message().await;
     match message.map_err(|broken| broken.to_string())? {
-        Message::Alive { id: 0 } => Ok((conduit, claim)),
+        Message::Alive { id: 0 } => Ok((conduit, claim, versions)),
         Message::Farewell(said) => {
             let url = agent.cluster.url(member);
             Err(NoLink::of_farewell(&url, &said, Maker::Member))

@@ -16,6 +16,7 @@
 use super::cluster::{Cluster, random};
 use crate::tls::{ByteStream, Tls};
 use bytes::Bytes;
+use dendra_base::ClusterVersions;
 use dendra_node::MemberIndex;
 use dendra_node::membership::identity::Peer;
 use dendra_node::membership::{Maker, NoLink};
@@ -78,6 +79,7 @@ pub(super) async fn connect_with(tls: Option<&Tls>, host: &str) -> Result<ByteSt
 /// What the hello of a member says, our proof for it, and what its frames are checked with.
 pub(super) struct Recognised {
     pub(super) claim: Peer,
+    pub(super) versions: ClusterVersions,
     pub(super) loops: u16,
     pub(super) proof: Proof,
     pub(super) keys: SessionKeys,
@@ -106,6 +108,7 @@ fn recognise(
     admitted.map_err(|refusal| refusal.to_string())?;
     Ok(Recognised {
         claim,
+        versions: theirs.versions(),
         loops: theirs.loops,
         proof: cluster.prove(Role::Asker, own_line, line),
         keys: cluster.keys(own_line, line),

@@ -196,6 +196,15 @@ impl StewardHome {
                     is_for_ever: true,
                 });
             }
+            StewardEffect::Outdated { version } => {
+                let cluster = &self.agent.cluster;
+                let sentence = notes::outdated(cluster.topology().name(), version);
+                tracing::error!(sentence, "the node stops");
+                self.lane.shared.disown(Disowned {
+                    sentence,
+                    is_for_ever: false,
+                });
+            }
             StewardEffect::Diverged { from, epoch } => tracing::error!(
                 %from,
                 epoch,

@@ -21,6 +21,7 @@ use super::pool::{Errand, Pool, STEWARD_ID, Standing};
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use crate::tls::ByteStream;
+use dendra_base::ClusterVersions;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;
 use dendra_node::membership::NoLink;
@@ -99,11 +100,16 @@ pub(super) async fn open(
     lane: &EventLoop,
     agent: &Agent,
     member: MemberIndex,
-) -> Result<(Pool, ByteStream, Peer), NoLink> {
+) -> Result<(Pool, ByteStream, (Peer, ClusterVersions)), NoLink> {
     let mut way = HttpWay::connect(&agent.cluster, member).await?;
     let recognised = handshake::greet(&agent.cluster, agent.lane, member, &mut way).await?;
     let head = way.head.take().expect("a hail brings it");
-    let Recognised { claim, keys, .. } = recognised;
+    let Recognised {
+        claim,
+        versions,
+        keys,
+        ..
+    } = recognised;
     let carrier = &mut way.carrier;
     learn(lane, agent, member, claim).await?;
     let mut frame = Vec::new();
@@ -118,7 +124,8 @@ pub(super) async fn open(
         Err(malformed) => return Err(malformed.to_string().into()),
     }
     way.keep(&alive).await?;
-    Ok((Pool::new(&way.host, head, keys), way.carrier.stream, claim))
+    let known = (claim, versions);
+    Ok((Pool::new(&way.host, head, keys), way.carrier.stream, known))
 }
 
 /// Keeps the connections of a link that is up, to its end: why it ended.

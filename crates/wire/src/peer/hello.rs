@@ -21,19 +21,20 @@ use super::proof::{Nonce, unhex};
 use crate::limits::PEER_HELLO_BYTES_MAX;
 use crate::percent;
 use crate::refusal::Refusal;
+use dendra_base::{ClusterVersion, ClusterVersions};
 use std::fmt;
 
-/// The oldest version of the frames that this program speaks.
-pub const VERSION_MIN: u16 = 4;
-/// The newest version of the frames that this program speaks.
-pub const VERSION_MAX: u16 = 4;
+/// The oldest version of a cluster, and so of the frames, that this program knows.
+pub const VERSION_MIN: u16 = ClusterVersions::OWN.oldest.0;
+/// The newest one.
+pub const VERSION_MAX: u16 = ClusterVersions::OWN.newest.0;
 
 /// What a member says about itself when a link begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The oldest version of the frames that it speaks.
+    /// The oldest version that it speaks: not before the one in force in its cluster.
     pub version_min: u16,
-    /// The newest version of the frames that it speaks.
+    /// The newest version that it speaks.
     pub version_max: u16,
     /// The cluster's id.
     pub cluster: u64,
@@ -104,6 +105,14 @@ impl fmt::Display for Hello {
 pub const TEXT_BYTES_MAX: usize = 4096;
 
 impl Hello {
+    /// The versions that its maker speaks.
+    pub fn versions(&self) -> ClusterVersions {
+        ClusterVersions {
+            oldest: ClusterVersion(self.version_min),
+            newest: ClusterVersion(self.version_max),
+        }
+    }
+
     /// Reads what `Display` writes.
     ///
     /// # Errors
@@ -183,11 +192,15 @@ pub fn agree(
     let (us, them) = (&own.url, &theirs.url);
     let version = own.version_max.min(theirs.version_max);
     if version < own.version_min.max(theirs.version_min) {
+        let is_older = own.version_max < theirs.version_max;
+        let older = if is_older { us } else { them };
         return refuse(
             "peer-version",
             format!(
-                "{us} speaks peer versions {} to {}, {them} speaks {} to {}: there is no common one",
-                own.version_min, own.version_max, theirs.version_min, theirs.version_max
+                "{us} speaks peer version {}, {them} speaks {}: there is no common one. Start {older} with a later release \
+                 (docs/operating.md, \"Upgrades\")",
+                own.versions(),
+                theirs.versions()
             ),
         );
     }
@@ -400,6 +413,41 @@ mod tests {
         let refusal = agree(&hello(), &theirs, |line| Some(format!("not {line}")));
         let refusal = refusal.expect_err("another topology");
         assert!(refusal.message.contains("not cluster=main"), "{refusal}");
+    }
+
+    #[test]
+    fn members_of_two_releases_use_what_both_know_and_the_older_one_is_named_if_there_is_none() {
+        let knows = |hello: Hello, version_min, version_max| Hello {
+            version_min,
+            version_max,
+            ..hello
+        };
+        let common = |own: (u16, u16), theirs: (u16, u16)| {
+            let own = knows(hello(), own.0, own.1);
+            agree(&own, &knows(other(), theirs.0, theirs.1), none)
+        };
+        for (own, theirs, version) in [
+            ((4, 4), (4, 4), 4),
+            ((4, 4), (4, 5), 4),
+            ((4, 5), (4, 4), 4),
+            ((4, 5), (4, 5), 5),
+            // In a cluster at version 5.
+            ((5, 5), (4, 5), 5),
+            ((5, 6), (4, 5), 5),
+        ] {
+            assert_eq!(common(own, theirs), Ok(version), "{own:?} {theirs:?}");
+        }
+        for (own, theirs, older) in [
+            ((4, 4), (3, 3), other()),
+            ((4, 4), (5, 5), hello()),
+            ((5, 5), (4, 4), other()),
+            ((4, 4), (5, 6), hello()),
+        ] {
+            let refusal = common(own, theirs).expect_err("there is none");
+            assert_eq!((refusal.status, refusal.code), (409, "peer-version"));
+            let way_out = format!("Start {} with a later release", older.url);
+            assert!(refusal.message.contains(&way_out), "{refusal}");
+        }
     }
 
     #[test]

@@ -227,10 +227,12 @@ impl<'a> Worker<'a> {
             for slot in events.drain(..).map(|event| event.data.u64() as usize) {
                 let connection = &mut self.connections[slot];
                 let target = connection.target;
-                opening -= usize::from(connection.is_opening());
+                let was_opening = connection.is_opening();
                 if let Err(error) = connection.opened(&self.epoll, 0) {
                     first_error[target].get_or_insert(error.to_string());
                 }
+                // A handshake may be under way still.
+                opening -= usize::from(was_opening && !connection.is_opening());
             }
         }
         for (target, (tried, error)) in tried.into_iter().zip(first_error).enumerate() {

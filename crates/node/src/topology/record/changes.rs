@@ -3,7 +3,7 @@
 //! ```text
 //! founded ─► enrolled ─► planned ─► moved … moved ─► finished ─► planned …
 //!                                     └─► cancelled ─► finished
-//! readdressed, rekeyed: at any time
+//! readdressed, rekeyed, finalized: at any time
 //! ```
 //!
 //! Invariants
@@ -23,6 +23,7 @@ use crate::ring::plan::{MovePlan, WantedMember};
 use crate::ring::table::{BadStep, MemberId, OwnerTable};
 use crate::topology::Topology;
 use crate::topology::why_not::WhyNot;
+use dendra_base::{ClusterVersion, ClusterVersions};
 
 /// A plan to be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +79,7 @@ impl EpochRecord {
             owners,
             plan: None,
             secrets: 1,
+            in_force: ClusterVersions::OWN.oldest,
         }
         .checked()
     }
@@ -291,6 +293,21 @@ impl EpochRecord {
         let mut next = self.next(EpochChange::Rekeyed);
         let secrets = self.secrets.checked_add(1).ok_or(WhyNot::NoStep)?;
         next.secrets = secrets;
+        Ok(next.checked()?)
+    }
+
+    /// A later version is in force.
+    ///
+    /// Requires of the proposer: every member runs a release that knows it.
+    ///
+    /// # Errors
+    /// When the version is not later.
+    pub fn finalized(&self, version: ClusterVersion) -> Result<EpochRecord, WhyNot> {
+        if version <= self.in_force {
+            return Err(WhyNot::NoStep);
+        }
+        let mut next = self.next(EpochChange::Finalized);
+        next.in_force = version;
         Ok(next.checked()?)
     }
 }

@@ -32,8 +32,12 @@ use super::member::{BadMember, Member};
 use crate::limits::{MEMBERS_MAX, PLAN_MOVES_MAX, REMOVED_MEMBERS_MAX};
 use crate::ring::Partition;
 use crate::ring::table::{BadTable, MemberId, Move, Moving, OwnerTable};
+use dendra_base::ClusterVersion;
 use std::collections::BTreeSet;
 use std::fmt;
+
+/// The version of a cluster whose records do not name one.
+pub(super) const FIRST_VERSION: ClusterVersion = ClusterVersion(4);
 
 /// How far a member has come in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +119,8 @@ pub enum EpochChange {
     Readdressed,
     /// The cluster has another generation of secrets.
     Rekeyed,
+    /// A later version is in force: all members run releases that know it.
+    Finalized,
 }
 
 /// One epoch.
@@ -130,6 +136,7 @@ pub struct EpochRecord {
     pub(super) owners: OwnerTable,
     pub(super) plan: Option<PlanUnderWay>,
     pub(super) secrets: u32,
+    pub(super) in_force: ClusterVersion,
 }
 
 /// Why a value is no record. `Display` says what does not hold.
@@ -166,8 +173,8 @@ impl fmt::Display for BadRecord {
         match self {
             BadRecord::Format { format } => write!(
                 f,
-                "the record of an epoch has the format {format}, and this release reads 1; use \
-                 the release that wrote it, or a newer one"
+                "the record of an epoch has the format {format}, and this release reads 1 and 2; \
+                 use the release that wrote it, or a newer one"
             ),
             BadRecord::Length => f.write_str("the record of an epoch has a wrong length"),
             BadRecord::Checksum => {
@@ -219,6 +226,9 @@ impl EpochRecord {
         let is_first = self.change == EpochChange::Founded;
         if self.epoch == 0 || is_first != (self.epoch == 1) || is_first != (self.previous == 0) {
             return Err(BadRecord::Field { field: "epoch" });
+        }
+        if self.in_force < FIRST_VERSION {
+            return Err(BadRecord::Field { field: "version" });
         }
         if !(1..=MEMBERS_MAX).contains(&usize::from(self.replication_factor)) {
             let field = "replication factor";
@@ -394,6 +404,11 @@ impl EpochRecord {
     /// Generation of the cluster's secrets.
     pub fn secrets(&self) -> u32 {
         self.secrets
+    }
+
+    /// The version that is in force: members say and write nothing that is newer.
+    pub fn in_force(&self) -> ClusterVersion {
+        self.in_force
     }
 
     /// Members with this status, sorted by number.

@@ -6,6 +6,7 @@
 //! POST /v0/cluster/plan                  {"remove": [URL], "weights": {URL: N}, …} ─► a plan with an id
 //! POST /v0/cluster/apply                 {"plan": ID} ─► {"epoch": N}
 //! POST /v0/cluster/cancel, rekey         nothing
+//! POST /v0/cluster/finalize              nothing
 //! POST /v0/cluster/readdress             {"from": URL, "to": URL}
 //! POST /v0/cluster/throttle              {"bytes_per_second": N}
 //! refused ─► {"error": CODE, "message": SENTENCE}

@@ -26,6 +26,7 @@ pub(super) fn status(status: &ClusterStatus) -> Value {
         "replication_factor": status.replication_factor,
         "partitions": status.partitions,
         "secrets": status.secrets,
+        "version": status.version.0,
         "members": members,
         "removed": status.removed,
         "plan": status.plan.as_ref().map(plan),
@@ -46,6 +47,7 @@ fn member(member: &MemberState) -> Value {
         "positions": member.positions,
         "arriving": member.arriving,
         "release": member.release,
+        "versions": member.versions.map(|known| [known.oldest.0, known.newest.0]),
         "stored_bytes": member.stored_bytes,
         "loaded_bytes": member.loaded_bytes,
         "load_bytes_per_second": member.load_bytes_per_second,
@@ -125,5 +127,6 @@ fn word_of_change(change: EpochChange) -> &'static str {
         EpochChange::Finished => "finished",
         EpochChange::Readdressed => "readdressed",
         EpochChange::Rekeyed => "rekeyed",
+        EpochChange::Finalized => "finalized",
     }
 }
