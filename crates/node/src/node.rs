@@ -341,6 +341,7 @@ impl Node {
         for early in std::mem::take(&mut self.desk.early) {
             replica::asked(&mut self.desk, turn, early.asker, early.stamp, early.ask);
         }
+        self.keeper.adopt(&mut self.desk, turn, before.topology());
         self.loader.adopt(&mut self.desk, turn);
         self.comparer.adopt(turn);
         self.repairer.adopt(&mut self.desk, turn);

@@ -5,10 +5,8 @@
 //!
 //! Not here: the real one (crate `node`), the world around it (`world.rs`).
 
-use dendra_node::ring::Ring;
 use dendra_node::step::{Effect, Event, Now};
-use dendra_node::topology::Topology;
-use dendra_node::{Hlc, MemberIndex};
+use dendra_node::{Fence, Hlc, Layout, MemberIndex};
 use std::sync::Arc;
 
 /// Decisions of one event loop.
@@ -29,6 +27,11 @@ pub trait Decider {
         None
     }
 
+    /// Bytes that this loop loaded from other owners.
+    fn loaded_bytes(&self) -> u64 {
+        0
+    }
+
     /// When the member's last full comparison with a peer ended, on its monotonic clock.
     fn compared_us(&self, _peer: MemberIndex) -> Option<u64> {
         None
@@ -37,11 +40,11 @@ pub trait Decider {
 
 /// A member that starts.
 pub struct Birth {
-    /// Who is in the cluster.
-    pub topology: Arc<Topology>,
-    /// Who owns what.
-    pub ring: Arc<Ring>,
-    /// Which of them.
+    /// Members and owners.
+    pub layout: Arc<Layout>,
+    /// The newest durable epoch, for all its loops.
+    pub fence: Arc<Fence>,
+    /// Which of the members.
     pub me: MemberIndex,
     /// Origin of the first loop; the others' follow.
     pub origin: u32,
@@ -55,6 +58,10 @@ pub struct Birth {
     pub compare_bytes_per_second: u64,
     /// Between two comparisons with one member.
     pub compare_pause_us: u64,
+    /// Bytes a second that are loaded from other owners.
+    pub load_bytes_per_second: u64,
+    /// How long the old owner of a position may be away before others are asked.
+    pub load_patience_us: u64,
     /// For what is drawn inside.
     pub seed: u64,
 }

@@ -1,7 +1,7 @@
 //! A made-up world around real hearts: scheduler, network, disks, clocks, clients, and checkers.
 //!
 //! ```text
-//! plan.rs      seed ─► cluster, weather, wishes, faults
+//! plan.rs      seed ─► cluster, weather, wishes, faults; changing.rs: members that come and go
 //! schedule.rs  what happens next
 //! world/       lets it happen; member.rs, decider.rs: one member and what decides in it
 //! members/     several processes that say to be one member, with a checker of its own
@@ -25,14 +25,18 @@
 #![warn(unreachable_pub, unnameable_types)]
 #![warn(clippy::match_bool, clippy::manual_let_else)]
 
+pub mod changes;
+mod changing;
 pub mod check;
 pub mod decider;
 pub mod history;
 pub mod limits;
+mod machines;
 mod member;
 pub mod members;
 pub mod plan;
 pub mod planted;
+mod process_steward;
 pub mod real;
 pub mod runner;
 pub mod schedule;

@@ -27,5 +27,9 @@ pub const BEHIND_LEN: usize = 6;
 /// one goes in circles.
 pub const HAPPENINGS_MAX: u64 = 2_000_000;
 
+/// What is added for each deed of an operator: a plan of a large cluster takes many epochs, and
+/// each member learns each of them.
+pub const DEED_HAPPENINGS_MAX: u64 = 500_000;
+
 /// Runs that making a failure small may take: a minute of them at most.
 pub const SHRINK_RUNS_MAX: u32 = 2_000;

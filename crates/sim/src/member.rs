@@ -13,14 +13,17 @@
 //! Not here: messages, clients, faults (`world.rs`).
 
 use crate::decider::Decider;
+use crate::process_steward::ProcessSteward;
 use crate::store::{Disk, Store, Write};
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, Key};
+use dendra_node::Layout;
 use dendra_node::Membership;
 use dendra_node::membership::identity::Peer;
 use dendra_node::step::{LostSpan, Now, StoreTicket};
 use dendra_wire::peer::Age;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Wall time at the beginning of every run: 2026, so that clocks can jump back by years.
 const WALL_MS: u64 = 1_767_225_600_000;
@@ -77,12 +80,22 @@ impl Clock {
     }
 }
 
+/// Which part of a member waits for a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    /// None: the write carries a clock ceiling.
+    Nobody,
+    /// Its loop.
+    Loop(StoreTicket),
+    /// Its steward.
+    Steward,
+}
+
 /// A write that waits for the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) lane: usize,
-    /// `None`: nobody waits; the write carries a clock ceiling.
-    pub(crate) ticket: Option<StoreTicket>,
+    pub(crate) waiter: Waiter,
     pub(crate) write: Write,
 }
 
@@ -97,6 +110,10 @@ pub(crate) struct Open {
 /// One event loop.
 pub(crate) struct MemberLoop {
     pub(crate) decider: Box<dyn Decider>,
+    /// Members and owners as it knows them.
+    pub(crate) layout: Arc<Layout>,
+    /// When it gets the layout that was given to it last.
+    pub(crate) adopts_us: u64,
     /// When the next turn is due; older turns in the schedule are void.
     pub(crate) turn_us: Option<u64>,
     pub(crate) open: BTreeMap<u64, Open>,
@@ -134,18 +151,48 @@ pub(crate) struct Member {
     /// What its first loop was told to be lost.
     pub(crate) lost: Vec<LostSpan>,
     /// Peers to which the links were told to be up.
-    pub(crate) links_up: u64,
+    pub(crate) links_up: BTreeSet<usize>,
     /// When it started last.
     pub(crate) began_us: u64,
     /// The largest clock value of a version that it confirmed to another member, in all its lives.
     pub(crate) confirmed: u64,
     /// What it knows of itself and of the others, in runs with an image.
     pub(crate) meets: Option<Meets>,
+    /// Its steward and what surrounds it, while it runs in a cluster whose members change.
+    pub(crate) home: Option<ProcessSteward>,
     /// How long frames are under way, by asking member and link.
     pub(crate) ages: BTreeMap<(usize, u64), Age>,
 }
 
 impl Member {
+    /// A machine that was never started.
+    pub(crate) fn new(clock: Clock, disk: Disk) -> Member {
+        Member {
+            clock,
+            incarnation: 0,
+            disk,
+            store: None,
+            lanes: Vec::new(),
+            queue: Vec::new(),
+            in_flight: Vec::new(),
+            covers: Vec::new(),
+            covers_in_flight: Vec::new(),
+            is_committing: false,
+            paused_until_us: 0,
+            slow_times: 1,
+            event_us: 0,
+            is_lost: false,
+            is_rotten: false,
+            lost: Vec::new(),
+            links_up: BTreeSet::new(),
+            ages: BTreeMap::new(),
+            began_us: 0,
+            confirmed: 0,
+            meets: None,
+            home: None,
+        }
+    }
+
     pub(crate) fn is_running(&self) -> bool {
         self.store.is_some()
     }

@@ -14,8 +14,11 @@
 //! Not here: how faults are done (`world.rs`, `member.rs`).
 //! See: docs/verification.md.
 
+use crate::changes::Changes;
+use crate::limits::{DEED_HAPPENINGS_MAX, HAPPENINGS_MAX};
 use crate::store::Crash;
 use dendra_base::Prng;
+use std::collections::BTreeSet;
 
 /// What members keep their cells in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +165,31 @@ pub struct PlannedScan {
     pub timeout_us: u64,
 }
 
+/// Directed links, each from one machine to another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CutLinks(BTreeSet<(usize, usize)>);
+
+impl CutLinks {
+    /// All links from and to one of `machines`.
+    pub fn around(one: usize, machines: usize) -> CutLinks {
+        let mut links = CutLinks::default();
+        for other in (0..machines).filter(|other| *other != one) {
+            links.add(one, other);
+            links.add(other, one);
+        }
+        links
+    }
+
+    fn add(&mut self, from: usize, to: usize) {
+        self.0.insert((from, to));
+    }
+
+    /// Is this one among them?
+    pub fn has(&self, from: usize, to: usize) -> bool {
+        self.0.contains(&(from, to))
+    }
+}
+
 /// What goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultKind {
@@ -186,8 +214,8 @@ pub enum FaultKind {
     },
     /// Messages on these directed links vanish.
     Cut {
-        /// One bit per `from * 8 + to`.
-        links: u64,
+        /// Which.
+        links: CutLinks,
     },
     /// A wall clock jumps.
     Jump {
@@ -312,6 +340,8 @@ pub struct Plan {
     pub wrong_clocks: Option<WrongClocks>,
     /// Which member comes back on an older image of its disk in the end.
     pub image: Option<PlannedImage>,
+    /// How the members change, if they do.
+    pub changes: Option<Changes>,
 }
 
 /// An image of a disk, and what happens before it comes back.
@@ -344,7 +374,7 @@ pub(crate) fn pick<T: Copy>(prng: &mut Prng, of: &[T]) -> T {
 }
 
 /// A number between 0 and `most`, small ones far more often: its logarithm is drawn.
-fn skewed(prng: &mut Prng, most: u64) -> u64 {
+pub(crate) fn skewed(prng: &mut Prng, most: u64) -> u64 {
     let bits = 64 - most.leading_zeros();
     let below = 1u64 << prng.below(u64::from(bits) + 1);
     prng.below(below).min(most)
@@ -384,6 +414,7 @@ impl Plan {
             faults,
             wrong_clocks,
             image,
+            changes: None,
         }
     }
 
@@ -392,7 +423,7 @@ impl Plan {
     pub fn without_last_member(&self) -> Option<Plan> {
         let mut plan = self.clone();
         let shape = &mut plan.shape;
-        if shape.members <= shape.copies {
+        if shape.members <= shape.copies || plan.changes.is_some() {
             return None;
         }
         shape.members -= 1;
@@ -419,6 +450,12 @@ impl Plan {
         Some(plan)
     }
 
+    /// A run with more happenings goes in circles.
+    pub fn happenings_max(&self) -> u64 {
+        let deeds = self.changes.as_ref().map_or(0, |c| c.deeds.len() as u64);
+        HAPPENINGS_MAX + deeds * DEED_HAPPENINGS_MAX
+    }
+
     /// How many operations are planned.
     pub fn operations(&self) -> usize {
         self.clients.iter().map(Vec::len).sum()
@@ -426,7 +463,7 @@ impl Plan {
 }
 
 impl Shape {
-    fn draw(prng: &mut Prng) -> Shape {
+    pub(crate) fn draw(prng: &mut Prng) -> Shape {
         let members = pick(prng, &[2, 2, 3, 3, 3, 3, 3, 4, 4, 5, 5]);
         let copies = pick(prng, &[1, 2, 3, 3, 3, 3, 3, 3, 5]).min(members);
         let store = match prng.below(4) {
@@ -499,7 +536,7 @@ impl Shape {
     }
 }
 
-fn draw_clients(shape: &Shape, prng: &mut Prng) -> Vec<Vec<Planned>> {
+pub(crate) fn draw_clients(shape: &Shape, prng: &mut Prng) -> Vec<Vec<Planned>> {
     let clients = 1 + prng.below(6);
     let total = match shape.store {
         StoreKind::Map => 20 + prng.below(80),
@@ -592,7 +629,7 @@ fn draw_operation(shape: &Shape, weights: &Weights, client: usize, prng: &mut Pr
     }
 }
 
-fn draw_faults(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
+pub(crate) fn draw_faults(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     // Each kind is there or not, so that some runs have one kind only and much of it.
     let is_on: Vec<bool> = (0..11).map(|_| prng.chance(1, 3)).collect();
     let kinds: Vec<usize> = (0..11).filter(|&kind| is_on[kind]).collect();
@@ -627,7 +664,7 @@ fn draw_faults(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
 
 /// In some runs, disks that do not answer for a while: drawn by themselves, so that the rest of a
 /// seed means what it would mean without.
-fn draw_failing_reads(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
+pub(crate) fn draw_failing_reads(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     let count = if prng.chance(1, 5) {
         1 + prng.below(4)
     } else {
@@ -645,7 +682,7 @@ fn draw_failing_reads(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
 
 /// In some runs, processors that are slow for a while, and a burst of clients at each of them:
 /// drawn by themselves, so that the rest of a seed means what it would mean without.
-fn draw_overloads(shape: &Shape, prng: &mut Prng) -> Vec<(Fault, Vec<Vec<Planned>>)> {
+pub(crate) fn draw_overloads(shape: &Shape, prng: &mut Prng) -> Vec<(Fault, Vec<Vec<Planned>>)> {
     let count = if prng.chance(1, 5) {
         1 + prng.below(3)
     } else {
@@ -760,7 +797,7 @@ fn draw_image(shape: &Shape, prng: &mut Prng) -> Option<PlannedImage> {
 }
 
 /// In some runs, members that compare their copies all the time.
-fn draw_compares(prng: &mut Prng) -> Option<(u64, u64)> {
+pub(crate) fn draw_compares(prng: &mut Prng) -> Option<(u64, u64)> {
     let is_on = prng.chance(1, 3);
     is_on.then(|| {
         let bytes_per_second = pick(prng, &[50_000, 1 << 20, 1 << 30]);
@@ -770,7 +807,7 @@ fn draw_compares(prng: &mut Prng) -> Option<(u64, u64)> {
 }
 
 /// In some runs, walks over all keys or some.
-fn draw_scans(shape: &Shape, prng: &mut Prng) -> Vec<PlannedScan> {
+pub(crate) fn draw_scans(shape: &Shape, prng: &mut Prng) -> Vec<PlannedScan> {
     let count = if prng.chance(1, 3) {
         1 + prng.below(12)
     } else {
@@ -861,14 +898,9 @@ fn draw_fault(kind: usize, shape: &Shape, prng: &mut Prng) -> FaultKind {
     }
 }
 
-/// Bit of the directed link.
-pub fn link_bit(from: usize, to: usize) -> u64 {
-    1 << (from * 8 + to)
-}
-
-fn draw_links(shape: &Shape, prng: &mut Prng) -> u64 {
+fn draw_links(shape: &Shape, prng: &mut Prng) -> CutLinks {
     let members = shape.members;
-    let mut links = 0;
+    let mut links = CutLinks::default();
     match prng.below(4) {
         // Two sides that do not hear each other.
         0 => {
@@ -876,7 +908,7 @@ fn draw_links(shape: &Shape, prng: &mut Prng) -> u64 {
             for from in 0..members {
                 for to in 0..members {
                     if (side >> from & 1) != (side >> to & 1) {
-                        links |= link_bit(from, to);
+                        links.add(from, to);
                     }
                 }
             }
@@ -886,24 +918,25 @@ fn draw_links(shape: &Shape, prng: &mut Prng) -> u64 {
             let one = prng.below(members as u64) as usize;
             let is_deaf = prng.chance(1, 2);
             for other in (0..members).filter(|&other| other != one) {
-                links |= if is_deaf {
-                    link_bit(other, one)
+                if is_deaf {
+                    links.add(other, one);
                 } else {
-                    link_bit(one, other)
-                };
+                    links.add(one, other);
+                }
             }
         }
         // Two members do not reach each other; others reach both.
         2 => {
             let a = prng.below(members as u64) as usize;
             let b = prng.below(members as u64) as usize;
-            links |= link_bit(a, b) | link_bit(b, a);
+            links.add(a, b);
+            links.add(b, a);
         }
         _ => {
             for from in 0..members {
                 for to in 0..members {
                     if prng.chance(1, 3) {
-                        links |= link_bit(from, to);
+                        links.add(from, to);
                     }
                 }
             }
@@ -934,7 +967,7 @@ mod tests {
         for store in [StoreKind::Map, StoreKind::Engine] {
             assert!(plans.iter().any(|plan| plan.shape.store == store));
         }
-        let kinds: std::collections::BTreeSet<String> = plans
+        let kinds: BTreeSet<String> = plans
             .iter()
             .flat_map(|plan| &plan.faults)
             .map(|fault| {

@@ -32,6 +32,14 @@ pub fn shrink(plan: &Plan, rule: Rule, run: impl Fn(&Plan) -> Option<Rule>) -> (
                 plan.faults.remove(at);
             },
         );
+        search.thin(
+            |plan| plan.changes.as_ref().map_or(0, |c| c.deeds.len()),
+            |plan, at| {
+                if let Some(changes) = &mut plan.changes {
+                    changes.deeds.remove(at);
+                }
+            },
+        );
         search.thin(Plan::operations, remove_operation);
         search.thin(
             |plan| plan.scans.len(),
@@ -59,9 +67,11 @@ impl<F: Fn(&Plan) -> Option<Rule>> Search<F> {
             shape,
             scans,
             faults,
+            changes,
             ..
         } = &self.best;
-        faults.len() + self.best.operations() + scans.len() + shape.keys.len()
+        let deeds = changes.as_ref().map_or(0, |c| c.deeds.len());
+        deeds + faults.len() + self.best.operations() + scans.len() + shape.keys.len()
     }
 
     /// Takes `plan` when it fails in the same way.

@@ -166,6 +166,8 @@ impl Op {
         let stale = std::mem::take(&mut self.stale);
         self.links_back += u32::from(stale.len());
         if matches!(self.stage, Stage::Clock(_)) {
+            // The round begins anew, with all owners.
+            self.questions = 0;
             return self.work(|op, _| op.begin_clock(desk, turn));
         }
         for place in stale.iter() {

@@ -70,6 +70,13 @@ pub enum Declined {
         /// How many.
         members: usize,
     },
+    /// One plan would change the number of copies by more than one.
+    CopiesApart {
+        /// Copies of a record now.
+        now: u8,
+        /// As asked for.
+        wanted: u8,
+    },
     /// The joiner is of another cluster.
     OtherCluster {
         /// The name here.
@@ -154,6 +161,7 @@ impl Declined {
             Declined::UnknownDraft { .. } => "unknown-plan",
             Declined::OtherEpoch { .. } => "other-epoch",
             Declined::TooMany { .. } => "too-many-members",
+            Declined::CopiesApart { .. } => "copies-apart",
             Declined::OtherCluster { .. } => "other-cluster",
             Declined::Returned { .. } => "removed",
             Declined::SameOrigin { .. } => "same-origin",
@@ -214,6 +222,11 @@ impl fmt::Display for Declined {
                 f,
                 "{members} members, those that leave included, are more than the {MEMBERS_MAX} that \
                  a cluster may have; let members leave first"
+            ),
+            Declined::CopiesApart { now, wanted } => write!(
+                f,
+                "a plan changes the number of copies by one, and {wanted} is more than one from \
+                 {now}; go there step by step, one plan after the other"
             ),
             Declined::OtherCluster { ours, theirs } => write!(
                 f,

@@ -199,6 +199,12 @@ pub(super) fn of_wish(
         }
     }
     if let Some(copies) = wish.replication_factor {
+        // Majorities of n and of n + 1 owners meet; those of n and of n + 2 do not.
+        let now = record.replication_factor();
+        if copies.abs_diff(now) > 1 {
+            let wanted = copies;
+            return Err(Declined::CopiesApart { now, wanted });
+        }
         wanted.replication_factor = copies;
     }
     let moves = plan::plan(record.owners(), &now, &wanted).map_err(|why| no_plan(record, why))?;

@@ -40,6 +40,7 @@ pub mod messages;
 mod ordering;
 mod orders;
 mod peers;
+pub mod places;
 mod status;
 pub mod step;
 

@@ -451,7 +451,7 @@ fn all_members_are_told_how_fast_they_may_load() {
 #[test]
 fn a_replication_factor_shrinks_and_grows() {
     let mut town = Town::found(5, 3);
-    for copies in [5, 2, 3] {
+    for copies in [4, 5, 4, 3, 2, 3] {
         let wish = PlanWish {
             replication_factor: Some(copies),
             ..PlanWish::default()
@@ -467,6 +467,22 @@ fn a_replication_factor_shrinks_and_grows() {
         );
         assert_eq!(record.replication_factor(), copies);
         assert!(is_balanced(record));
+    }
+}
+
+#[test]
+fn a_plan_changes_the_number_of_copies_by_one() {
+    let mut town = Town::found(5, 3);
+    for copies in [1, 5] {
+        let wish = PlanWish {
+            replication_factor: Some(copies),
+            ..PlanWish::default()
+        };
+        let why = town.declined(0, ClusterOrder::Plan(wish));
+        assert!(
+            why.starts_with("copies-apart: ") && why.contains("step by step"),
+            "{why}"
+        );
     }
 }
 

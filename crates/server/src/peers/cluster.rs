@@ -40,7 +40,7 @@ use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::steward::{Steward, StewardStart};
 use dendra_node::topology::chain::{ChainPeer, ChainRules};
-use dendra_node::topology::record::EpochRecord;
+use dendra_node::topology::record::{EpochRecord, KnownFolder};
 use dendra_node::{Comparisons, Fence, Hlc, Layout, MemberIndex, Membership, Topology, Walls};
 use dendra_wire::Refusal;
 use dendra_wire::peer::hello;
@@ -480,20 +480,17 @@ impl Cluster {
         let (us, them) = (&own.url, &theirs.url);
         let standing = self.newest();
         let (record, layout) = (&standing.record, &standing.layout);
-        let mut removed = record.removed().iter();
-        if let Some(gone) = removed.find(|gone| gone.node != 0 && gone.node == theirs.node) {
-            let why = format!(
-                "the folder of {them} was removed from the cluster by epoch {}, and never comes back: it has forgotten what was \
-                 written since; join with an empty folder (dendra serve --join {us} --self {them})",
-                gone.epoch
-            );
-            return Ok((HelloMaker::Removed(why), claim));
-        }
-        let by_folder = record.members().iter().find(|m| m.node == theirs.node);
-        let at_url = || record.members().iter().find(|m| m.place.url == *them);
-        let found = by_folder
-            .or_else(at_url)
-            .and_then(|m| layout.index_of(m.id));
+        let found = match record.folder(theirs.node, them) {
+            KnownFolder::Removed { epoch } => {
+                let why = format!(
+                    "the folder of {them} was removed from the cluster by epoch {epoch}, and never comes back: it has forgotten \
+                     what was written since; join with an empty folder (dendra serve --join {us} --self {them})"
+                );
+                return Ok((HelloMaker::Removed(why), claim));
+            }
+            KnownFolder::Member(id) => layout.index_of(id),
+            KnownFolder::Stranger => None,
+        };
         match found.filter(|member| *member != self.me) {
             Some(member) => Ok((HelloMaker::Member(member), claim)),
             None if theirs.epoch > record.epoch() => Err(Refusal::not_serving(

@@ -29,17 +29,17 @@ use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use dendra_base::{CellRef, Key};
 use dendra_engine::Guard;
-use dendra_node::limits::{EPOCH_PAGE_BYTES_MAX, EPOCH_PAGE_RECORDS_MAX};
+use dendra_node::limits::EPOCH_PAGE_RECORDS_MAX;
 use dendra_node::membership::Disowned;
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::Event;
 use dendra_node::steward::face::ClusterAnswer;
 use dendra_node::steward::messages::{EnrolAnswer, StewardMessage};
+use dendra_node::steward::places::PeerPlaces;
 use dendra_node::steward::step::{StewardEffect, StewardEvent};
 use dendra_node::topology::chain::{ChainMessage, ChainNote};
-use dendra_node::topology::record::EpochRecord;
-use dendra_node::{MemberIndex, Outcome, Steward};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use dendra_node::{Outcome, Steward};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -54,7 +54,7 @@ pub(crate) fn settle(lane: &Rc<EventLoop>) {
             lane: Rc::clone(lane),
             agent,
             steward: resident.steward,
-            places: BTreeMap::new(),
+            places: PeerPlaces::default(),
             answers: HashMap::new(),
             enrolments: HashMap::new(),
             tickets: 0,
@@ -69,8 +69,7 @@ struct StewardHome {
     lane: Rc<EventLoop>,
     agent: Rc<Agent>,
     steward: Steward,
-    /// Places of all members that this process has known, those that were removed included.
-    places: BTreeMap<MemberId, MemberIndex>,
+    places: PeerPlaces,
     answers: HashMap<u64, oneshot::Sender<ClusterAnswer>>,
     enrolments: HashMap<u64, oneshot::Sender<EnrolAnswer>>,
     tickets: u64,
@@ -83,7 +82,7 @@ impl StewardHome {
         mut calls: tokio::sync::mpsc::Receiver<StewardCall>,
         mut ordered: tokio::sync::mpsc::Receiver<OrderCall>,
     ) {
-        self.note_places();
+        self.places.note(self.steward.layout());
         let cluster = Arc::clone(&self.agent.cluster);
         let mut ticks = tokio::time::interval(limits::SWEEP);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -161,7 +160,7 @@ impl StewardHome {
                 let (epoch, change) = (record.epoch(), record.change());
                 tracing::info!(epoch, ?change, "an epoch of the cluster is adopted");
                 self.agent.cluster.adopt(&record, &layout);
-                self.note_places();
+                self.places.note(self.steward.layout());
                 for lane in &self.lane.shared.lanes {
                     lane.mailbox.post(LoopEvent::Adopt(Arc::clone(&layout)));
                 }
@@ -215,28 +214,17 @@ impl StewardHome {
         None
     }
 
-    fn note_places(&mut self) {
-        let layout = self.steward.layout();
-        for member in layout.members() {
-            if let Some(id) = layout.id_of(member) {
-                // A place has one member at a time.
-                self.places.retain(|_, place| *place != member);
-                self.places.insert(id, member);
-            }
-        }
-    }
-
     fn send(&self, to: MemberId, message: &StewardMessage) {
-        if let Some(place) = self.places.get(&to) {
+        if let Some(place) = self.places.of(to) {
             let body = message.encode();
             let now_us = self.lane.now_us();
-            self.agent.send_steward(*place, &body, now_us);
+            self.agent.send_steward(place, &body, now_us);
         }
     }
 
     /// Reads epochs of the folder in a thread that may wait, and sends them.
     fn send_epochs(&self, to: MemberId, from: u64) {
-        let Some(place) = self.places.get(&to).copied() else {
+        let Some(place) = self.places.of(to) else {
             return;
         };
         let (shared, agent, lane) = (
@@ -258,11 +246,11 @@ impl StewardHome {
                     return;
                 }
             };
-            let records = page(found.into_iter().map(|(record, _)| record));
-            if records.is_empty() {
+            let records = found.into_iter().map(|(record, _)| record);
+            let Some(page) = ChainMessage::page(records) else {
                 return;
-            }
-            let message = StewardMessage::Chain(ChainMessage::Chosen { records });
+            };
+            let message = StewardMessage::Chain(page);
             lane.refresh();
             agent.send_steward(place, &message.encode(), lane.now_us());
         });
@@ -305,17 +293,4 @@ impl StewardHome {
             (_, ended) => Err(format!("{ended:?}")),
         }
     }
-}
-
-/// As many epochs as one message may have.
-fn page(records: impl Iterator<Item = EpochRecord>) -> Vec<Arc<EpochRecord>> {
-    let (mut page, mut bytes) = (Vec::new(), 0);
-    for record in records {
-        bytes += record.encode().len();
-        if !page.is_empty() && bytes > EPOCH_PAGE_BYTES_MAX {
-            break;
-        }
-        page.push(Arc::new(record));
-    }
-    page
 }

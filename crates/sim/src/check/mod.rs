@@ -73,6 +73,13 @@ pub enum Rule {
     DamageLeft,
     /// Two processes count as one member, one that must not counts, or one that must does not.
     Membership,
+    /// Two records of one epoch, one that was skipped, a position that settled too early, or a
+    /// member that ended although it is one.
+    Epochs,
+    /// A plan never ended, or a process never learnt the newest epoch or its own removal.
+    PlanStuck,
+    /// Fewer owners hold an acknowledged write than it takes.
+    Unheld,
     /// A heart panicked.
     Panic,
 }

@@ -45,6 +45,11 @@ impl MapStore {
         Ok(self.cells.get(key).cloned())
     }
 
+    /// What is on the disk while nothing runs on it.
+    pub(crate) fn peek(&self, key: &Key) -> Result<Option<Cell>, StoreFailure> {
+        self.read(key)
+    }
+
     pub(super) fn hidden_version(&self, key: &Key) -> Option<Version> {
         let is_damaged = self.damaged.contains(key);
         let cell = self.cells.get(key).filter(|_| is_damaged);

@@ -47,12 +47,9 @@ impl World<'_> {
 
     fn send_operation(&mut self, client: usize, member: usize, planned: &Planned) {
         let number = self.history.len() as u32 + 1;
-        let (usual_ack, usual_from) = self.plan.shape.usual();
-        let (ack, from) = planned.quorum.unwrap_or((usual_ack, usual_from));
-        let nodes = self.members.len() as u8;
-        let quorum =
-            Quorum::new(u32::from(ack), u32::from(from), nodes).expect("plans draw valid quorums");
-        let promise = match quorum.level(self.plan.shape.copies as u8, nodes) {
+        let (quorum, copies, nodes) = self.quorum(member, planned);
+        let (ack, from) = (quorum.ack(), quorum.from());
+        let promise = match quorum.level(copies, nodes) {
             Consistency::Linearizable => Promise::Linearizable,
             Consistency::Eventual => Promise::Eventual,
         };
@@ -120,6 +117,26 @@ impl World<'_> {
         self.give_later(member, lane, 0, event);
     }
 
+    /// How many copies, how many answers; and the usual copies and the members, as the process that
+    /// is asked knows them.
+    fn quorum(&self, member: usize, planned: &Planned) -> (Quorum, u8, u8) {
+        let (usual_ack, usual_from) = self.plan.shape.usual();
+        let (ack, from) = planned.quorum.unwrap_or((usual_ack, usual_from));
+        let valid = |ack: u8, from: u8, nodes| {
+            let quorum = Quorum::new(u32::from(ack), u32::from(from), nodes);
+            quorum.expect("plans draw valid quorums")
+        };
+        let Some(home) = &self.members[member].home else {
+            let nodes = self.members.len() as u8;
+            return (valid(ack, from, nodes), self.plan.shape.copies as u8, nodes);
+        };
+        let topology = home.topology();
+        let (copies, nodes) = (topology.copies(), topology.live());
+        let least = copies / 2 + 1;
+        let ack = (least + ack.saturating_sub(usual_ack)).min(copies);
+        (valid(ack, copies, nodes), copies, nodes)
+    }
+
     /// The client of operation `number` is told, and begins the next after a while.
     pub(super) fn client_learns(&mut self, number: u32, end: ClientEnd) {
         let now_us = self.now_us();
@@ -172,7 +189,10 @@ impl World<'_> {
         }
         let number = ticket as u32;
         match self.end(outcome, cell.as_ref()) {
-            Ok(end) => self.client_learns(number, end),
+            Ok(end) => {
+                self.client_learns(number, end);
+                self.check_held(number, lane);
+            }
             Err(what) => self.violate(Rule::WrongValue, format!("operation {number}: {what}")),
         }
     }

@@ -461,7 +461,7 @@ impl World<'_> {
 
     /// An answer says how far the folder of its maker goes.
     pub(super) fn hears(&mut self, member: usize, from: usize, answer: &Answer) {
-        let is_linked = self.members[member].links_up >> from & 1 == 1;
+        let is_linked = self.members[member].links_up.contains(&from);
         let kept = match answer {
             Answer::Written(version) => version.hlc,
             Answer::Clock { kept, .. } => *kept,

@@ -16,8 +16,9 @@ use crate::check::Violation;
 use crate::check::linear::Searches;
 use crate::decider::Midwife;
 use crate::history::{Op, Scan, Seen};
+use crate::machines::Town;
 use crate::member::Member;
-use crate::plan::{Plan, Planned, PlannedScan};
+use crate::plan::{CutLinks, Plan, Planned, PlannedScan};
 use crate::planted::ShellBug;
 use crate::schedule::Schedule;
 use crate::store::Disk;
@@ -25,8 +26,9 @@ use crate::trace::{Trace, Tracing};
 use bytes::Bytes;
 use dendra_base::Prng;
 use dendra_base::peer::Range;
+use dendra_node::Layout;
 use dendra_node::membership::identity::Peer;
-use dendra_node::ring::Ring;
+use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Effect, Event};
 use dendra_node::topology::Topology;
 use dendra_wire::peer::{self, Seal};
@@ -50,6 +52,7 @@ pub struct Setup {
 pub(crate) enum Phase {
     Chaos,
     Calm,
+    Quiet,
     Wrong,
     Others,
     Right,
@@ -199,6 +202,45 @@ pub(crate) enum Happening {
     Restore,
     /// A member looks whether it has something to note.
     Sweep { member: usize, incarnation: u64 },
+    /// A loop gets the layout of an epoch.
+    Adopt {
+        member: usize,
+        lane: usize,
+        incarnation: u64,
+        layout: Arc<Layout>,
+    },
+    /// Time passes for a steward.
+    Look { member: usize, incarnation: u64 },
+    /// A note of a steward that could not be written is tried again.
+    NoteAgain { member: usize, incarnation: u64 },
+    /// CutLinks from a member that was removed are closed.
+    Close {
+        member: usize,
+        gone: MemberId,
+        incarnation: u64,
+    },
+    /// A link that was refused is tried again.
+    LinkAgain {
+        member: usize,
+        peer: usize,
+        incarnation: u64,
+    },
+    /// A process ends for ever.
+    End { member: usize, incarnation: u64 },
+    /// A process that is no member yet asks one.
+    Knock { joiner: usize },
+    /// Its question arrives.
+    Knocked {
+        joiner: usize,
+        host: usize,
+        frame: Bytes,
+    },
+    /// And the answer.
+    Answered { joiner: usize, frame: Bytes },
+    /// The operator does something.
+    Deed { number: usize },
+    /// The operator looks whether something waits for it.
+    Operator,
     /// The next phase begins.
     Phase(Phase),
 }
@@ -210,14 +252,17 @@ pub(crate) struct World<'a> {
     pub(super) prng: Prng,
     pub(super) schedule: Schedule<Happening>,
     pub(super) topology: Arc<Topology>,
-    pub(super) ring: Arc<Ring>,
+    /// Members and owners where they never change.
+    pub(super) layout: Arc<Layout>,
+    /// Where they do.
+    pub(super) town: Option<Town>,
     pub(super) members: Vec<Member>,
     pub(super) clients: Vec<Client>,
     pub(super) history: Vec<Op>,
     pub(super) walks: Vec<Walk>,
     pub(super) scans: Vec<Scan>,
     /// What cuts which links, by fault.
-    pub(super) cuts: Vec<(usize, u64)>,
+    pub(super) cuts: Vec<(usize, CutLinks)>,
     pub(super) phase: Phase,
     /// When the last reads began.
     pub(super) reads_us: u64,

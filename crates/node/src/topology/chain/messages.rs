@@ -13,6 +13,7 @@
 //!
 //! Not here: bytes on the wire, who may send what (`chain.rs`).
 
+use crate::limits::{EPOCH_PAGE_BYTES_MAX, EPOCH_PAGE_RECORDS_MAX};
 use crate::ring::table::MemberId;
 use crate::topology::record::EpochRecord;
 use crate::topology::why_not::WhyNot;
@@ -114,6 +115,22 @@ pub enum ChainMessage {
         /// The newest record of the sender.
         record: Arc<EpochRecord>,
     },
+}
+
+impl ChainMessage {
+    /// The page of stored epochs that `SendEpochs` asks for, of `records` in their order: as many as
+    /// one message may have. `None` without a record.
+    pub fn page(records: impl IntoIterator<Item = EpochRecord>) -> Option<ChainMessage> {
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        for record in records.into_iter().take(EPOCH_PAGE_RECORDS_MAX) {
+            bytes += record.encode().len();
+            if !page.is_empty() && bytes > EPOCH_PAGE_BYTES_MAX {
+                break;
+            }
+            page.push(Arc::new(record));
+        }
+        (!page.is_empty()).then_some(ChainMessage::Chosen { records: page })
+    }
 }
 
 /// What a member's chain is told.

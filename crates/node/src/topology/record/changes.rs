@@ -160,6 +160,10 @@ impl EpochRecord {
         if moves.len() > PLAN_MOVES_MAX {
             return Err(WhyNot::TooManyMoves { moves: moves.len() });
         }
+        // Fewer copies count from the first epoch of the plan on: a majority of the old number meets
+        // each majority of the positions that stay, and not each one of a row that lacks a position.
+        // More copies count from the last one on, when all have arrived.
+        next.replication_factor = self.replication_factor.min(new.replication_factor);
         next.plan = Some(PlanUnderWay {
             id: next.epoch,
             author: new.author,
@@ -206,7 +210,7 @@ impl EpochRecord {
     }
 
     /// The plan is stopped. Positions that move stay with their old owners; those that have arrived
-    /// stay with their new ones. The way back is the next plan.
+    /// stay with their new ones, and fewer copies stay fewer. The way back is the next plan.
     ///
     /// # Errors
     /// When there is none, or it was stopped before.

@@ -24,8 +24,10 @@
 
 mod changes;
 mod codec;
+mod known_folder;
 
 pub use changes::NewPlan;
+pub use known_folder::KnownFolder;
 
 use super::Topology;
 use super::member::{BadMember, Member};
