@@ -8,6 +8,7 @@
 use super::draft::{Sight, copy_bytes};
 use super::face::{ClusterStatus, MemberState, PlanState};
 use super::messages::LoadGauges;
+use crate::limits::FULL_DISK_PATIENCE_US;
 use crate::ring::table::{MemberId, Move};
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, PlanUnderWay};
 
@@ -18,6 +19,7 @@ pub(super) struct MemberNews {
     pub(super) epoch: Option<u64>,
     pub(super) gauges: Option<LoadGauges>,
     pub(super) release: Option<String>,
+    pub(super) is_disk_full: bool,
 }
 
 /// Wall clock, and when the plan was learnt.
@@ -30,7 +32,7 @@ pub(super) struct PlanTimes {
 /// The state of the cluster.
 pub(super) fn status(
     record: &EpochRecord,
-    me: MemberId,
+    (me, load_bytes_per_second_max): (MemberId, u64),
     times: PlanTimes,
     news: &dyn Fn(MemberId) -> MemberNews,
 ) -> ClusterStatus {
@@ -54,6 +56,7 @@ pub(super) fn status(
             .plan()
             .map(|plan| plan_state(record, plan, &moving, times, (me, news))),
         waits: waits(record, &members, &moving),
+        load_bytes_per_second_max,
         members,
     }
 }
@@ -81,6 +84,7 @@ fn state(
         stored_bytes: news.gauges.map(|gauges| gauges.stored_bytes),
         loaded_bytes: news.gauges.map(|gauges| gauges.loaded_bytes),
         load_bytes_per_second: news.gauges.map(|gauges| gauges.bytes_per_second),
+        is_disk_full: news.is_disk_full,
     }
 }
 
@@ -147,6 +151,16 @@ fn waits(record: &EpochRecord, members: &[MemberState], moving: &[Move]) -> Opti
             "{} cannot be reached from here, and {} positions move to it: start it, or cancel the \
              plan",
             away.url, away.arriving
+        ));
+    }
+    let is_full = |member: &&MemberState| member.arriving > 0 && member.is_disk_full;
+    if let Some(full) = members.iter().find(is_full) {
+        return Some(format!(
+            "the disk of {} is full, and {} positions move to it: make room there, or the plan is \
+             stopped after {} s",
+            full.url,
+            full.arriving,
+            FULL_DISK_PATIENCE_US / 1_000_000
         ));
     }
     let shrinking = moving.iter().filter(|step| step.moving.to.is_none());
