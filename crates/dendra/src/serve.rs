@@ -31,6 +31,7 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
     let mut settings = effective.node_settings().map_err(Failure::usage)?;
     if let Some(cluster) = &mut settings.cluster {
         cluster.secret = effective.secret().map_err(Failure::usage)?;
+        cluster.secret_file = effective.secret_file();
     }
     settings.root_token = effective.root_token().map_err(Failure::usage)?;
     start_log(&effective, colour, console)?;

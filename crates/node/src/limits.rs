@@ -197,6 +197,10 @@ pub const MOVES_SIDE_BY_SIDE: usize = 64;
 /// times as long as a proposal takes.
 pub const STEWARD_TURN_US: u64 = 2_000_000;
 
+/// How long the disk of a member may be full before the plan that moves copies to it is stopped: an
+/// operator who makes room at once is not overtaken.
+pub const FULL_DISK_PATIENCE_US: u64 = 10_000_000;
+
 /// How often members tell each other how far they are while a plan runs.
 pub const PROGRESS_US: u64 = 1_000_000;
 

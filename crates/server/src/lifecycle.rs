@@ -744,7 +744,12 @@ enum Wake {
 /// then what is durable. `on_serving` is called once, when clients are accepted.
 pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReason {
     let (wake, woken) = mpsc::sync_channel(4);
-    let signals = match Signals::catch(settings.tls.is_some()) {
+    let secret_file = settings
+        .cluster
+        .as_ref()
+        .map(|cluster| &cluster.secret_file);
+    let has_files = settings.tls.is_some() || secret_file.is_some_and(Option::is_some);
+    let signals = match Signals::catch(has_files) {
         Ok(signals) => signals,
         Err(error) => {
             return ExitReason::NotStarted(system("signals cannot be caught")(error));

@@ -200,6 +200,10 @@ pub const RESTORE_LOOK: Duration = Duration::from_millis(5);
 pub const SECRET_BYTES_MIN: usize = 16;
 /// Largest secret of a cluster: a longer file is something else.
 pub const SECRET_BYTES_MAX: usize = 4 << 10;
+/// Secrets of a cluster that are valid at once: the old one and the new one, while it is changed.
+pub const SECRETS_MAX: usize = 2;
+/// How often the file of the secret is read again.
+pub const SECRET_FILE_LOOK: Duration = Duration::from_secs(1);
 
 /// Operations of clients that one loop's node has under way: the request gate lets in fewer.
 pub const NODE_OPERATIONS_MAX: usize = 16_384;

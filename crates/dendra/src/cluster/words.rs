@@ -207,6 +207,9 @@ pub(super) fn history(page: &Value) -> Option<String> {
             let urls = entry[field].as_array()?.iter();
             members.extend(urls.map(|url| format!("{sign}{}", word(url))));
         }
+        if let Some(why) = entry["why"].as_str() {
+            members.push(format!("({})", plain(why)));
+        }
         let learnt_ms = i64::try_from(entry["learnt_ms"].as_u64()?).ok()?;
         let learnt = jiff::Timestamp::from_millisecond(learnt_ms).ok()?;
         rows.push([

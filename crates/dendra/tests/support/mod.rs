@@ -9,8 +9,8 @@
 //! 1. Nothing of the caller's environment that begins with `DENDRA_` reaches the binary.
 //! 2. Ports are the system's choice; nothing waits by sleeping.
 //!
-//! Not here: the cases (`../*.rs`); a client without the CLI (`http.rs`), three nodes (`cluster.rs`), many clients and
-//! the checkers (`clients.rs`).
+//! Not here: the cases (`../*.rs`); a client without the CLI (`http.rs`), three nodes (`cluster.rs`),
+//! processes that come and go (`town.rs`), many clients and the checkers (`clients.rs`).
 //! See: docs/cli.md.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
@@ -18,9 +18,11 @@
 pub(crate) mod bucket;
 pub(crate) mod clients;
 pub(crate) mod cluster;
+pub(crate) mod dev;
 pub(crate) mod http;
 #[path = "../../src/dev/proxy.rs"]
 pub(crate) mod proxy;
+pub(crate) mod town;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -51,8 +51,7 @@ pub enum ClusterOrder {
     Rekey,
     /// The newest version that the asked member knows is in force, if all members know it.
     Finalize,
-    /// Members load at most about so many bytes a second, each, until they are told otherwise or
-    /// start again.
+    /// Members load at most about so many bytes a second, each, until they are told otherwise.
     Throttle {
         /// At least 1.
         bytes_per_second: u64,
@@ -156,6 +155,8 @@ pub struct ClusterStatus {
     pub plan: Option<PlanState>,
     /// Why nothing goes on although something should.
     pub waits: Option<String>,
+    /// How many bytes a second the member that was asked loads at most.
+    pub load_bytes_per_second_max: u64,
 }
 
 /// A member, as another one knows it.
@@ -191,6 +192,8 @@ pub struct MemberState {
     pub loaded_bytes: Option<u64>,
     /// Bytes that it loads each second.
     pub load_bytes_per_second: Option<u64>,
+    /// Its disk has no room for values.
+    pub is_disk_full: bool,
 }
 
 /// How far the plan under way is.
@@ -239,4 +242,6 @@ pub struct HistoryEntry {
     pub begun: usize,
     /// Positions that arrived.
     pub settled: usize,
+    /// Why the plan was stopped without an order, as far as this member knows.
+    pub why: Option<String>,
 }

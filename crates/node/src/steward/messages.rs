@@ -29,10 +29,16 @@ pub enum StewardMessage {
     /// How the sender does.
     Progress(MemberProgress),
     /// Load at most so many bytes a second.
-    Throttle {
-        /// At least 1.
-        bytes_per_second: u64,
-    },
+    Throttle(ThrottleOrder),
+}
+
+/// An order of an operator to load slower or faster. Of two orders the later one holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ThrottleOrder {
+    /// When it was given: milliseconds since 1970 of the member that got it.
+    pub ordered_ms: u64,
+    /// At least 1.
+    pub bytes_per_second: u64,
 }
 
 impl StewardMessage {
@@ -65,6 +71,8 @@ pub struct MemberProgress {
     pub gauges: LoadGauges,
     /// Its release; at most `RELEASE_BYTES_MAX` bytes.
     pub release: String,
+    /// Its disk has no room for values.
+    pub is_disk_full: bool,
 }
 
 /// What a member's store holds and loads.

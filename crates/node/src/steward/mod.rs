@@ -54,9 +54,9 @@ use arrivals::Arrivals;
 use dendra_base::ClusterVersions;
 use draft::Draft;
 use history::History;
-use messages::{LoadGauges, StewardMessage};
+use messages::{LoadGauges, StewardMessage, ThrottleOrder};
 use orders::PendingOrder;
-use peers::PeerSights;
+use peers::{PeerSights, full_since};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use step::{StewardEffect, StewardEvent};
@@ -128,9 +128,11 @@ pub struct Steward {
     versions: ClusterVersions,
     load_bytes_per_second: u64,
     /// What an operator ordered, for members that come later.
-    throttled: Option<u64>,
+    throttled: Option<ThrottleOrder>,
     side_by_side: usize,
     meter: LoadMeter,
+    /// The own disk is full since then.
+    full_since_us: Option<u64>,
     progress_due_us: u64,
     /// Of this epoch something can be proposed since then.
     wish_since: Option<(u64, u64)>,
@@ -156,7 +158,7 @@ impl Steward {
         for (at, (record, learnt_ms)) in start.records.iter().enumerate() {
             let before = at.checked_sub(1).map(|before| &start.records[before].0);
             let before = before.filter(|before| before.epoch() + 1 == record.epoch());
-            history.learnt(before, record, *learnt_ms);
+            history.learnt(before, record, *learnt_ms, None);
         }
         let mut records = start.records;
         let (record, _) = records.pop().expect("a folder has a first epoch");
@@ -180,6 +182,7 @@ impl Steward {
             throttled: None,
             side_by_side: start.side_by_side.max(1),
             meter: LoadMeter::default(),
+            full_since_us: None,
             progress_due_us: 0,
             wish_since: None,
             unenrolled_since_us: None,
@@ -191,6 +194,11 @@ impl Steward {
     /// The newest durable epoch.
     pub fn record(&self) -> &Arc<EpochRecord> {
         self.chain.record()
+    }
+
+    /// Why the newest epoch stopped a plan without an order, as far as this member knows.
+    pub fn why_stopped(&self) -> Option<&str> {
+        self.history.newest_why()
     }
 
     /// Its layout.
@@ -221,9 +229,8 @@ impl Steward {
                 self.peers.reached(&record, peer, is_up, versions);
                 self.is_news = true;
                 // A member that comes later was not told.
-                if let Some(bytes_per_second) = self.throttled.filter(|_| is_up) {
-                    let (to, message) =
-                        (peer.member, StewardMessage::Throttle { bytes_per_second });
+                if let Some(order) = self.throttled.filter(|_| is_up) {
+                    let (to, message) = (peer.member, StewardMessage::Throttle(order));
                     out.push(StewardEffect::Send { to, message });
                 }
             }
@@ -248,6 +255,9 @@ impl Steward {
                 stored_bytes,
                 loaded_bytes,
             } => self.meter.gauged(now.mono_us, stored_bytes, loaded_bytes),
+            StewardEvent::DiskLooked { is_full } => {
+                self.full_since_us = full_since(self.full_since_us, is_full, now.mono_us);
+            }
             StewardEvent::Ordered { ticket, order } => self.ordered(now, ticket, order, out),
             StewardEvent::Enrol { ticket, request } => {
                 let answer = self.enrol(now, &request);
@@ -301,25 +311,38 @@ impl Steward {
                 self.tell_chain(now, ChainEvent::Received { from, message }, out);
                 if self.knows(from) {
                     self.arrivals.told(from.member, progress.epoch);
-                    self.peers.told(&record, from, &progress);
+                    self.peers.told(&record, from, &progress, now.mono_us);
                     let record = Arc::clone(self.record());
                     self.arrivals.report(&record, from.member, progress.arrived);
                     self.is_news = true;
                 }
             }
-            StewardMessage::Throttle { bytes_per_second } => {
+            StewardMessage::Throttle(order) => {
                 if self.knows(from) {
-                    self.throttle(bytes_per_second, out);
+                    self.throttle(order, out);
                 }
             }
         }
     }
 
-    fn throttle(&mut self, bytes_per_second: u64, out: &mut Vec<StewardEffect>) {
-        let bytes_per_second = bytes_per_second.max(1);
-        self.load_bytes_per_second = bytes_per_second;
-        self.throttled = Some(bytes_per_second);
-        out.push(StewardEffect::Throttle { bytes_per_second });
+    /// The last order to load slower or faster that this member knows: to be noted in the folder.
+    pub fn throttled(&self) -> Option<ThrottleOrder> {
+        self.throttled
+    }
+
+    /// The order that the folder knows. Before the first event.
+    pub fn resume_throttle(&mut self, order: ThrottleOrder) {
+        self.load_bytes_per_second = order.bytes_per_second.max(1);
+        self.throttled = Some(order);
+    }
+
+    /// An earlier order than the known one is of a member that was away.
+    fn throttle(&mut self, order: ThrottleOrder, out: &mut Vec<StewardEffect>) {
+        if self.throttled < Some(order) {
+            self.resume_throttle(order);
+            let bytes_per_second = self.load_bytes_per_second;
+            out.push(StewardEffect::Throttle { bytes_per_second });
+        }
     }
 
     // The chain.
@@ -365,7 +388,8 @@ impl Steward {
 
     fn adopted(&mut self, now: Now, record: &Arc<EpochRecord>, out: &mut Vec<StewardEffect>) {
         let before = std::mem::replace(&mut self.last, Arc::clone(record));
-        self.history.learnt(Some(&before), record, now.wall_ms);
+        let why = self.why_cancelled(&before, record);
+        self.history.learnt(Some(&before), record, now.wall_ms, why);
         self.arrivals.adopt(&before, record);
         self.peers.adopt(&before, record);
         self.is_news = true;

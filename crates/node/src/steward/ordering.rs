@@ -18,7 +18,7 @@ use super::Steward;
 use super::declined::Declined;
 use super::draft::{self, Sight};
 use super::face::{ClusterAnswer, ClusterOrder};
-use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
+use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage, ThrottleOrder};
 use super::orders::{OrderIntent, PendingOrder};
 use super::status::{self, MemberNews, PlanTimes};
 use super::step::{OrderTicket, StewardEffect};
@@ -66,10 +66,16 @@ impl Steward {
                 return Ok(Some(ClusterAnswer::History(self.history.newest(entries))));
             }
             ClusterOrder::Throttle { bytes_per_second } => {
-                self.throttle(bytes_per_second, out);
+                // Later than the last one, also if this wall clock is behind.
+                let last_ms = self.throttled.map_or(0, |last| last.ordered_ms);
+                let order = ThrottleOrder {
+                    ordered_ms: now.wall_ms.max(last_ms + 1),
+                    bytes_per_second: bytes_per_second.max(1),
+                };
+                self.throttle(order, out);
                 let others = record.members().iter().map(|member| member.id);
                 for to in others.filter(|id| *id != self.me.member) {
-                    let message = StewardMessage::Throttle { bytes_per_second };
+                    let message = StewardMessage::Throttle(order);
                     out.push(StewardEffect::Send { to, message });
                 }
                 return Ok(Some(ClusterAnswer::Done { epoch }));
@@ -335,6 +341,7 @@ impl Steward {
                 gauges: self.meter.gauges,
                 release: Some(self.release.clone()),
                 versions: Some(self.versions),
+                is_disk_full: self.full_since_us.is_some(),
             };
         }
         let view = self.peers.of(member).cloned().unwrap_or_default();
@@ -344,6 +351,7 @@ impl Steward {
             gauges: view.gauges,
             release: view.release,
             versions: view.versions,
+            is_disk_full: view.full_since_us.is_some(),
         }
     }
 
@@ -355,6 +363,7 @@ impl Steward {
             now_ms: now.wall_ms,
             since_ms: since_ms.unwrap_or(now.wall_ms),
         };
-        status::status(record, self.me.member, times, &|member| self.news(member))
+        let asked = (self.me.member, self.load_bytes_per_second);
+        status::status(record, asked, times, &|member| self.news(member))
     }
 }

@@ -24,6 +24,13 @@ pub(super) struct PeerSight {
     pub(super) release: Option<String>,
     /// What its process knows; `None` until a link came up.
     pub(super) versions: Option<ClusterVersions>,
+    /// Its disk is full, as it tells since then.
+    pub(super) full_since_us: Option<u64>,
+}
+
+/// Since when a disk is full.
+pub(super) fn full_since(before_us: Option<u64>, is_full: bool, now_us: u64) -> Option<u64> {
+    is_full.then(|| before_us.unwrap_or(now_us))
 }
 
 /// All of them.
@@ -55,10 +62,17 @@ impl PeerSights {
     }
 
     /// A member told how it does.
-    pub(super) fn told(&mut self, record: &EpochRecord, peer: ChainPeer, news: &MemberProgress) {
+    pub(super) fn told(
+        &mut self,
+        record: &EpochRecord,
+        peer: ChainPeer,
+        news: &MemberProgress,
+        now_us: u64,
+    ) {
         if let Some(view) = self.of_peer(record, peer) {
             view.gauges = Some(news.gauges);
             view.release = Some(news.release.clone());
+            view.full_since_us = full_since(view.full_since_us, news.is_disk_full, now_us);
         }
     }
 

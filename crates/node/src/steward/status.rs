@@ -8,6 +8,7 @@
 use super::draft::{Sight, copy_bytes};
 use super::face::{ClusterStatus, MemberState, PlanState};
 use super::messages::LoadGauges;
+use crate::limits::FULL_DISK_PATIENCE_US;
 use crate::ring::table::{MemberId, Move};
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, PlanUnderWay};
 use dendra_base::ClusterVersions;
@@ -20,6 +21,7 @@ pub(super) struct MemberNews {
     pub(super) gauges: Option<LoadGauges>,
     pub(super) release: Option<String>,
     pub(super) versions: Option<ClusterVersions>,
+    pub(super) is_disk_full: bool,
 }
 
 /// Wall clock, and when the plan was learnt.
@@ -32,7 +34,7 @@ pub(super) struct PlanTimes {
 /// The state of the cluster.
 pub(super) fn status(
     record: &EpochRecord,
-    me: MemberId,
+    (me, load_bytes_per_second_max): (MemberId, u64),
     times: PlanTimes,
     news: &dyn Fn(MemberId) -> MemberNews,
 ) -> ClusterStatus {
@@ -57,6 +59,7 @@ pub(super) fn status(
             .plan()
             .map(|plan| plan_state(record, plan, &moving, times, (me, news))),
         waits: waits(record, &members, &moving),
+        load_bytes_per_second_max,
         members,
     }
 }
@@ -85,6 +88,7 @@ fn state(
         stored_bytes: news.gauges.map(|gauges| gauges.stored_bytes),
         loaded_bytes: news.gauges.map(|gauges| gauges.loaded_bytes),
         load_bytes_per_second: news.gauges.map(|gauges| gauges.bytes_per_second),
+        is_disk_full: news.is_disk_full,
     }
 }
 
@@ -151,6 +155,16 @@ fn waits(record: &EpochRecord, members: &[MemberState], moving: &[Move]) -> Opti
             "{} cannot be reached from here, and {} positions move to it: start it, or cancel the \
              plan",
             away.url, away.arriving
+        ));
+    }
+    let is_full = |member: &&MemberState| member.arriving > 0 && member.is_disk_full;
+    if let Some(full) = members.iter().find(is_full) {
+        return Some(format!(
+            "the disk of {} is full, and {} positions move to it: make room there, or the plan is \
+             stopped after {} s",
+            full.url,
+            full.arriving,
+            FULL_DISK_PATIENCE_US / 1_000_000
         ));
     }
     let shrinking = moving.iter().filter(|step| step.moving.to.is_none());

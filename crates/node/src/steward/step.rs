@@ -72,6 +72,11 @@ pub enum StewardEvent {
         /// Bytes loaded since the process started.
         loaded_bytes: u64,
     },
+    /// The disk of this process has no room for values, or has some again. As often as `Gauged`.
+    DiskLooked {
+        /// Has it none?
+        is_full: bool,
+    },
     /// An operator orders.
     Ordered {
         /// Comes back with the answer.

@@ -10,7 +10,7 @@ use dendra_node::ring::table::MemberId;
 use dendra_node::step::Now;
 use dendra_node::steward::StewardStart;
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, ClusterStatus, PlanDraft, PlanWish};
-use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
+use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage, ThrottleOrder};
 use dendra_node::steward::step::{StewardEffect, StewardEvent};
 use dendra_node::topology::chain::{ChainMessage, ChainNote, ChainPeer, ChainRules, VoteNote};
 use dendra_node::topology::record::{EpochRecord, MemberStatus};
@@ -159,6 +159,12 @@ impl Town {
             .steward
             .as_ref()
             .expect("it runs")
+    }
+
+    pub fn resume_throttle(&mut self, number: u32, order: ThrottleOrder) {
+        let house = self.houses.get_mut(&MemberId(number));
+        let steward = house.and_then(|house| house.steward.as_mut());
+        steward.expect("it runs").resume_throttle(order);
     }
 
     pub fn record(&self, number: u32) -> &Arc<EpochRecord> {

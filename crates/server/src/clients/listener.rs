@@ -20,6 +20,7 @@ use super::accept_pace::AcceptPace;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
+use crate::peers::Cluster;
 use crate::tls::Tls;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -86,6 +87,11 @@ pub(crate) fn spawn(
                     if let Some(tls) = &shared.tls {
                         tasks.spawn(renew_for_ever(Arc::clone(&shared), Arc::clone(tls)));
                     }
+                    if let Some(cluster) = &shared.cluster
+                        && cluster.secrets.is_read_again()
+                    {
+                        tasks.spawn(look_at_secret_for_ever(Arc::clone(cluster)));
+                    }
                     while tasks.join_next().await.is_some() {}
                 };
                 tokio::select! {
@@ -102,6 +108,14 @@ async fn renew_for_ever(shared: Arc<Shared>, tls: Arc<Tls>) {
         let asked = shared.phase.renew.notified();
         let is_asked = tokio::time::timeout(limits::TLS_FILES_LOOK, asked).await;
         tls.look(is_asked.is_ok());
+    }
+}
+
+/// Reads the file of the cluster's secret now and then.
+async fn look_at_secret_for_ever(cluster: Arc<Cluster>) {
+    loop {
+        tokio::time::sleep(limits::SECRET_FILE_LOOK).await;
+        cluster.secrets.look();
     }
 }
 

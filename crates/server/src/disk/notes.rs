@@ -22,11 +22,15 @@ use dendra_engine::{
     Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Progress, Show, WriteOutcome,
 };
 use dendra_node::limits::HISTORY_ENTRIES_MAX;
-use dendra_node::membership::identity::{self, Content, Home, OWN_KEY, Own, Peer, VOTE_KEY};
+use dendra_node::membership::identity::{
+    self, Content, Home, OWN_KEY, Own, Peer, THROTTLE_KEY, VOTE_KEY,
+};
 use dendra_node::ring::table::MemberId;
+use dendra_node::steward::messages::ThrottleOrder;
 use dendra_node::topology::chain::VoteNote;
 use dendra_node::topology::record::{BadRecord, EpochRecord};
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Bound;
 
 /// Bits of a clock value below its milliseconds.
@@ -62,6 +66,8 @@ pub(crate) struct FolderMember {
     pub(crate) records: Vec<(EpochRecord, u64)>,
     /// The last vote.
     pub(crate) vote: Option<VoteNote>,
+    /// How fast members load, as an operator ordered last.
+    pub(crate) throttle: Option<ThrottleOrder>,
 }
 
 /// Checks that the folder is the one of this member, and counts the start.
@@ -79,7 +85,8 @@ pub(crate) fn start(
             .map_err(|stranger| stranger.to_string());
     };
     let node = engine.identity().node;
-    let records = epochs(engine)?;
+    let fence = remembered.as_ref().map_or(0, |own| own.home.fence);
+    let records = epochs(engine, fence)?;
     let vote = vote(engine)?;
     check_version(&records, vote.as_ref())?;
     if let (Some(own), Some((newest, _))) = (&remembered, records.last()) {
@@ -95,8 +102,16 @@ pub(crate) fn start(
             id,
             founding: own.home.topology,
             vote,
+            throttle: throttle(engine)?,
             records,
         })));
+    }
+    if let Some(own) = remembered.as_ref().filter(|own| own.home.fence > 1) {
+        return Err(format!(
+            "no record of an epoch of the cluster {} can be read any more, and the folder has taken part in epoch {}: replace \
+             the member (dendra serve --join … --self {} --replace {}, on an empty folder)",
+            own.home.cluster, own.home.fence, own.home.url, own.home.url
+        ));
     }
     let content = content(engine).map_err(|error| error.to_string())?;
     if let Some(join) = &cluster.join {
@@ -122,7 +137,7 @@ pub(crate) fn start(
         content,
     )
     .map_err(|stranger| stranger.to_string())?;
-    if cluster.topology.len() == 1 {
+    if cluster.is_single {
         write(engine, versions, &key, &own, wall_ms)?;
         return Ok(FolderHome::Alone(own.boot));
     }
@@ -174,7 +189,9 @@ fn keep(
         id,
         founding: own.home.topology,
         records: vec![(record, wall_ms)],
-        vote: None,
+        // Of a folder whose epochs are damaged.
+        vote: vote(engine)?,
+        throttle: throttle(engine)?,
     })))
 }
 
@@ -237,10 +254,81 @@ pub(crate) fn vote_key() -> Key {
 }
 
 /// The newest epochs of the folder that can be read, the newest last. One that is damaged is learnt
-/// anew from the other members.
-fn epochs(engine: &Engine) -> Result<Vec<(EpochRecord, u64)>, Reason> {
-    let found = epochs_from(engine, 0, usize::MAX, HISTORY_ENTRIES_MAX)?;
+/// anew from the other members. `fence` was the newest at the start before this one.
+fn epochs(engine: &Engine, fence: u64) -> Result<Vec<(EpochRecord, u64)>, Reason> {
+    let first = fence.saturating_sub(HISTORY_ENTRIES_MAX as u64);
+    let found = match epochs_from(engine, first, usize::MAX, HISTORY_ENTRIES_MAX) {
+        Err(EpochsUnread::Store(Error::Damaged { .. })) => one_by_one(engine, first, fence)?,
+        found => found.map_err(|error| error.to_string())?,
+    };
     Ok(found.into())
+}
+
+/// The same where a block of a table is damaged: each epoch is read by itself.
+fn one_by_one(
+    engine: &Engine,
+    first: u64,
+    fence: u64,
+) -> Result<VecDeque<(EpochRecord, u64)>, Reason> {
+    let mut found = VecDeque::new();
+    for epoch in first.. {
+        let key = epoch_key(epoch);
+        let read = engine.get(key.as_stored(), Wait::Block, |cell| {
+            let record = read_epoch(key.as_stored(), &cell)?;
+            Ok(record.map(|record| (record, cell.version.hlc >> HLC_COUNTER_BITS)))
+        });
+        match read {
+            Ok(Lookup::Cell(Ok(Some(record)))) => found.push_back(record),
+            Ok(Lookup::Cell(Ok(None))) => {}
+            Ok(Lookup::Cell(Err(sentence))) => return Err(sentence),
+            Ok(Lookup::Nothing) if epoch > fence => break,
+            Ok(Lookup::Nothing) => {}
+            Ok(Lookup::WouldBlock) => unreachable!("a read that may wait does not give up"),
+            Err(Error::Damaged { .. }) => say_damaged(),
+            Err(other) => return Err(other.to_string()),
+        }
+    }
+    Ok(found)
+}
+
+/// Why the epochs of a folder could not be read.
+#[derive(Debug)]
+pub(crate) enum EpochsUnread {
+    /// The engine says so.
+    Store(Error),
+    /// One of them has the format of a later release: the sentence.
+    LaterRelease(String),
+}
+
+impl fmt::Display for EpochsUnread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EpochsUnread::Store(error) => error.fmt(f),
+            EpochsUnread::LaterRelease(sentence) => f.write_str(sentence),
+        }
+    }
+}
+
+/// The record of an epoch; `None` where it is damaged.
+///
+/// # Errors
+/// The sentence about a format of a later release.
+fn read_epoch(key: &[u8], cell: &CellRef<'_>) -> Result<Option<EpochRecord>, String> {
+    let record = cell.is_intact(key).then(|| EpochRecord::decode(cell.value));
+    match record {
+        Some(Ok(record)) => Ok(Some(record)),
+        Some(Err(bad @ BadRecord::Format { .. })) => Err(bad.to_string()),
+        Some(Err(_)) | None => {
+            say_damaged();
+            Ok(None)
+        }
+    }
+}
+
+fn say_damaged() {
+    tracing::error!(
+        "the record of an epoch is damaged: it is learnt anew from the other members"
+    );
 }
 
 /// Epochs from `first` on: those in front of a bound of records that are looked at, and of them the
@@ -250,7 +338,7 @@ pub(crate) fn epochs_from(
     first: u64,
     most: usize,
     kept: usize,
-) -> Result<VecDeque<(EpochRecord, u64)>, Reason> {
+) -> Result<VecDeque<(EpochRecord, u64)>, EpochsUnread> {
     let mut after = identity::EPOCH_PREFIX.to_vec();
     if let Some(last) = after.last_mut() {
         *last += 1;
@@ -268,21 +356,18 @@ pub(crate) fn epochs_from(
     while progress == Progress::More && seen < most {
         let look = |key: &[u8], cell: CellRef<'_>| {
             seen += 1;
-            let record = cell.is_intact(key).then(|| EpochRecord::decode(cell.value));
-            if let Some(Err(bad @ BadRecord::Format { .. })) = &record {
-                later = Some(bad.to_string());
-                return Flow::Pause;
-            }
-            match record.and_then(Result::ok) {
-                Some(record) => {
+            match read_epoch(key, &cell) {
+                Ok(Some(record)) => {
                     if found.len() == kept {
                         found.pop_front();
                     }
                     found.push_back((record, cell.version.hlc >> HLC_COUNTER_BITS));
                 }
-                None => tracing::error!(
-                    "the record of an epoch is damaged: it is learnt anew from the other members"
-                ),
+                Ok(None) => {}
+                Err(sentence) => {
+                    later = Some(sentence);
+                    return Flow::Pause;
+                }
             }
             match seen < most {
                 true => Flow::Continue,
@@ -291,9 +376,9 @@ pub(crate) fn epochs_from(
         };
         progress = engine
             .scan(&mut cursor, LOOK_BYTES, look)
-            .map_err(|error| error.to_string())?;
-        if let Some(bad) = later.take() {
-            return Err(bad);
+            .map_err(EpochsUnread::Store)?;
+        if let Some(sentence) = later.take() {
+            return Err(EpochsUnread::LaterRelease(sentence));
         }
     }
     Ok(found)
@@ -316,6 +401,28 @@ fn vote(engine: &Engine) -> Result<Option<VoteNote>, Reason> {
         ),
         Lookup::Nothing => Ok(None),
         Lookup::WouldBlock => unreachable!("a read that may wait does not give up"),
+    }
+}
+
+/// Where the last order to load slower or faster is.
+pub(crate) fn throttle_key() -> Key {
+    Key::new(Space::Meta, THROTTLE_KEY)
+}
+
+/// How fast members load, as an operator ordered last. An order that is damaged is none: the others
+/// tell theirs.
+fn throttle(engine: &Engine) -> Result<Option<ThrottleOrder>, Reason> {
+    let key = throttle_key();
+    let found = engine.get(key.as_stored(), Wait::Block, |cell| {
+        cell.is_intact(key.as_stored())
+            .then(|| ThrottleOrder::decode(cell.value))
+            .flatten()
+    });
+    match found {
+        Ok(Lookup::Cell(found)) => Ok(found),
+        Ok(Lookup::Nothing) | Err(Error::Damaged { .. }) => Ok(None),
+        Ok(Lookup::WouldBlock) => unreachable!("a read that may wait does not give up"),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -21,6 +21,7 @@ use super::cluster::{count, random};
 use super::conduit::{Broken, Conduit, End, Seals};
 use super::hello_maker::HelloMaker;
 use super::notes::learn;
+use super::secrets::Hellos;
 use crate::clients::socket::Socket;
 use crate::clients::unproven::Place;
 use crate::event_loop::thread::EventLoop;
@@ -33,9 +34,7 @@ use dendra_node::membership::identity::{Peer, REMOVED};
 use dendra_node::step::{Asker, Event};
 use dendra_wire::Refusal;
 use dendra_wire::http::{Field, Head};
-use dendra_wire::peer::{
-    self, Age, Hello, Malformed, Message, PROOF_FRAME_BYTES, Question, Role, Seal,
-};
+use dendra_wire::peer::{self, Age, Hello, Malformed, Message, PROOF_FRAME_BYTES, Question, Seal};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
@@ -55,12 +54,22 @@ pub(super) struct Met {
     pub(super) acceptor: String,
 }
 
+impl Met {
+    pub(super) fn hellos(&self) -> Hellos<'_> {
+        Hellos {
+            asker: &self.asker,
+            acceptor: &self.acceptor,
+        }
+    }
+}
+
 /// A node by itself has no peers.
 pub(super) fn no_peers() -> Refusal {
     Refusal::new(
         501,
         "no-peers",
-        "this node runs by itself and talks to no peers",
+        "this node runs by itself and talks to no peers: to let others join it, start it again with --cluster and its own \
+         address, which makes it a cluster of one",
     )
 }
 
@@ -158,19 +167,15 @@ pub(crate) async fn serve<Guest>(
         HelloMaker::Member(member) => agent.cluster.url(*member),
         HelloMaker::Removed(_) | HelloMaker::Joiner => "a member that was removed".to_owned(),
     };
-    let is_proven = match first_frame(&place, &mut stream).await {
+    let proven = match first_frame(&place, &mut stream).await {
         Ok(frame) => match peer::decode(&Bytes::copy_from_slice(&frame), &mut Seal::plain()) {
-            Ok(Message::Proof(proof)) => {
-                agent
-                    .cluster
-                    .check(&proof, Role::Asker, &link.asker, &link.acceptor)
-            }
-            _ => false,
+            Ok(Message::Proof(proof)) => agent.cluster.secrets.accept(&proof, link.hellos()),
+            _ => None,
         },
         // It changed its mind, or has to make room.
         Err(_) => return,
     };
-    if !is_proven {
+    let Some(keys) = proven else {
         tracing::warn!(peer, "a peer does not know the secret of the cluster");
         let us = agent.cluster.own_url();
         let sentence = format!(
@@ -184,10 +189,9 @@ pub(crate) async fn serve<Guest>(
         let sent = stream.try_write(&farewell);
         tracing::debug!(peer, ?sent, "a farewell");
         return;
-    }
+    };
     place.prove();
     drop(guest);
-    let keys = agent.cluster.keys(&link.asker, &link.acceptor);
     let seals = Seals::new(&keys, End::Answers);
     let conduit = Rc::new(Conduit::new(stream, &[], End::Answers, seals));
     let probe = match introduce(&lane, &agent, &link, &conduit).await {

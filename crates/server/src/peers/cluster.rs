@@ -2,7 +2,7 @@
 //! machine, and counters.
 //!
 //! ```text
-//! folder, settings ─► Cluster ─┬─ hello, judge_hello, prove, check, keys      the bytes of a handshake
+//! folder, settings ─► Cluster ─┬─ hello, judge_hello, secrets                 the bytes of a handshake
 //!                              ├─ tell(event) ─► Membership, under a lock ─► effects
 //!                              └─ is_current(life)                            without the lock, for each frame
 //! ```
@@ -20,6 +20,7 @@
 use super::door::{Resident, StewardDoor};
 use super::hello_maker::HelloMaker;
 use super::orders::{Orders, orders};
+use super::secrets::Secrets;
 use super::session::Sessions;
 use crate::clients::unproven::UnprovenGauges;
 use crate::disk::notes::{self, FolderMember};
@@ -44,7 +45,7 @@ use dendra_node::topology::record::{EpochRecord, KnownFolder};
 use dendra_node::{Comparisons, Fence, Hlc, Layout, MemberIndex, Membership, Topology, Walls};
 use dendra_wire::Refusal;
 use dendra_wire::peer::hello;
-use dendra_wire::peer::{Hello, Malformed, Nonce, Proof, Role, SessionKeys};
+use dendra_wire::peer::{Hello, Malformed, Nonce};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
@@ -87,7 +88,7 @@ pub(crate) struct Cluster {
     /// What the loops of this member know of all members' wall clocks.
     pub(crate) walls: Arc<Walls>,
     pub(crate) peers: Vec<PeerGauges>,
-    secret: Option<Box<[u8]>>,
+    pub(crate) secrets: Secrets,
     /// What links are sealed with.
     pub(crate) tls: Option<Arc<Tls>>,
     node: u128,
@@ -244,7 +245,11 @@ impl Cluster {
             rules: ChainRules::default(),
             seed: life,
         });
-        let steward = steward.map_err(|bad| format!("the newest epoch has no layout: {bad}"))?;
+        let mut steward =
+            steward.map_err(|bad| format!("the newest epoch has no layout: {bad}"))?;
+        if let Some(order) = folder.throttle {
+            steward.resume_throttle(order);
+        }
         let (record, layout) = (Arc::clone(steward.record()), Arc::clone(steward.layout()));
         let topology = Arc::clone(layout.topology());
         let me = layout
@@ -271,10 +276,7 @@ impl Cluster {
             hlc: Arc::new(Hlc::resume(last, engine.hlc_floor(), wall_ms)),
             walls: Arc::new(Walls::new(me, usize::from(topology.live()))),
             peers: (0..MEMBERS_MAX).map(|_| PeerGauges::default()).collect(),
-            secret: settings
-                .secret
-                .as_ref()
-                .map(|secret| secret.expose().into()),
+            secrets: Secrets::new(settings),
             tls: None,
             node: identity.node,
             boot: folder.boot,
@@ -452,7 +454,7 @@ impl Cluster {
             url: topology.member(self.me).url.clone(),
             lane: u16::try_from(lane).expect("loops are counted in eight bits"),
             loops: self.loops,
-            has_secret: self.secret.is_some(),
+            has_secret: self.secrets.is_set(),
             nonce: Nonce(nonce),
             joins: false,
         }
@@ -617,21 +619,6 @@ impl Cluster {
         })
     }
 
-    /// The proof that this member knows the secret, if there is one.
-    pub(crate) fn prove(&self, role: Role, asker: &str, acceptor: &str) -> Proof {
-        Proof::new(self.secret(), role, asker, acceptor)
-    }
-
-    /// Does `proof` show that the other side knows it, too?
-    pub(crate) fn check(&self, proof: &Proof, role: Role, asker: &str, acceptor: &str) -> bool {
-        proof.holds(self.secret(), role, asker, acceptor)
-    }
-
-    /// What the frames of a handshake are authenticated with.
-    pub(crate) fn keys(&self, asker: &str, acceptor: &str) -> SessionKeys {
-        SessionKeys::new(self.secret.as_deref(), asker, acceptor)
-    }
-
     /// A steward's message came over a link of a member: to the own steward.
     pub(super) fn take_message(
         &self,
@@ -652,9 +639,5 @@ impl Cluster {
     /// Asks the steward about a process that wants to become a member.
     pub(crate) async fn enrol(&self, request: EnrolRequest) -> Option<EnrolAnswer> {
         self.door.enrol(request).await
-    }
-
-    fn secret(&self) -> &[u8] {
-        self.secret.as_deref().unwrap_or_default()
     }
 }

@@ -14,7 +14,7 @@
 use super::agent::Agent;
 use super::cluster::{Cluster, host_of};
 use super::conduit::{Broken, Conduit, End, Seals};
-use super::handshake::{self, Hailed, HelloWay, Recognised, connect};
+use super::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, connect};
 use super::notes::learn;
 use crate::event_loop::thread::EventLoop;
 use crate::tls::ByteStream;
@@ -102,7 +102,7 @@ impl HelloWay for FrameWay {
         }
     }
 
-    async fn hail(&mut self, _own: &Hello, recognised: &Recognised) -> Result<Hailed, NoLink> {
+    async fn hail(&mut self, _own: &Hello, recognised: &Recognised) -> Result<Hailed, Unwelcome> {
         let mut seals = Seals::new(&recognised.keys, End::Asks);
         let mut out = Vec::new();
         peer::encode_proof(&mut out, &recognised.proof);
@@ -112,6 +112,13 @@ impl HelloWay for FrameWay {
         let said = peer::decode(&frame, &mut seals.checking);
         self.seals = Some(seals);
         Ok(Hailed { frame, said })
+    }
+
+    async fn again(&mut self, cluster: &Cluster) -> Result<(), NoLink> {
+        self.stream = connect(cluster, &self.host).await?;
+        self.rest.clear();
+        self.seals = None;
+        Ok(())
     }
 }
 

@@ -84,10 +84,11 @@ pub(crate) fn greet(
 ) -> Result<(), Refusal> {
     let agent = lane.agent().ok_or_else(accept::no_peers)?;
     let met = accept::read_hello(&agent, socket.stream(), head)?;
-    let token = agent.cluster.prove(Role::Asker, &met.asker, &met.acceptor);
-    let keys = agent.cluster.keys(&met.asker, &met.acceptor);
-    let session = Session::new((met.visitor, met.url), met.claim, met.lane, keys);
-    agent.cluster.sessions.greet(&token, session);
+    for (token, keys) in agent.cluster.secrets.all(met.hellos()) {
+        let visitor = (met.visitor.clone(), met.url.clone());
+        let session = Session::new(visitor, met.claim, met.lane, keys);
+        agent.cluster.sessions.greet(&token, session);
+    }
     hop::hello_answer(socket.out(), style, &met.acceptor);
     lane.finish(Op::Other, 200);
     Ok(())

@@ -15,7 +15,7 @@
 use super::agent::Agent;
 use super::carrier::{Carrier, Response};
 use super::cluster::{Cluster, count, host_of};
-use super::handshake::{self, Hailed, HelloWay, Recognised, connect};
+use super::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, connect};
 use super::notes::learn;
 use super::pool::{Errand, Pool, STEWARD_ID, Standing};
 use crate::event_loop::thread::EventLoop;
@@ -78,20 +78,31 @@ impl HelloWay for HttpWay<'_> {
         Ok(line)
     }
 
-    async fn hail(&mut self, own: &Hello, recognised: &Recognised) -> Result<Hailed, NoLink> {
+    async fn hail(&mut self, own: &Hello, recognised: &Recognised) -> Result<Hailed, Unwelcome> {
         let head = hop::AskHead::new(&self.host, &own.url, &recognised.proof);
         let keys = &recognised.keys;
         let mut hail = Vec::new();
         peer::encode_hail(&mut hail, &mut keys.of_requests(Role::Asker));
         let said = self.carrier.carry(&head, &hail).await?;
         if said.status != 200 {
-            return Err(NoLink::of_status(said.status, &said.said()));
+            let why = NoLink::of_status(said.status, &said.said());
+            return Err(match said.status {
+                // It does not know the token.
+                403 => Unwelcome::OtherSecret(why),
+                _ => Unwelcome::Other(why),
+            });
         }
         self.head = Some(head);
         self.keep(&said).await?;
         let frame = said.body;
         let said = peer::decode(&frame, &mut keys.of_requests(Role::Acceptor));
         Ok(Hailed { frame, said })
+    }
+
+    async fn again(&mut self, cluster: &Cluster) -> Result<(), NoLink> {
+        self.carrier = Carrier::new(connect(cluster, &self.host).await?);
+        self.head = None;
+        Ok(())
     }
 }
 

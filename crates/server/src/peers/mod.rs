@@ -13,14 +13,14 @@
 //! notes.rs     records about other members, to the log  mark.rs      the file `REFUSED`
 //! home.rs      the steward, on the first loop           door.rs      the ways to it
 //! join.rs      a process asks to become a member        hello_maker.rs   which process made a hello
-//! orders.rs    orders of operators, to the steward
+//! orders.rs    orders of operators, to the steward      secrets.rs   the secrets that are valid
 //! limits of all this: `limits.rs` of the crate
 //! ```
 //!
 //! Invariants
 //! 1. Every loop has its own node and its own link to every peer: an answer comes back to the loop
 //!    that asked, and no operation crosses a thread except to the disk.
-//! 2. A node by itself (no `--cluster`, or one member) has no agent: its requests never come here.
+//! 2. A node by itself (no `--cluster`) has no agent: its requests never come here.
 //! 3. A peer that is down costs nobody a wait: its questions are refused here, at once.
 //!
 //! Not here: decisions about requests and about members (crate `node`), bytes of frames (crate
@@ -48,6 +48,7 @@ mod operation;
 mod orders;
 mod pool;
 mod scan;
+mod secrets;
 mod session;
 mod store;
 mod turns;

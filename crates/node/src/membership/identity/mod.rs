@@ -63,6 +63,9 @@ pub const EPOCH_PREFIX: &[u8] = b"epoch/";
 /// Raw key, in the same space, of the vote for the next epoch.
 pub const VOTE_KEY: &[u8] = b"vote";
 
+/// Raw key, in the same space, of the last order to load slower or faster.
+pub const THROTTLE_KEY: &[u8] = b"throttle";
+
 const FORMAT: u8 = 1;
 
 /// Of what is known of a peer. Formats 1 and 2 end before the life and before the clock.

@@ -31,6 +31,7 @@ pub(super) fn status(status: &ClusterStatus) -> Value {
         "removed": status.removed,
         "plan": status.plan.as_ref().map(plan),
         "waits": status.waits,
+        "load_bytes_per_second_max": status.load_bytes_per_second_max,
     })
 }
 
@@ -51,6 +52,7 @@ fn member(member: &MemberState) -> Value {
         "stored_bytes": member.stored_bytes,
         "loaded_bytes": member.loaded_bytes,
         "load_bytes_per_second": member.load_bytes_per_second,
+        "disk_full": member.is_disk_full,
     })
 }
 
@@ -106,6 +108,7 @@ pub(super) fn entry(entry: &HistoryEntry) -> Value {
         "went": entry.went,
         "begun": entry.begun,
         "settled": entry.settled,
+        "why": entry.why,
     })
 }
 

@@ -89,6 +89,11 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         hints.delivered(),
     )?;
     comparisons(page, cluster, now.mono_us)?;
+    page.gauge(
+        "cluster_secrets",
+        "Secrets of the cluster that are valid here: two while the secret is changed, none without one.",
+        cluster.secrets.count() as u64,
+    )?;
     let unproven = &cluster.unproven;
     page.gauge(
         "peer_links_unproven",
