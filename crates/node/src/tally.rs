@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The dumb twin: a list of what happened to each place, read from the beginning every time.
+    /// The dumb twin: a list of events at each place, read from the beginning every time.
     #[derive(Clone, Copy, Debug)]
     enum Happened {
         Asked,
@@ -286,7 +286,7 @@ mod tests {
                         tally.unask(place);
                         note(Happened::Unasked);
                     }
-                    // An answer that nobody waits for changes nothing.
+                    // An answer at a place that is not pending changes nothing.
                     _ if !tally.answer(place) => {}
                     5 | 6 => {
                         tally.count(place);

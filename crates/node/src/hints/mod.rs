@@ -9,12 +9,13 @@
 //!
 //! Invariants
 //! 1. A hint never counts as a copy: it makes repair quick, and nothing depends on it.
-//! 2. What hints hold is bounded; without room a hint is dropped and counted. The room counts what is
-//!    stored and what is on its way there, to the byte: every hint is written under the condition that
-//!    what it replaces is what was counted for it. Until the hints of an earlier life were counted,
-//!    nobody knows what is left: new ones are dropped, and none is delivered.
-//! 3. A newer hint for the same key and member takes the place of an older one. A
-//!    hint is deleted only under the condition that it is the one that was delivered.
+//! 2. The bytes that hints hold are bounded. Without room a hint is dropped and counted. The room
+//!    counts each byte that is stored or on its way into the store. To keep the count exact, each
+//!    hint is written under a condition: it replaces the record whose size was counted. The room is
+//!    unknown until the hints of an earlier life were counted: until then new ones are dropped, and
+//!    none is delivered.
+//! 3. A newer hint for the same key and member takes the place of an older one. A hint is deleted
+//!    only under the condition that it is the one that was delivered.
 //! 4. One loop of a member delivers, one member after the other, a few writes at a time.
 //!
 //! Not here: which owners confirmed (`coordinator/write.rs`), the room itself (`hints/room.rs`).
@@ -48,14 +49,14 @@ use std::sync::atomic::Ordering;
 /// Bytes in front of the raw key: which member.
 const MEMBER_BYTES: usize = 8;
 
-/// What a hint is filed under: a member keeps it through changes of the member list.
+/// The label under which a member's hints are stored: it survives changes of the member list.
 fn label(topology: &Topology, member: MemberIndex) -> [u8; MEMBER_BYTES] {
     let mut hasher = SipHasher13::new_with_key(&topology.hash_key());
     hasher.write(topology.member(member).url.as_bytes());
     hasher.finish().to_be_bytes()
 }
 
-/// About what a hint takes.
+/// About how many bytes a hint takes.
 fn size(key: &Key, cell: &Cell) -> u64 {
     (key.as_stored().len() + cell.as_ref().encoded_len()) as u64
 }
@@ -95,7 +96,7 @@ pub(crate) fn keep(
     put(desk, turn, Box::new(keeping));
 }
 
-/// Orders the write, over what is known to be there.
+/// Orders the write, under the condition that the record in its place is still the known one.
 fn put(desk: &mut Desk, turn: &mut Turn<'_>, keeping: Box<Keeping>) {
     let (key, cell) = (keeping.key.clone(), keeping.hint.clone());
     let guard = Guard::If(Condition::unchanged(
@@ -126,7 +127,7 @@ pub(crate) fn kept(
     }
 }
 
-/// What is in the place of a hint that shall be kept.
+/// The store read the place of a hint that is to be kept.
 pub(crate) fn found(
     desk: &mut Desk,
     turn: &mut Turn<'_>,
@@ -171,7 +172,7 @@ struct Walk {
     waiting: VecDeque<Delivery>,
     under_way: Vec<Option<Delivery>>,
     open: usize,
-    /// Somebody refused: no more of this member for now.
+    /// The member refused a write: no more of its hints for now.
     is_refused: bool,
 }
 
@@ -204,7 +205,7 @@ impl Keeper {
         self.again_us
     }
 
-    /// A link came up: whoever is there may have missed something.
+    /// A link came up: the peer behind it may have missed writes.
     pub(crate) fn link_up(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, member: MemberIndex) {
         if self.is_keeper && member != desk.me {
             self.wanted.insert(member.0);
@@ -371,7 +372,7 @@ fn deliver(
     };
     let raw_key = Bytes::copy_from_slice(&delivery.key.raw()[MEMBER_BYTES..]);
     let Some(cell) = CellRef::decode(&delivery.hint.value).map(|cell| cell.to_owned()) else {
-        // Not a hint that this release can read: it is of no use to anybody.
+        // This release cannot read it as a hint: it is of no use to any member.
         delete(desk, turn, &delivery);
         return;
     };
