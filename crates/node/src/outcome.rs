@@ -89,7 +89,7 @@ pub enum Outcome {
         needed: u8,
         /// Replicas that were addressed.
         from: u8,
-        /// What that means for the record.
+        /// Was the record changed?
         known: Known,
         /// The last owner that refused, and its reason; `None` = no owner refused.
         refused: Option<(MemberIndex, Refused)>,

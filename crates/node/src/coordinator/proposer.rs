@@ -108,8 +108,9 @@ impl Proposer {
         }
     }
 
-    /// What an owner tells that accepted `line` last, instead of a promise or an acceptance. It is
-    /// only certain of what `line` builds on.
+    /// The fate of the own proposal, as an owner tells it that refused a promise or an acceptance.
+    /// `line` is the proposal that the owner accepted last. Only the proposals on which `line`
+    /// builds are certain.
     pub(crate) fn fortune_of_outbid(&self, line: Option<&Line>) -> Fortune {
         match (&self.own, line) {
             (Some(own), Some(line)) => fortune_in_line(own, line.version, &line.ancestors),
@@ -125,7 +126,7 @@ pub(crate) struct Promises {
 }
 
 impl Promises {
-    /// An owner promised, and told what it had accepted last.
+    /// An owner promised, and told the proposal that it had accepted last.
     pub(crate) fn add(&mut self, accepted: Option<Proposal>) {
         self.accepted.extend(accepted);
     }
@@ -152,7 +153,7 @@ impl Promises {
         fortune_behind(own, winner)
     }
 
-    /// Is `own` what was accepted last?
+    /// Is `own` the proposal that was accepted last?
     pub(crate) fn is_last(&self, own: &Own) -> bool {
         let last = self.highest(|_| true);
         last.is_some_and(|last| last.author == own.author)
