@@ -11,8 +11,8 @@
 //! 1. A purpose holds ids and numbers alone. The operation that they name may be over when the
 //!    answer comes, and then the answer is dropped.
 //!
-//! Not here: the way of an answer (`node.rs`), its meaning (`coordinator/`, `hints.rs`). See:
-//! docs/protocol.md.
+//! Not here: the way of an answer (`node.rs`), its meaning (`coordinator/`, `hints.rs`).
+//! See: docs/protocol.md.
 
 use crate::member::MemberIndex;
 use crate::ring::Partition;

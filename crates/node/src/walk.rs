@@ -14,7 +14,8 @@
 //!    record that cannot be read, ends the walk.
 //!
 //! Not here: which sources are walked, and when enough are (`loader.rs`, `repair.rs`), the answers
-//! of a source (`replica/`). See: docs/protocol.md, "Changes of members", "Damage".
+//! of a source (`replica/`).
+//! See: docs/protocol.md, "Changes of members", "Damage".
 
 use crate::desk::{Desk, Order, Turn};
 use crate::ledger::NEVER;

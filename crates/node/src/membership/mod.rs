@@ -120,7 +120,7 @@ impl Membership {
         self.start.due_us()
     }
 
-    /// Why this process is not ready although others are: it has no links to a majority, and a
+    /// Why this process is not ready although others are. It has no links to a majority, and a
     /// member that answers does not admit it, or is not admitted. A process that reaches no other
     /// one may be the first to start.
     pub fn shut_out(&self) -> Option<String> {

@@ -102,7 +102,7 @@ impl Steward {
             ClusterOrder::Rekey => OrderIntent::Rekey,
         };
         self.check_vote()?;
-        // What cannot be done now is said now.
+        // An order that cannot be carried out now is declined now.
         self.wanted(&intent)?;
         self.enqueue(now, Some(ticket), intent)?;
         Ok(None)
