@@ -1,4 +1,4 @@
-//! The admin plane: what people, probes and scrapers ask, on a port and a thread of its own.
+//! The admin plane: requests of people, probes and scrapers, on a port and a thread of its own.
 //!
 //! ```text
 //! /healthz       200 while the process lives
@@ -6,8 +6,8 @@
 //! /metrics       OpenMetrics text
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
-//! /v0/checkpoints, /v0/restore  what `dendra backup` and `dendra restore` ask
-//! /debug/profile/{cpu,wall,alloc,lock}  what the threads do, as folded stacks or a flame graph
+//! /v0/checkpoints, /v0/restore  questions of `dendra backup` and `dendra restore`
+//! /debug/profile/{cpu,wall,alloc,lock}  the work of the threads, as folded stacks or a flame graph
 //! /v0/cluster…   members, epochs, plans: cluster/
 //! /              a page that draws /v0/status, and links to the above; /page.js and /page.css are parts of it
 //! ```
@@ -16,11 +16,11 @@
 //! 1. It answers from the first moment of a start, before the folder is open.
 //! 2. Nothing here changes the node, apart from orders about members and a restore.
 //! 5. Where there are tokens, all but health and readiness takes one, and all but looking an admin's.
-//! 3. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish its head is dropped
-//!    sooner. When `ADMIN_CONNECTIONS_MAX` are there, the oldest one for which nothing is being computed makes room:
-//!    who asks for health is answered, whatever others do.
-//! 4. A request that names a foreign host, or that a browser marks as another site's, is answered before it is looked
-//!    at: a page must not take profiles of the machine that it is shown on.
+//! 3. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish
+//!    its head is dropped sooner. When `ADMIN_CONNECTIONS_MAX` are there, the oldest one without
+//!    work under way makes room. So a health check is always answered.
+//! 4. A request that names a foreign host, or that a browser marks as another site's, is refused
+//!    before it is looked at. A page must not take profiles of the machine that it is shown on.
 //!
 //! Not here: the data plane (`connection/`), which shares no thread with this.
 //! See: docs/api.md, section "Admin plane".
@@ -210,7 +210,7 @@ impl Guests {
             }
         }
         let is_at_work = Arc::new(AtomicBool::new(false));
-        // Where it comes from, for what is counted by address.
+        // Its address, for counts by address.
         let source = stream
             .peer_addr()
             .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |at| at.ip());
@@ -314,7 +314,7 @@ fn check_token(plane: &Plane, request: &Request) -> Result<(), Refusal> {
         path,
         "/" | "/page.js" | "/page.css" | "/metrics" | "/v0/status" | "/openapi.yaml"
     );
-    // Checkpoints hold every record: what is not named here takes an admin.
+    // Checkpoints hold every record: a route that is not named here takes an admin.
     let judged = rights.judge_admin(token.as_deref(), !(is_read && looks));
     judged.map_err(|denied| {
         let source = request.extensions().get::<IpAddr>().copied();
@@ -602,7 +602,7 @@ fn queues(shared: &Shared) -> serde_json::Value {
     })
 }
 
-/// What was let in and refused of each class since the start.
+/// Requests of each class that were let in and refused since the start.
 fn classes(shared: &Shared) -> serde_json::Value {
     let classes = Share::ALL.map(|share| {
         let refused = Refused::ALL.map(|what| {

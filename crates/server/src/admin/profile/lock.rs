@@ -1,16 +1,18 @@
-//! A lock that shows who waits for it, and since when.
+//! A lock that shows which threads wait for it, and since when.
 //!
 //! ```text
 //! hold ─ try_lock ─┬─ free: that is all
 //!                  └─ held by another ─ own stack, clock ─► waiting.rs ─ lock ─ capture? clock ─► stride ─► waited ns
-//! a capture        begins: claims what was waited so far, and drops it ─ ends: claims what is not counted yet
+//! a capture        begins: claims the waits so far, and drops them ─ ends: claims those not counted yet
 //! ```
 //!
 //! Invariants
-//! 1. A free lock costs what a plain one does; a wait reads the clock and walks the stack before it sleeps.
-//! 2. What waits for a `Condvar` waits for work, not for a lock: it is in the `wall` profile.
-//! 3. A capture counts the part of each wait that lies within it, and no moment twice: a wait may have begun before it,
-//!    and may go on behind it, or for ever.
+//! 1. A free lock costs as much as a plain one. A wait reads the clock and walks the stack before
+//!    it sleeps.
+//! 2. A thread that waits for a `Condvar` waits for work, not for a lock: it is in the `wall`
+//!    profile.
+//! 3. A capture counts the part of each wait that lies within it, and no moment twice. A wait may
+//!    have begun before it, and may go on behind it, or for ever.
 //!
 //! Not here: locks of the engine, which have `watched` as their observer (crate `engine`, `waits.rs`);
 //! locks of the runtime and of other libraries.

@@ -12,8 +12,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. Off costs next to nothing: no timer, no handler, no slots; a registered thread holds a kilobyte, an allocation
-//!    loads one pointer that is null, and a thread that has to wait for a lock notes since when, and where.
+//! 1. Off costs next to nothing: no timer, no handler, no slots. A registered thread holds a
+//!    kilobyte. An allocation loads one pointer that is null. A thread that has to wait for a lock
+//!    notes since when, and where.
 //! 2. One capture of each measure at a time in a process; a second one is refused with a sentence.
 //! 3. Handler and hooks touch the stack of their own thread and preallocated slots, nothing else: they do not
 //!    allocate, lock or unwind.
@@ -44,7 +45,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Samples a second and thread: not a divisor of what other timers beat, so that it does not run in
+/// Samples a second and thread: not a divisor of other timers' rates, so that it does not run in
 /// step with them.
 const SAMPLES_PER_SECOND: u32 = 97;
 /// How often the slots of timers are emptied: a thousandth of them fills between two looks.
@@ -54,7 +55,7 @@ const LOOK_HOOKS: Duration = Duration::from_millis(10);
 /// Different stacks of one capture that are counted; the rest is counted as lost.
 const STACKS_MAX: usize = 1 << 16;
 
-/// What a capture measures.
+/// The measures of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Measure {
@@ -62,9 +63,9 @@ pub(crate) enum Measure {
     Cpu,
     /// Wall time: where it works or waits.
     Wall,
-    /// Allocated bytes: who asks for memory.
+    /// Allocated bytes: the functions that ask for memory.
     Alloc,
-    /// Time spent waiting for locks: who stands in whose way.
+    /// Time spent waiting for locks: the functions that wait, by stack.
     Lock,
 }
 
@@ -91,7 +92,7 @@ impl Measure {
         matches!(self, Measure::Alloc | Measure::Lock)
     }
 
-    /// What a profile counts, the usual unit first.
+    /// The units of a profile, the usual one first.
     pub(crate) fn units(self) -> &'static [Unit] {
         match self {
             Measure::Cpu | Measure::Wall => &[Unit::Samples],
@@ -100,7 +101,7 @@ impl Measure {
         }
     }
 
-    /// What one sample with `amount` stands for, in `unit`.
+    /// The amount that one sample with `amount` stands for, in `unit`.
     fn estimate(self, unit: Unit, amount: u64) -> f64 {
         let weight = match self {
             Measure::Cpu | Measure::Wall => 1.0,
@@ -115,7 +116,7 @@ impl Measure {
     }
 }
 
-/// What is counted.
+/// The unit of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Samples,
@@ -145,7 +146,7 @@ pub(crate) enum NoProfile {
     Busy,
     /// The program runs on an allocator that does not tell.
     Unwatched,
-    /// The system did not give what it takes.
+    /// The system refused a resource.
     System(std::io::Error),
 }
 
@@ -163,7 +164,7 @@ impl fmt::Display for NoProfile {
     }
 }
 
-/// What a capture brought.
+/// The result of a capture.
 #[derive(Debug, Default)]
 pub(crate) struct Profile {
     /// Kind of thread first, then from the outermost to the innermost function.
@@ -193,8 +194,8 @@ impl Drop for Turn {
     }
 }
 
-/// Samples all registered threads for `length` and names what was seen, counted in `unit`, which is one of the
-/// measure's. Blocks for as long.
+/// Samples all registered threads for `length` and names the functions seen. It counts in `unit`,
+/// which is one of the measure's. Blocks for as long.
 ///
 /// # Errors
 /// See [`NoProfile`].
@@ -251,7 +252,7 @@ fn capture_while(
     })
 }
 
-/// The stacks of a capture and what they stand for.
+/// The stacks of a capture and the amounts that they stand for.
 struct SampleTally {
     measure: Measure,
     unit: Unit,
