@@ -11,7 +11,7 @@
 //! 1. One caller per engine lane, so a flush never waits behind a compaction.
 //! 2. A failed slice is logged and tried again after a pause; only `Poisoned` ends the thread.
 //!
-//! Not here: what a slice does (crate `engine`).
+//! Not here: the work of a slice (crate `engine`).
 //! See: docs/overload.md.
 
 use crate::admin::profile::{self, Lock};
@@ -41,7 +41,7 @@ struct State {
     is_closed: bool,
 }
 
-/// Submitted bytes between two pokes: much less than a memtable or a log segment, so that a sealed
+/// Submitted bytes between two pokes: much less than a memtable or a log segment. So a sealed
 /// memtable waits at most this long for its flush.
 const POKE_BYTES: u64 = 1 << 20;
 

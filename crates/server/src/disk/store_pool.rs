@@ -4,7 +4,7 @@
 //! loop ─► offer ─► points [job job]  ─┐
 //!                  scans  [job]      ─┴─► worker: engine, Wait::Block ─► mailbox of the asking loop
 //! full ─► refused at once (503)           late at dequeue ─► PoolAnswer::Late, work not started
-//! a loop is near its target ─► one chunk at a time, then a rest of three times what it took
+//! a loop is near its target ─► one chunk at a time, then a rest of three times its duration
 //! ```
 //!
 //! Invariants
@@ -12,8 +12,8 @@
 //!    readers of whole ranges cannot shut out point reads.
 //! 2. Every job that was taken is answered exactly once, even when the work panics.
 //! 3. Four point reads pass for one scan chunk when both wait.
-//! 4. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE` of the time of one
-//!    processor, and at least one is begun in `SCAN_REST_MAX`.
+//! 4. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE`
+//!    of the time of one processor. At least one is begun in `SCAN_REST_MAX`.
 //!
 //! Not here: reads that do not block (`alone.rs` asks the engine itself), writes (`wal_thread.rs`).
 //! See: docs/overload.md.
@@ -42,7 +42,7 @@ use std::sync::{Arc, Condvar};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What a worker should do.
+/// The work for a worker.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Read one key from the disk.
@@ -55,7 +55,7 @@ pub(crate) enum Work {
     Survey(Box<Survey>),
 }
 
-/// One piece of work and who asked for it.
+/// One piece of work, and the asker.
 #[derive(Debug)]
 pub(crate) struct Job {
     /// Index of the event loop that asked.
@@ -66,11 +66,11 @@ pub(crate) struct Job {
     pub(crate) deadline_us: u64,
     /// Runs since the job was offered, when its request is measured.
     pub(crate) watch: Watch,
-    /// What to do.
+    /// The work itself.
     pub(crate) work: Work,
 }
 
-/// What became of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub(crate) enum PoolAnswer {
     /// The key's newest cell, if there is one.
@@ -85,7 +85,7 @@ pub(crate) enum PoolAnswer {
     Surveyed(Result<Surveyed, StoreFailure>),
     /// The deadline passed in the queue.
     Late,
-    /// Bytes on disk are not what was written.
+    /// Bytes on disk are not those that were written.
     Damaged,
     /// The engine or the worker failed; the log has the reason.
     Failed,
@@ -183,7 +183,7 @@ pub(crate) struct StorePool {
     queue: Lock<Queue>,
     bell: Condvar,
     queue_len_max: usize,
-    /// What each worker measured.
+    /// The times that each worker measured.
     pub(crate) stages: Box<[Stages]>,
 }
 
@@ -248,7 +248,7 @@ impl StorePool {
         self.queue.hold().scan_rests
     }
 
-    /// Lets the workers finish what is queued and end.
+    /// Lets the workers finish their queue and end.
     pub(crate) fn close(&self) {
         self.queue.hold().is_closed = true;
         self.bell.notify_all();
@@ -327,8 +327,8 @@ fn answer(shared: &Shared, job: Job, stages: &Stages) {
     let answer = if began_us >= deadline_us {
         failed.as_late()
     } else {
-        // The engine's locks are poisoned by a panic inside it, and then every later call panics
-        // too: each is answered, none is lost, and the log says what came first.
+        // A panic inside the engine poisons its locks, and then every later call panics too. Each
+        // job is answered, none is lost, and the log has the first reason.
         catch_unwind(AssertUnwindSafe(|| run(&shared.engine, work))).unwrap_or_else(|panic| {
             let reason = panic
                 .downcast_ref::<&str>()
@@ -411,7 +411,7 @@ fn read(engine: &Engine, key: &Key) -> Result<PoolAnswer, Error> {
     Ok(match lookup {
         Lookup::Cell(cell) => PoolAnswer::Cell(Some(Box::new(cell))),
         Lookup::Nothing => PoolAnswer::Cell(None),
-        // A blocking read has nobody to send it on to.
+        // A blocking read has no further thread to send it on to.
         Lookup::WouldBlock => PoolAnswer::Failed,
     })
 }

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. No timer in front of a commit: what arrives during a sync is the next batch.
+//! 1. No timer in front of a commit: writes that arrive during a sync are the next batch.
 //! 2. A queued write is answered by its outcome. When the disk has no room for the next log segment
-//!    the outcome is `NoRoom` (507, nothing changed), and later values are refused by
-//!    `engine.pressure` before they are read.
+//!    the outcome is `NoRoom` (507, not applied). Later values are refused by `engine.pressure`
+//!    before they are read.
 //! 3. After `Poisoned` nothing is committed any more.
 //!
 //! Not here: commits that an event loop makes itself with durability `os` (`thread/mod.rs`; it uses
@@ -79,7 +79,7 @@ impl Bell {
         self.wake.notify_one();
     }
 
-    /// Notes a commit that somebody else made, so that it is sealed in time.
+    /// Notes a commit that another thread made, so that it is sealed in time.
     pub(crate) fn note_commit(&self) {
         self.is_unsealed.store(true, Ordering::Relaxed);
     }
@@ -180,7 +180,7 @@ fn commit_until_closed(shared: &Shared) {
     }
 }
 
-/// Commits until nothing is left. Once is not always enough with durability `os`: a commit that an
+/// Commits until nothing is left. Once is not always enough with durability `os`. A commit that an
 /// event loop began and could not finish goes first, and alone, while others queue behind it.
 fn commit_all(
     shared: &Shared,
@@ -197,7 +197,7 @@ fn commit_all(
     }
 }
 
-/// Attests what was committed; false when the log failed.
+/// Attests the committed writes; false when the log failed.
 fn seal(shared: &Shared) -> bool {
     if !shared.bell.is_unsealed.swap(false, Ordering::Relaxed) {
         return true;
@@ -215,7 +215,7 @@ fn seal(shared: &Shared) -> bool {
     }
 }
 
-/// Nobody knows what is durable any more: say so to everyone and leave the rest to a restart.
+/// The durable state is unknown: tells all threads, and leaves the rest to a restart.
 pub(crate) fn poison(shared: &Shared, reason: &str) {
     if shared.phase.turn(Phase::Poisoned) {
         tracing::error!(

@@ -15,7 +15,7 @@
 //! 3. While there is no link, questions are refused, not queued.
 //!
 //! Not here: links that others opened (`accept.rs`), the link over plain HTTP while it is up
-//! (`pool.rs`), what a failed handshake means (crate `node`, `membership/`).
+//! (`pool.rs`), the meaning of a failed handshake (crate `node`, `membership/`).
 //! See: docs/peer.md.
 
 use super::agent::{Agent, Link};
@@ -46,7 +46,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A welcome or a farewell, with what surrounds its sentence.
+/// A welcome or a farewell, with the bytes around its sentence.
 const SHORT_FRAME_BYTES_MAX: usize = PEER_SENTENCE_BYTES_MAX + 64;
 
 /// Keeps the link of `lane` to `member` up.
@@ -149,9 +149,9 @@ fn no_link(lane: &EventLoop, agent: &Agent, member: MemberIndex, why: NoLink) ->
 /// A link whose handshake is over.
 struct Opened {
     link: Link,
-    /// What the member said about itself.
+    /// The member's claim.
     claim: Peer,
-    /// What a link over plain HTTP begins with.
+    /// The connection that a link over plain HTTP begins with.
     first: Option<ByteStream>,
 }
 
@@ -211,7 +211,7 @@ pub(super) async fn connect_with(tls: Option<&Tls>, host: &str) -> Result<ByteSt
     }
 }
 
-/// What the hello of a member says, our proof for it, and what its frames are checked with.
+/// The content of a member's hello, our proof for it, and the seals that check its frames.
 pub(super) struct Recognised {
     pub(super) claim: Peer,
     pub(super) loops: u16,
@@ -251,7 +251,7 @@ pub(super) fn recognise(
 /// A member that would let this one in, and is let in. It notes nothing of this one before it is probed.
 pub(super) struct Greeted {
     stream: ByteStream,
-    /// What it sent behind its welcome.
+    /// The bytes that it sent behind its welcome.
     rest: BytesMut,
     seals: Seals,
     pub(super) recognised: Recognised,

@@ -1,4 +1,4 @@
-//! The server's use of the node: what a member of a cluster is to its event loops, and its links.
+//! The server's use of the node: a member of a cluster as its event loops see it, and its links.
 //!
 //! ```text
 //! client's request  ─► operation.rs ─► Begin ─┐             ┌─► Outcome ─► the connection's seat
@@ -6,8 +6,8 @@
 //! request of a peer ─► hop.rs       ─► Asked ─┼─► Node ─────┤
 //! link to a peer    ─► link.rs   ─► Answered ─┤   per loop  ├─► Ask     ─► conduit or pool of the own link
 //! store, log        ─► thread/ ─► Read, Wrote┘             └─► Read, Write, Page, Cover ─► store.rs
-//! conduit.rs   frames out, one write a turn            cluster.rs   what all loops share
-//! pool.rs, carrier.rs   the same over plain HTTP       session.rs   who asks over plain HTTP
+//! conduit.rs   frames out, one write a turn            cluster.rs   state of all loops
+//! pool.rs, carrier.rs   the same over plain HTTP       session.rs   the peers that ask over plain HTTP
 //! scan.rs      scans over the whole cluster            meeting.rs   a start asks and waits
 //! notes.rs     records about other members, to the log  mark.rs      the file `REFUSED`
 //! home.rs      the steward, on the first loop           door.rs      the ways to it
@@ -17,10 +17,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. Every loop has its own node and its own link to every peer: an answer comes back to the loop
+//! 1. Every loop has its own node and its own link to every peer. An answer comes back to the loop
 //!    that asked, and no operation crosses a thread except to the disk.
 //! 2. A node by itself (no `--cluster`, or one member) has no agent: its requests never come here.
-//! 3. A peer that is down costs nobody a wait: its questions are refused here, at once.
+//! 3. No request waits for a peer that is down: its questions are refused here, at once.
 //!
 //! Not here: decisions about requests and about members (crate `node`), bytes of frames (crate
 //! `wire`).

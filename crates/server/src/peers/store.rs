@@ -9,10 +9,10 @@
 //!
 //! Invariants
 //! 1. Every order gets exactly one event.
-//! 2. Reads see what is committed, because the memtable does.
+//! 2. Reads see committed writes only, because the memtable does.
 //! 3. A value that fails its checksum is `Damaged`: never absent, never passed on.
 //!
-//! Not here: who orders what (crate `node`).
+//! Not here: the machines that order (crate `node`).
 //! See: docs/protocol.md, "Rules".
 
 use crate::admin::metrics::Refused;
@@ -184,13 +184,13 @@ pub(crate) fn cover(lane: &EventLoop, hlc: u64) {
     let cell = CellRef::value(key.as_stored(), version, b"");
     let pushed = lane.push_order(Target::Cover(hlc), key.as_stored(), &cell, Guard::Newest);
     if pushed.is_err() {
-        // The log's queue is full, so a commit is under way that began before the ceiling was raised;
-        // the node polls, and the next write of anybody carries it.
+        // The log's queue is full, so a commit is under way that began before the ceiling was
+        // raised. The node polls, and the next write of any connection carries it.
         lane.cover_later(hlc);
     }
 }
 
-/// What a write came to, in the node's words.
+/// The outcome of a write, in the node's words.
 pub(crate) fn wrote(ticket: StoreTicket, outcome: WriteOutcome) -> Event {
     let result = match outcome {
         WriteOutcome::Applied { version } => Ok(StoreOutcome::Applied { version }),
@@ -201,7 +201,7 @@ pub(crate) fn wrote(ticket: StoreTicket, outcome: WriteOutcome) -> Event {
     Event::Wrote { ticket, result }
 }
 
-/// What comes of an order that was cancelled before it was begun.
+/// The event for an order that was cancelled before it was begun.
 pub(crate) fn cancelled(ticket: StoreTicket, kind: Cancelled) -> Event {
     let why = StoreFailure::Late;
     match kind {
@@ -247,7 +247,7 @@ impl From<&Work> for Cancelled {
     }
 }
 
-/// What the store pool answered, in the node's words.
+/// The store pool's answer, in the node's words.
 pub(crate) fn answered(ticket: StoreTicket, answer: PoolAnswer) -> Event {
     let failed = |failure| Event::Read {
         ticket,

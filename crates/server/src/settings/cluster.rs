@@ -14,7 +14,7 @@
 //! 2. A secret is never shown: not by `Debug`, not in a sentence, not in `config print`.
 //! 3. A secret has at least `SECRET_BYTES_MIN` bytes.
 //!
-//! Not here: the text of the options (crate `dendra`), what members tell each other (crate `wire`).
+//! Not here: the text of the options (crate `dendra`), messages between members (crate `wire`).
 //! See: docs/cli.md, "A cluster".
 
 use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
@@ -33,14 +33,14 @@ pub enum PeerTransport {
     Http,
 }
 
-/// What a node knows of its cluster when it starts.
+/// A node's settings about its cluster at a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSettings {
-    /// What all members agree on.
+    /// The facts on which all members agree.
     pub topology: Topology,
     /// Which of them this node is.
     pub me: MemberIndex,
-    /// What members prove to each other that they know; `None` = anybody may say that it is one.
+    /// The secret that members prove to each other; `None` = every process may say that it is one.
     pub secret: Option<Secret>,
     /// How this one asks.
     pub transport: PeerTransport,
@@ -52,7 +52,7 @@ pub struct ClusterSettings {
     pub join: Option<JoinSettings>,
 }
 
-/// Which cluster a node joins, and as what.
+/// The cluster that a node joins, and the part that it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinSettings {
     /// `host:port` of any member of it.
@@ -93,7 +93,7 @@ impl ClusterSettings {
     }
 }
 
-/// What all members of a cluster know and nobody else.
+/// The secret of a cluster's members.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<[u8]>);
 
