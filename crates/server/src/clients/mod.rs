@@ -9,7 +9,7 @@
 //! doorway.rs     TLS before the first request    unproven.rs   handshakes under way
 //! ```
 //!
-//! Not here: what carries an operation out (`backend.rs`), bytes of HTTP (crate `wire`).
+//! Not here: carrying out an operation (`backend.rs`), bytes of HTTP (crate `wire`).
 //! See: ARCHITECTURE.md, docs/overload.md.
 
 pub(crate) mod answers;
