@@ -8,10 +8,10 @@
 //! choose    the cell that a majority of its owners holds; else a value before a tombstone, then the larger digest
 //! ```
 //!
-//! No write makes two cells of one version. It takes a member that lies, a program between two
-//! members of a cluster without a secret, a bug, or memory that flips a bit in front of a checksum.
-//! The right cell is not known then. But without a decision the members would answer with different
-//! values for ever.
+//! No write makes two cells of one version. There are four causes: a member that lies, a program
+//! between two members of a cluster without a secret, a bug, or memory that flips a bit in front of
+//! a checksum. The right cell is not known then. But without a decision the members would answer
+//! with different values for ever.
 //!
 //! Invariants
 //! 1. The rule needs only the cells and their holders. So all coordinators that see the same choose

@@ -159,8 +159,8 @@ pub const COMPARE_GRAIN_LAST: u32 = 32;
 /// Keys and cells of a range, for any number of records.
 pub const COMPARE_RANGE_BYTES: u64 = 256 << 10;
 
-/// Keys and cells that a member looks at for one question of a peer: it may hold several times as
-/// many as the peer between the same keys.
+/// Keys and cells that a member looks at for one question of a peer. Between the same keys it may
+/// hold several times as many as the peer.
 pub const COMPARE_ANSWER_BYTES: u64 = 4 * COMPARE_PAGE_BYTES;
 
 /// Keys and cells of a page of records that are listed, and of the own ones beside them.
@@ -266,9 +266,9 @@ pub const ANCESTOR_AGE_MS: u64 = 10_000;
 /// push its name out of the ancestors that their proposals remember.
 pub const BACK_OFF_OWN_US_MAX: u64 = 4_000;
 
-/// How long a conditional write waits behind another one of its key while nothing moves there: far
-/// above the time of a write with healthy members, far inside a deadline of a second. Then it goes
-/// beside it, like writes of other coordinators.
+/// How long a conditional write waits behind another one of its key while nothing moves there. It
+/// is far above the time of a write with healthy members, and far inside a deadline of a second.
+/// Then it goes beside it, like writes of other coordinators.
 pub const TURN_US_MAX: u64 = 100_000;
 
 /// Questions that a plain write puts to one owner: its clock, and the value. Each once.

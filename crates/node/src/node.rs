@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. This file only routes: what an event means is decided where it arrives.
+//! 1. This file only routes: the meaning of an event is decided where it arrives.
 //! 2. A step ends with an empty inbox and an empty outbox, and takes time from its argument alone.
 //!
 //! Not here: a world (crates `server`, `sim`).

@@ -1,7 +1,7 @@
 //! The count of one round: owners that were asked, owners that answered, and whether it is decided.
 //!
 //! ```text
-//! unasked ── ask ──► pending ── answer ─┬─ count ──► good      it counts towards what is needed
+//! unasked ── ask ──► pending ── answer ─┬─ count ──► good      it counts towards the needed number
 //!    ▲                  ▲               ├─ refuse ─► refused   full, if it was the only question
 //!    └───── unask ──────┴── ask_again ──┴─ neither             ── an answer that does not count
 //!

@@ -5,7 +5,7 @@
 //!    a proposal above the base was accepted ─► Accept, with it ─► WriteBack(Finish) ─► Prepare
 //!    the own proposal has won ───────────────► Write
 //!    the condition fails ────────────────────► (WriteBack(Refuse)) ─► told: ConditionFailed
-//!    the condition holds ────────────────────► Accept, with what follows the base
+//!    the condition holds ────────────────────► Accept, with the proposal that follows the base
 //! Accept  ─ a majority accepted ─► Write ─ `ack` confirmations ─► told: Stored, Deleted
 //! outbid  ─► Waiting(BackOff), for a drawn time ─► Prepare under a higher ballot
 //! ```

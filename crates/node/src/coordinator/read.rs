@@ -207,7 +207,7 @@ impl Op {
     }
 
     /// How many of the first owners should hold the newest cell: as many as it was written for. For
-    /// an answer that is told as linearizable it is all of them: the next such read may ask other
+    /// an answer that is told as linearizable it is all of them. The next such read may ask other
     /// owners, and must show the cell, too.
     fn span(&self, desk: &Desk, copies: &Copies) -> u8 {
         let from = self.quorum.from();
@@ -220,8 +220,8 @@ impl Op {
     }
 
     /// Do enough owners hold the newest cell? That is a majority of those that should. A majority
-    /// of the owners of all copies will do, too: a record with fewer copies may have been brought
-    /// up to it, and its first owner may be down.
+    /// of the owners of all copies will do, too. A record with fewer copies may have been brought
+    /// up to it, while its first owner is down.
     pub(super) fn is_held(&self, desk: &Desk, copies: &Copies) -> bool {
         let (hold, must) = self.held(desk, copies);
         hold >= must || self.is_majority(desk, copies.holders())

@@ -11,11 +11,11 @@
 //!
 //! Invariants
 //! 1. Each answer tells only durable state, and a refusal tells nothing about the key.
-//! 2. A question of another cluster, of an older topology, for a key that this member does not own,
-//!    or past its time is refused before anything is done.
+//! 2. A question is refused before any work if it is of another cluster, of an older topology, or
+//!    past its time, or if this member does not own the key.
 //! 3. A cell of a peer that is longer than this member keeps, or that fails its checksum, is refused.
 //! 4. The clock is not below any version that is stored here: it observes a version before the
-//!    store gets it, however far ahead of the wall clock it is. No version is refused for its time.
+//!    store gets it, even one far ahead of the wall clock. No version is refused for its time.
 //!
 //! Not here: which answers are enough (`coordinator/`), the store itself (the world).
 //! See: docs/protocol.md.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Compare   Effect::Survey of the asker's ranges ─► Compared: which differ
-//! List      Effect::Page ─► Listed: what both may own, without values
+//! List      Effect::Page ─► Listed: the records that both may own, without values
 //! ```
 //!
 //! Invariants

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! 1. every partition takes its cheapest members                  no member depends on another
-//! 2. who has too much passes a partition on, along the cheapest  h1 ─17─► h4 ─203─► h2
-//!    chain of passes that ends where there is room
+//! 2. a member with too much passes a partition on, along the     h1 ─17─► h4 ─203─► h2
+//!    cheapest chain of passes that ends where there is room
 //! ```
 //!
 //! Step 2 is the successive shortest path method for transport problems. Its table is the cheapest
@@ -12,7 +12,7 @@
 //!
 //! Invariants
 //! 1. Every partition keeps its number of members, all of them allowed, and the rounds over the zones.
-//! 2. A member outside its bounds came closer to them or stayed, and nobody left them.
+//! 2. A member outside its bounds came closer to them or stayed, and no member left its bounds.
 //! 2. A member outside its bounds came closer to them or stayed, and no member left them.
 //! Not here: the bounds (`shares.rs`), the costs (`costs.rs`).
 //! See: Ahuja, Magnanti and Orlin, "Network Flows", 1993, section 9.7.

@@ -4,7 +4,7 @@
 //! key bytes ── SipHash-1-3, key of the cluster ──► partition 0..256 ── table ──► members, best first
 //! partition 17    h3 h1 h7 | h2 h9 …        the first `from` of the row hold a record
 //!
-//! costs.rs    what a partition costs at a member, by hashing alone
+//! costs.rs    the cost of a partition at a member, by hashing alone
 //! shares.rs   how many copies each member should have
 //! choice.rs   the cheapest table that keeps the shares
 //!

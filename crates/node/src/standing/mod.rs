@@ -21,7 +21,7 @@
 //! 3. Every request that joined is called once, unless it leaves; an open line is empty.
 //! 4. A source that waits is called as often in a round as any other. One with a single connection
 //!    waits for one call of each other source, not for their connections.
-//! 5. A line that had to begin again at once stays twice as long the next time: each try to end it
+//! 5. A line that had to begin again at once stays twice as long the next time. Each try to end it
 //!    costs the requests in it.
 //!
 //! Not here: how the lag is measured (the server's loops), gates of counts and bytes

@@ -24,9 +24,11 @@
 //! 4. A member with a synced log never comes back with a clock below its confirmations. If it does,
 //!    its disk is an image, or has lost data that it had synced.
 //!
-//! Not recognised, if the member was not started after the image was made: an image moments
-//! younger than the last confirmation (the clock's ceiling is durable ahead of its use); an image
-//! of a member that does not sync its log; an image that starts before any peer can be asked.
+//! Not recognised, if the member was not started after the image was made:
+//! * an image moments younger than the last confirmation: the clock's ceiling is durable ahead of
+//!   its use;
+//! * an image of a member that does not sync its log;
+//! * an image that starts before any peer can be asked.
 //!
 //! Not here: reading and writing the records (crate `server`), the handshake (crate `wire`).
 //! See: docs/format/notes.md, docs/protocol.md.

@@ -22,9 +22,9 @@
 //!   induction over the ballots above `b`, it tells `v`, and no other value is proposed.
 //!
 //! Why no member skips an epoch. A member votes for epoch `e + 1` only while its newest durable
-//! record is that of `e`, and checks that the value follows it: number, digest, one legal change.
-//! It adopts `e + 1` only as the successor of `e`, digest included. So the records of each member
-//! are a prefix of one chain.
+//! record is that of `e`. It checks that the value follows that record: number, digest, one legal
+//! change. It adopts `e + 1` only as the successor of `e`, digest included. So the records of each
+//! member are a prefix of one chain.
 //!
 //! Why changes of the voters are safe, of any number at a time. Configurations never overlap. The
 //! voters of `e + 1` vote only once `e` is chosen, and a vote for `e + 2` needs the record of `e +

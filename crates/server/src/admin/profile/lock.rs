@@ -67,7 +67,8 @@ fn after_a_panic() -> ! {
     panic!("no holder of this lock panics")
 }
 
-/// Runs a wait for a lock, for all to see who waits and since when, and counts it when it ends in a capture.
+/// Runs a wait for a lock. Other threads can see it, and since when; it is counted when it ends in
+/// a capture.
 #[inline(never)]
 pub(crate) fn watched(wait: &mut dyn FnMut()) {
     let Some(waiting) = roster::own_waiting() else {
@@ -79,7 +80,8 @@ pub(crate) fn watched(wait: &mut dyn FnMut()) {
     wait();
     if sampler::is_on(Measure::Lock) {
         let ended_ns = clock::monotonic_ns();
-        // While the capture waits for us: what it has not claimed until here is ours to count.
+        // While the capture waits for us: the part that it has not claimed until here is ours to
+        // count.
         sampler::in_capture(Measure::Lock, |slots| {
             let ns = ended_ns.saturating_sub(waiting.end());
             if is_sample(ns) {
@@ -90,7 +92,7 @@ pub(crate) fn watched(wait: &mut dyn FnMut()) {
     waiting.end();
 }
 
-/// A capture begins: what was waited before is not its own.
+/// A capture begins: waits before it are not its own.
 pub(crate) fn forget_waits() {
     roster::claim_waits(clock::monotonic_ns(), |_, _| {});
 }

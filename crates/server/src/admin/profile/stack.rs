@@ -9,7 +9,7 @@
 //! 2. Frame pointers must be aligned and grow, so every walk ends.
 //! 3. Nothing here allocates, locks, unwinds or calls into the C library.
 //!
-//! Not here: who walks (`sampler.rs`), names of addresses (`symbols.rs`).
+//! Not here: walking a stack (`sampler.rs`), names of addresses (`symbols.rs`).
 
 #![expect(unsafe_code, reason = "reads the words of the own stack")]
 
@@ -22,7 +22,8 @@ const WORD: usize = size_of::<usize>();
 /// A stack as `slots.rs` keeps it: kind of thread, program counter, return addresses outwards.
 pub(crate) type Frames = [usize; FRAMES_MAX];
 
-/// A stack where other threads can read it. Whoever writes or reads it while others do says itself what orders them.
+/// A stack where other threads can read it. Callers that write or read it while others do have to
+/// order these accesses themselves.
 #[derive(Debug)]
 pub(crate) struct Kept {
     length: AtomicUsize,
@@ -39,7 +40,7 @@ impl Default for Kept {
 }
 
 impl Kept {
-    /// Keeps `frames` in place of what was there, or as many as there is room for.
+    /// Keeps `frames` in place of the earlier ones, or as many as there is room for.
     pub(crate) fn keep(&self, frames: &[usize]) {
         let length = frames.len().min(FRAMES_MAX);
         for (place, frame) in self.frames.iter().zip(&frames[..length]) {
@@ -48,7 +49,7 @@ impl Kept {
         self.length.store(length, Ordering::Relaxed);
     }
 
-    /// Copies what is there, and says how long it is.
+    /// Copies the frames, and returns their number.
     pub(crate) fn copy_to(&self, frames: &mut Frames) -> usize {
         let length = self.length.load(Ordering::Relaxed);
         for (frame, place) in frames[..length].iter_mut().zip(&self.frames) {
@@ -111,9 +112,9 @@ fn frame(own: Own, fp: usize, floor: usize) -> Option<(usize, usize)> {
     if !is_inside || !fp.is_multiple_of(WORD) {
         return None;
     }
-    // SAFETY: `floor` is the stack pointer or lies above it, and `stack_end` is where this thread's stack ends:
-    // the words between them are mapped and belong to this thread, which stands in the caller. What they hold may
-    // be anything; it is used as a number, and checked before the next read.
+    // SAFETY: `floor` is the stack pointer or lies above it, and `stack_end` is where this thread's
+    // stack ends. The words between them are mapped and belong to this thread, which stands in the
+    // caller. They may hold any value: it is used as a number, and checked before the next read.
     let (next, back) = unsafe {
         let frame = fp as *const usize;
         (frame.read_volatile(), frame.add(1).read_volatile())

@@ -50,8 +50,8 @@ const WAYS: [&str; 11] = [
     "exchange_malloc",
 ];
 
-/// How many of the innermost frames are a hook and the way into it: all up to the outermost one
-/// that is certainly ours, and then the ways.
+/// How many of the innermost frames are a hook and the way into it. They are all frames up to the
+/// outermost one that is certainly ours, and then the ways.
 fn hook_frames(names: &[&str]) -> usize {
     const FRAMES_MAX: usize = 12;
     let is_hook = |name: &str| {
