@@ -13,6 +13,7 @@
 //!    before.
 //! 2. A restart begins above every value that may have been used. Its floor is the largest durable
 //!    ceiling, or the largest version found if that is larger.
+//! 3. A value above the durable ceiling (`is_covered` says no) leaves the node only in, or after,
 //!    the log write that raises it.
 //! 4. Every value below `CLOCK_END` is followed, however far it is from the wall clock: order is a
 //!    matter of counting alone. Which wall clocks are right is judged in `walls.rs`, and never by

@@ -13,7 +13,7 @@
 //! Invariants
 //! 1. Every partition keeps its number of members, all of them allowed, and the rounds over the zones.
 //! 2. A member outside its bounds came closer to them or stayed, and no member left its bounds.
-//! 2. A member outside its bounds came closer to them or stayed, and no member left them.
+//!
 //! Not here: the bounds (`shares.rs`), the costs (`costs.rs`).
 //! See: Ahuja, Magnanti and Orlin, "Network Flows", 1993, section 9.7.
 
