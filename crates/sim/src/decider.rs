@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 /// Decisions of one event loop.
 pub trait Decider {
-    /// Tells it an event; what it wants done is appended.
+    /// Takes one event, and appends the effects.
     fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>);
 
     /// When it wants a tick, on the monotonic clock.
     fn due_us(&self) -> Option<u64>;
 
-    /// What it still holds, for a member at rest: `None` when nothing that a rest should have
-    /// ended.
+    /// The work that it still holds, for a member at rest; `None` when it holds none that a rest
+    /// should have ended.
     fn leftovers(&self) -> Option<String>;
 
     /// Bytes that the member's hints hold, and hints that it dropped in this life, as it counts
@@ -37,9 +37,9 @@ pub trait Decider {
 
 /// A member that starts.
 pub struct Birth {
-    /// Who is in the cluster.
+    /// The members of the cluster.
     pub topology: Arc<Topology>,
-    /// Who owns what.
+    /// The owners of the keys.
     pub ring: Arc<Ring>,
     /// Which of them.
     pub me: MemberIndex,
@@ -55,7 +55,7 @@ pub struct Birth {
     pub compare_bytes_per_second: u64,
     /// Between two comparisons with one member.
     pub compare_pause_us: u64,
-    /// For what is drawn inside.
+    /// For the draws inside.
     pub seed: u64,
 }
 

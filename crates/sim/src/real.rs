@@ -1,4 +1,4 @@
-//! The real node as a decider: what runs of the simulator are about.
+//! The real node as a decider: the subject of the simulator's runs.
 //!
 //! Invariants
 //! 1. The origin of a loop is its member's plus its number, as in the server.

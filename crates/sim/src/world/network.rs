@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. An answer reaches the life of the member that asked, or nobody: its connection ended with it.
+//! 1. An answer reaches the life of the member that asked, or none: its connection ended with it.
 //! 2. A question may reach any life of the member that was asked.
-//! 3. Every message is a frame of the real wire: what it cannot carry does not arrive.
+//! 3. Every message is a frame of the real wire: a message that it cannot carry does not arrive.
 //!
-//! Not here: what links carry in the real world (crates `wire`, `server`).
+//! Not here: the frames of links in the real world (crates `wire`, `server`).
 
 use super::names::{key_name, value_bytes};
 use super::state::{Envelope, Happening, World};
@@ -61,8 +61,8 @@ impl World<'_> {
         });
     }
 
-    /// A write that must not be taken: of an older topology, or of another cluster. Its value is
-    /// nobody's, so that a read which sees it is a broken promise.
+    /// A write that must not be taken: of an older topology, or of another cluster. No client wrote
+    /// its value, so a read that sees it is a broken promise.
     fn send_strange(
         &mut self,
         from: usize,
@@ -204,7 +204,7 @@ impl World<'_> {
         }
     }
 
-    /// As the server does it: the time on the way is taken off what is left, as far as it is known.
+    /// As the server does it: the known time on the way is taken off the time left.
     fn question_arrives(&mut self, to: usize, asker: Asker, question: Question) {
         let now_us = self.now_us();
         let it = &mut self.members[to];
@@ -266,7 +266,7 @@ impl World<'_> {
     pub(super) fn notice(&mut self, member: usize, peer: usize, is_up: bool) {
         let it = &self.members[member];
         let (was_up, incarnation) = (it.links_up >> peer & 1 == 1, it.incarnation);
-        // Meanwhile it may have changed again; what comes last is noticed.
+        // Meanwhile it may have changed again; the last change is noticed.
         if was_up == is_up || (is_up && !self.is_connected(member, peer)) {
             return;
         }
@@ -292,7 +292,7 @@ impl World<'_> {
             );
         }
         if is_up && self.members[peer].is_running() {
-            // Whoever is linked to hears of it.
+            // A member to which it is linked hears of it.
             for lane in 0..self.members[peer].lanes.len() {
                 let member = MemberIndex(member as u8);
                 self.give(peer, lane, Event::Heard { member });
