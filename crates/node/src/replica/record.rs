@@ -9,6 +9,7 @@
 //! ```
 //!
 //! Invariants
+//! 1. Big-endian numbers; bytes that are no record decode to `None`, never to an empty record.
 //! 2. An accepted proposal stays until another one is accepted. Only its value goes, once the key
 //!    holds it: its author can still be told.
 //!

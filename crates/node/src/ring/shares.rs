@@ -6,6 +6,7 @@
 //! shares of 256 partitions                             h1 256, h2 h3 128, h4 h5 h6 85.3
 //! ```
 //!
+//! Invariants
 //! 1. Shares add up to the copies. No member's share is more than one copy of every partition. A
 //!    zone has as many copies of a partition as rounds over the zones give it.
 //! 2. A share for fewer copies is never larger than the one for more.
