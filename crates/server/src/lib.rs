@@ -8,10 +8,10 @@
 //!
 //! lifecycle.rs   start, signals, stop            settings/      the operator's decisions
 //! clients/       accepting, connections          event_loop/    a loop, its turns and its mailbox
-//! backend.rs     carries operations out          disk/          threads that may wait for the disk
-//! peers/         the node, links of members      admin/         pages for people and scrapers
-//! tls/           sealed connections               rights/        tokens, and their grants
-//! limits.rs      bounds
+//! backend.rs     what carries operations out     disk/          threads that may wait for the disk
+//! peers/         the node, links of members      admin/         what a person and a scraper see
+//! tls/           sealed connections               rights/        tokens, and what they allow
+//! start_error.rs why a node did not start        limits.rs      bounds
 //! ```
 //!
 //! Invariants
@@ -31,6 +31,7 @@ pub mod limits;
 mod peers;
 mod rights;
 pub mod settings;
+mod start_error;
 pub mod tls;
 
 pub use admin::backup_gauge::BackupGauge;
@@ -38,5 +39,6 @@ pub use admin::profile::SampledAlloc;
 pub use disk::folder;
 pub use disk::large::LargeApart;
 pub use event_loop::shared::Phase;
-pub use lifecycle::{ExitReason, Running, Server, StartError, serve};
+pub use lifecycle::{ExitReason, Running, Server, serve};
 pub use settings::{Settings, Timeouts};
+pub use start_error::StartError;

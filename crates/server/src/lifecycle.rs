@@ -24,24 +24,28 @@ use crate::admin::backup_gauge::BackupGauge;
 use crate::clients::connection;
 use crate::clients::listener::{self, Door};
 use crate::clients::room::Space;
+use crate::disk::bell::Bell;
 use crate::disk::checkpoints::Checkpoints;
 use crate::disk::import::Import;
 use crate::disk::last_clock;
 use crate::disk::maintenance;
 use crate::disk::notes::{self, FolderHome};
+use crate::disk::poke::Poke;
+use crate::disk::readers;
 use crate::disk::scrub;
-use crate::disk::store_pool::{self, StorePool};
+use crate::disk::store_pool::StorePool;
 use crate::disk::versions::Versions;
 use crate::disk::wal_thread;
 use crate::event_loop::clock;
-use crate::event_loop::delay::Overload;
 use crate::event_loop::mailbox::LoopEvent;
+use crate::event_loop::overload::Overload;
 use crate::event_loop::shared::{LoopHandle, Phase, PhaseCell, Shared};
-use crate::event_loop::thread;
+use crate::event_loop::thread::{self, Floors};
 use crate::limits;
 use crate::peers::{self, Cluster, StartGate};
 use crate::rights::{self, Rights};
 use crate::settings::{ClusterSettings, Settings};
+use crate::start_error::StartError;
 use crate::tls::Tls;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::{Engine, Error, Identity};
@@ -57,65 +61,23 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Why a node could not start: one kind per exit code.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StartError {
-    /// The settings cannot work together (exit 2).
-    Settings {
-        /// The sentence for the operator.
-        reason: String,
-    },
-    /// The data folder cannot be opened: locked, damaged, another format (exit 3).
-    Folder {
-        /// The sentence for the operator.
-        reason: String,
-    },
-    /// An address is taken or not ours (exit 4).
-    Address {
-        /// The sentence for the operator.
-        reason: String,
-    },
-    /// The system gave no thread or no descriptor (exit 1).
-    System {
-        /// The sentence for the operator.
-        reason: String,
-    },
-    /// A signal asked to stop before the node served (exit 0).
-    Asked,
-}
-
-impl StartError {
-    /// The exit code of `dendra serve`.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            StartError::Asked => 0,
-            StartError::System { .. } => 1,
-            StartError::Settings { .. } => 2,
-            StartError::Folder { .. } => 3,
-            StartError::Address { .. } => 4,
-        }
-    }
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Settings { reason }
-            | StartError::Folder { reason }
-            | StartError::Address { reason }
-            | StartError::System { reason } => f.write_str(reason),
-            StartError::Asked => f.write_str("a signal asked to stop before the node served"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
 fn system(what: &str) -> impl Fn(io::Error) -> StartError + '_ {
     move |error| StartError::System {
         reason: format!("{what}: {error}"),
     }
 }
+
+/// What happens on an event loop.
+static FLOORS: Floors = Floors {
+    serve: connection::spawn,
+    turns: peers::turns,
+    link: peers::link,
+    sweep: peers::sweep,
+    begin: |lane| {
+        peers::settle(lane);
+        rights::keep(lane);
+    },
+};
 
 /// The front door: starts nodes.
 #[derive(Debug)]
@@ -454,11 +416,11 @@ fn open_engine(
                 .with_line(settings.body_bytes_inflight_max),
         ),
         pool: StorePool::new(settings.queue, settings.workers),
-        bell: wal_thread::Bell::default(),
+        bell: Bell::default(),
         backups: Arc::default(),
         checkpoints: Checkpoints::new(&settings.data),
         import,
-        poke: maintenance::Poke::default(),
+        poke: Poke::default(),
         phase: Arc::clone(&starting.phase),
         room: tokio::sync::Notify::new(),
         listener_waits: false.into(),
@@ -550,17 +512,11 @@ impl Running {
         admin: Option<admin::Admin>,
     ) -> Result<Running, StartError> {
         let no_thread = system("a thread could not be started");
-        if shared.cluster.is_some() {
-            let first = shared.lanes.first().expect("a node has a loop");
-            first.mailbox.post(LoopEvent::Run(peers::settle));
-        }
-        if shared.rights.is_some() {
-            let first = shared.lanes.first().expect("a node has a loop");
-            first.mailbox.post(LoopEvent::Run(rights::keep));
-        }
+        let first = shared.lanes.first().expect("a node has a loop");
+        first.mailbox.post(LoopEvent::Begin);
         let (stop_accepting, _) = watch::channel(false);
         let loops = (0..shared.lanes.len())
-            .map(|index| thread::spawn(shared, index, connection::spawn))
+            .map(|index| thread::spawn(shared, index, &FLOORS))
             .collect::<io::Result<_>>()
             .map_err(&no_thread)?;
         Ok(Running {
@@ -569,7 +525,7 @@ impl Running {
             stop_accepting,
             listener: None,
             loops,
-            workers: store_pool::spawn(shared).map_err(&no_thread)?,
+            workers: readers::spawn(shared).map_err(&no_thread)?,
             log: Some(wal_thread::spawn(shared).map_err(&no_thread)?),
             maintenance: background(shared).map_err(&no_thread)?,
             shared: Arc::clone(shared),

@@ -12,7 +12,7 @@
 //! Not here: what a value may be (`table.rs`), who wins (`mod.rs`).
 //! See: docs/cli.md.
 
-use super::Source;
+use super::source::Source;
 use super::table::{self, Kind, OPTIONS, Value};
 use std::ffi::OsStr;
 use std::fs::File;

@@ -25,9 +25,11 @@ pub(crate) mod cluster;
 mod file;
 mod print;
 mod settings;
+mod source;
 pub(crate) mod table;
 pub(crate) mod units;
 
+pub(crate) use source::Source;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -44,35 +46,6 @@ const OTHER_VARIABLES: [&str; 8] = [
     "DENDRA_TOKEN",
     "DENDRA_TOKEN_FILE",
 ];
-
-/// Where an effective value came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// The command line.
-    Flag,
-    /// This environment variable.
-    Environment(String),
-    /// This line of this file.
-    File {
-        /// The file as it was named.
-        path: PathBuf,
-        /// Counted from 1.
-        line: usize,
-    },
-    /// Nobody set it.
-    Default,
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Source::Flag => f.write_str("flag"),
-            Source::Environment(variable) => write!(f, "environment {variable}"),
-            Source::File { path, line } => write!(f, "file {}:{line}", path.display()),
-            Source::Default => f.write_str("default"),
-        }
-    }
-}
 
 /// One option with its effective value.
 #[derive(Clone, Debug)]

@@ -14,13 +14,15 @@
 //!
 //! Not here: what stands behind the addresses (`mod.rs`, `proxy.rs`).
 
-use super::NODES_DEFAULT;
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+
+/// Nodes of a cluster of which nobody says how many: the fewest of which one may fail.
+const NODES_DEFAULT: u8 = 3;
 
 /// The file in the cluster's folder.
 const FILE_NAME: &str = "dev.addresses";
@@ -285,6 +287,11 @@ fn addresses(line: &str, node: &str) -> Option<Addresses> {
         listen: listen.parse().ok()?,
         admin: admin.parse().ok()?,
     })
+}
+
+/// Where a cluster lives that names no folder.
+pub(super) fn default_folder() -> PathBuf {
+    std::env::temp_dir().join("dendra-dev")
 }
 
 #[cfg(test)]

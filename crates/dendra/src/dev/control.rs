@@ -10,7 +10,6 @@
 //!
 //! Not here: what an order does (`mod.rs`).
 
-use super::socket_of;
 use crate::cli::DevVerb;
 use crate::exit::{Exit, ExitResult, Failure};
 use std::fmt;
@@ -227,6 +226,11 @@ fn serve(mut stream: &UnixStream, orders: &SyncSender<Ordered>) -> Option<()> {
         drop(writeln!(stream, "{said}"));
     }
     Some(())
+}
+
+/// Where the control socket of a cluster in `folder` is.
+fn socket_of(folder: &Path) -> PathBuf {
+    folder.join("dev.sock")
 }
 
 #[cfg(test)]

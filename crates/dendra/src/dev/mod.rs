@@ -19,6 +19,7 @@
 
 mod addresses;
 mod control;
+mod member;
 mod proxy;
 mod rot;
 mod screen;
@@ -27,9 +28,12 @@ use crate::cli;
 use crate::cluster;
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
-use addresses::{Addresses, Doors};
+use crate::runtime::runtime;
+use crate::signals::on_signals;
+use addresses::{Addresses, Doors, default_folder};
 use control::{Order, Ordered};
-use proxy::{Fault, Faults, Proxy};
+use member::{Member, State, url_of};
+use proxy::{Fault, Faults};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,55 +44,10 @@ use std::time::Duration;
 
 /// How often the screen is drawn and the children are looked after.
 const LOOK: Duration = Duration::from_secs(1);
-/// Nodes of a cluster of which nobody says how many: the fewest of which one may fail.
-const NODES_DEFAULT: u8 = 3;
 /// Nodes that a cluster can grow to: each is a process with its threads.
 const NODES_MAX: usize = 20;
 /// How long a node may take to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(8);
-
-/// What is known of one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Up,
-    Paused,
-    Down,
-    /// By itself, with this code; `None` = by a signal that nobody here sent.
-    Ended(Option<i32>),
-}
-
-struct Member {
-    addresses: Addresses,
-    url: String,
-    child: Option<Child>,
-    state: State,
-    /// A plan that makes it leave was begun.
-    is_leaving: bool,
-    _proxy: Proxy,
-}
-
-impl Member {
-    fn start(index: usize, doors: Doors, faults: &Arc<Faults>) -> io::Result<Member> {
-        let (addresses, faults) = (doors.addresses, Arc::clone(faults));
-        Ok(Member {
-            addresses,
-            url: url_of(&addresses),
-            child: None,
-            state: State::Down,
-            is_leaving: false,
-            _proxy: Proxy::start(doors.proxy, index, addresses.listen, faults)?,
-        })
-    }
-
-    fn is_running(&self) -> bool {
-        self.state == State::Up && !self.addresses.life.has_left
-    }
-}
-
-/// Under which address the other members know a node.
-fn url_of(addresses: &Addresses) -> String {
-    format!("http://{}", addresses.known_as)
-}
 
 struct Dev {
     folder: PathBuf,
@@ -98,11 +57,6 @@ struct Dev {
     console: Console,
     /// The order that was carried out last.
     last: Option<String>,
-}
-
-/// Where a cluster lives that names no folder.
-fn default_folder() -> PathBuf {
-    std::env::temp_dir().join("dendra-dev")
 }
 
 /// Runs a cluster, or tells the running one what to do.
@@ -159,7 +113,7 @@ fn run_in(
     let doors = addresses::doors(folder, args.nodes)?;
     let mut dev = Dev::new(folder.to_owned(), doors, args.flags.clone(), console)
         .map_err(failed("the cluster cannot be laid out"))?;
-    crate::on_signals(move || drop(orders.try_send((Order::Stop, None))))
+    on_signals(move || drop(orders.try_send((Order::Stop, None))))
         .map_err(failed("signals cannot be caught"))?;
     for index in 0..dev.members.len() {
         if !dev.members[index].addresses.life.has_left {
@@ -285,7 +239,7 @@ impl Dev {
             other.ok_or_else(|| io::Error::other("no other node runs that can be told"))?;
         let admin = format!("http://{}", other.addresses.admin);
         let url = &self.members[index].url;
-        let removed = crate::runtime()
+        let removed = runtime()
             .and_then(|runtime| runtime.block_on(cluster::remove(&admin, url, self.console)));
         removed.map_err(|failure| io::Error::other(failure.sentence))?;
         self.members[index].is_leaving = true;
@@ -463,9 +417,4 @@ impl Drop for Dev {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Where the control socket of a cluster in `folder` is.
-fn socket_of(folder: &Path) -> PathBuf {
-    folder.join("dev.sock")
 }

@@ -10,8 +10,9 @@
 //!
 //! Not here: the page with charts (the node's own dashboard on its admin port).
 
+use super::addresses::default_folder;
+use super::member::{Member, State};
 use super::proxy::{Fault, Faults};
-use super::{Member, State};
 use crate::console::Console;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -56,7 +57,7 @@ impl Screen {
         }
         self.say(&format!("data and logs in {}", folder.display()));
         self.say("in another terminal: dendra dev kill 2 | start 2 | pause 1 | resume 1 | cut 1 2 | heal | add | remove 3 | replace 2");
-        if folder != super::default_folder() {
+        if folder != default_folder() {
             self.say(&format!("with --folder {} each time", folder.display()));
         }
         self.say("Ctrl-C ends the cluster");

@@ -13,6 +13,7 @@
 //! Not here: the command line, files, what a terminal shows (crate `dendra`).
 //! See: docs/lab/run-json.md.
 
+mod course;
 mod overload;
 
 use crate::address::Address;
@@ -30,6 +31,7 @@ use crate::source::Source;
 use crate::summary::all_operations;
 use crate::template::{Style, Templates};
 use crate::{machine, sampler, verdict};
+use course::PhaseNews;
 use dendra_base::Workload;
 use dendra_base::workload::Operation;
 use std::fmt;
@@ -478,7 +480,7 @@ impl Experiment<'_> {
             Some((name, _)) => name.as_str(),
             None => "",
         };
-        let mut course = overload::Course::new(plan.ends_ns(), names);
+        let mut course = PhaseNews::new(plan.ends_ns(), names);
         (self.watch)(News::Begin {
             name,
             length_s,

@@ -32,13 +32,14 @@ pub(crate) mod exposition;
 pub(crate) mod metrics;
 pub(crate) mod profile;
 pub(crate) mod stages;
+pub(crate) mod tally;
 
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
-use crate::lifecycle::StartError;
 use crate::limits;
 use crate::peers::Cluster;
 use crate::rights::Rights;
+use crate::start_error::StartError;
 use crate::tls::{ByteStream, Opening, Tls};
 use axum::Router;
 use axum::extract::{FromRef, Request, State};

@@ -20,7 +20,7 @@
 //! help texts (`exposition.rs`).
 //! See: docs/lab/profiles.md, section "Stages".
 
-use crate::admin::metrics::{Histogram, Op};
+use crate::admin::tally::{Histogram, Op};
 use crate::event_loop::clock;
 use std::cell::Cell;
 

@@ -31,7 +31,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
-type Permit = LocalPermit<Rc<LocalGate<Arc<Gate>>>, Arc<Gate>>;
+/// Room in one of the node's gates, taken on one loop.
+pub(crate) type RoomPermit = LocalPermit<Rc<LocalGate<Arc<Gate>>>, Arc<Gate>>;
 
 /// Bytes that may be held at once on a node, as all loops share them.
 #[derive(Debug)]
@@ -101,7 +102,7 @@ pub(crate) struct Room {
     rooms: Rc<Rooms>,
     source: IpAddr,
     bytes: u64,
-    permit: Option<Permit>,
+    permit: Option<RoomPermit>,
 }
 
 impl Room {

@@ -310,7 +310,7 @@ impl Socket {
         let came = self.input.len().saturating_sub(held);
         self.gives_way = stage != Expecting::Idle && came < limits::UNCOUNTED_BYTES_MAX;
         self.lane.refresh();
-        self.lane.delay.look(&self.lane, self.lane.now_us());
+        self.lane.delay.look(self.lane.now_us());
         done
     }
 

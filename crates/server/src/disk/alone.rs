@@ -24,7 +24,7 @@ use crate::clients::seat::{Due, Seat, Until};
 use crate::clients::socket::{End, Socket};
 use crate::clients::status::Terms;
 use crate::disk::scan_job::{Scan, Stand};
-use crate::disk::store_pool::Work;
+use crate::disk::work::Work;
 use crate::event_loop::handover::{
     Begun, ChunkTerms, Held, KeyRequest, NoChunk, PendingOperation, ScanChunk, SentValue, WalkEnd,
 };

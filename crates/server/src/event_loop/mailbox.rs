@@ -15,12 +15,10 @@
 //! See: docs/overload.md.
 
 use crate::admin::profile::Lock;
-use crate::disk::store_pool::PoolAnswer;
-use crate::event_loop::thread::EventLoop;
+use crate::disk::work::PoolAnswer;
 use dendra_engine::WriteOutcome;
 use dendra_node::Layout;
 use dendra_node::step::LostSpan;
-use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -51,8 +49,8 @@ pub(crate) enum LoopEvent {
     Drain,
     /// A later epoch is durable, and the fence is advanced.
     Adopt(Arc<Layout>),
-    /// Run this on the loop.
-    Run(fn(&Rc<EventLoop>)),
+    /// All loops are there: the first one begins the work that a node has once.
+    Begin,
     /// The log failed: every waiting write is of unknown outcome.
     Poisoned,
     /// Leave: connections that are still open are cut.

@@ -24,18 +24,19 @@ use super::conduit::Conduit;
 use super::pool::Pool;
 use crate::admin::metrics::LoopMetrics;
 use crate::clients::finished::Finished;
+use crate::clients::room::RoomPermit;
 use crate::clients::seat::{LocalBell, Seat};
 use crate::clients::unproven::Unproven;
 use crate::disk::lost;
-use crate::event_loop::thread::{EventLoop, RoomPermit};
 use crate::limits;
 use crate::settings::Settings;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
+use dendra_engine::Engine;
 use dendra_node::limits::{
     COMPARE_PAUSE_US_DEFAULT, LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, MEMBERS_MAX,
 };
 use dendra_node::ring::table::MemberId;
-use dendra_node::step::{Asker, ClientTicket, Effect, Event, LostSpan, Now};
+use dendra_node::step::{Asker, ClientTicket, Effect, Event, LostSpan, Now, StoreTicket};
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::{CompareReport, Layout, MemberIndex, Node, NodeConfig};
 use dendra_wire::limits::PEER_WITHDRAW_IDS_MAX;
@@ -46,6 +47,24 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What a turn needs of the event loop under it.
+pub(crate) trait Ground {
+    /// Reads the clocks.
+    fn refresh(&self);
+    /// Both clocks as of the last `refresh`.
+    fn now(&self) -> Now;
+    /// How the store takes writes.
+    fn readiness(&self) -> Readiness;
+    /// Commits what the turn wrote, if a loop does that itself: is more known now?
+    fn commit_at_once(&self) -> bool;
+    /// Begins an order to the store; `Some` when it is done already.
+    fn carry_out(&self, order: Effect) -> Option<Event>;
+    /// Takes orders back that are not begun: what came of them.
+    fn cancel(&self, tickets: Vec<StoreTicket>) -> Vec<Event>;
+    /// The own store.
+    fn engine(&self) -> &Engine;
+}
 
 /// A client's operation or scan that the node works on.
 struct Client {
@@ -544,7 +563,7 @@ impl Agent {
 
     // The turn.
 
-    fn turn(&self, lane: &EventLoop) {
+    fn turn(&self, lane: &impl Ground) {
         lane.refresh();
         let now = lane.now();
         let readiness = lane.readiness();
@@ -585,7 +604,7 @@ impl Agent {
         }
     }
 
-    fn carry_out(&self, lane: &EventLoop, now: Now, effect: Effect) {
+    fn carry_out(&self, lane: &impl Ground, now: Now, effect: Effect) {
         match effect {
             Effect::Outcome {
                 client,
@@ -631,13 +650,13 @@ impl Agent {
                 let event = StewardEvent::Loaded { epoch, partitions };
                 self.cluster.door.tell_surely(event);
             }
-            Effect::Repaired { id } => lost::repaired(&lane.shared.engine, id),
+            Effect::Repaired { id } => lost::repaired(lane.engine(), id),
             Effect::Cancel { tickets } => {
-                let events = lane.cancel_orders(tickets);
+                let events = lane.cancel(tickets);
                 self.events.borrow_mut().extend(events);
             }
             store => {
-                if let Some(event) = super::store::carry_out(lane, store) {
+                if let Some(event) = lane.carry_out(store) {
                     self.events.borrow_mut().push_back(event);
                 }
             }
@@ -708,7 +727,7 @@ impl Agent {
 }
 
 /// Runs the turns of the loop's agent.
-pub(crate) async fn run(lane: Rc<EventLoop>, agent: Rc<Agent>) {
+pub(crate) async fn run(lane: Rc<impl Ground>, agent: Rc<Agent>) {
     let start = tokio::time::Instant::now();
     let start_us = crate::event_loop::clock::monotonic_us();
     let sleep = tokio::time::sleep(limits::SWEEP);
@@ -716,7 +735,7 @@ pub(crate) async fn run(lane: Rc<EventLoop>, agent: Rc<Agent>) {
     loop {
         let due_us = agent.node.borrow().due_us().unwrap_or(u64::MAX);
         // At least once per sweep, so that a far deadline needs no timer of its own.
-        let at_us = due_us.min(lane.now_us() + limits::SWEEP.as_micros() as u64);
+        let at_us = due_us.min(lane.now().mono_us + limits::SWEEP.as_micros() as u64);
         let at = start + Duration::from_micros(at_us.saturating_sub(start_us));
         // A timer that rings too early costs one look; setting it anew each turn costs more.
         if sleep.is_elapsed() || at < sleep.deadline() {
@@ -727,13 +746,13 @@ pub(crate) async fn run(lane: Rc<EventLoop>, agent: Rc<Agent>) {
             () = agent.bell.rung() => {}
             () = &mut sleep => {}
         }
-        agent.turn(&lane);
+        agent.turn(&*lane);
         if !agent.dirty.borrow().is_empty() {
             // A write to a link wakes a thread at its other end: frames that are ready a moment
             // later go with it.
             tokio::task::yield_now().await;
             if !agent.events.borrow().is_empty() {
-                agent.turn(&lane);
+                agent.turn(&*lane);
             }
             agent.flush();
         }

@@ -19,7 +19,7 @@
 
 use super::carrier::Carrier;
 use super::cluster::random;
-use super::link::connect_with;
+use super::handshake::connect_with;
 use crate::limits;
 use crate::settings::{ClusterSettings, JoinSettings};
 use crate::tls::Tls;

@@ -6,8 +6,9 @@
 //! request of a peer ─► hop.rs       ─► Asked ─┼─► Node ─────┤
 //! link to a peer    ─► link.rs   ─► Answered ─┤   per loop  ├─► Ask     ─► conduit or pool of the own link
 //! store, log        ─► thread/ ─► Read, Wrote┘             └─► Read, Write, Page, Cover ─► store.rs
-//! conduit.rs   frames out, one write a turn            cluster.rs   state of all loops
-//! pool.rs, carrier.rs   the same over plain HTTP       session.rs   the peers that ask over plain HTTP
+//! handshake.rs the asker's half of a handshake         cluster.rs   what all loops share
+//! frame_link.rs, conduit.rs   a link with frames       turns.rs     what a loop starts for its agent
+//! http_link.rs, pool.rs, carrier.rs   over plain HTTP  session.rs   who asks over plain HTTP
 //! scan.rs      scans over the whole cluster            meeting.rs   a start asks and waits
 //! notes.rs     records about other members, to the log  mark.rs      the file `REFUSED`
 //! home.rs      the steward, on the first loop           door.rs      the ways to it
@@ -32,9 +33,12 @@ mod carrier;
 mod cluster;
 mod conduit;
 mod door;
+mod frame_link;
+mod handshake;
 mod hello_maker;
 mod home;
 mod hop;
+mod http_link;
 mod join;
 mod link;
 mod mark;
@@ -46,19 +50,19 @@ mod pool;
 mod scan;
 mod session;
 mod store;
+mod turns;
 mod waiting;
 
 pub(crate) use accept::{PendingLink, meet as accept_link, serve};
-pub(crate) use agent::{Agent, run};
+pub(crate) use agent::Agent;
 pub(crate) use cluster::{Cluster, PeerGauges, StartGate, random, routes};
 pub(crate) use home::settle;
 pub(crate) use hop::{Answered, PendingAsk, answer, greet, hear};
 pub(crate) use join::join;
-pub(crate) use link::keep;
 pub(crate) use mark::{MARK_NAME, MARK_NAME_NEW, mark, marked};
 pub(crate) use meeting::meet;
-pub(crate) use notes::{note_at_stop, note_rising};
+pub(crate) use notes::note_at_stop;
 pub(crate) use operation::ClusterBackend;
 pub(crate) use orders::{NoSteward, Orders};
 pub(crate) use scan::ClusterWalk;
-pub(crate) use store::{Cancelled, Page, Paged, answered, cancelled, cover, look, wrote};
+pub(crate) use turns::{link, sweep, turns};

@@ -13,18 +13,20 @@
 //! Not here: reading answers (`worker/receive.rs`), sleeping (`worker/wait.rs`), sockets (`connection.rs`).
 //! See: docs/lab/run-json.md.
 
+mod looks;
 mod receive;
 mod wait;
 
 use super::arrival::Reads;
 use super::connection::{Connection, Pending, Wrote};
 use super::patience::Patience;
-use super::{DriveError, Pace, Plan, Progress, QueueOrder, Seen, StopFlag};
+use super::plan::{DriveError, Pace, Plan, Progress, QueueOrder, Seen, StopFlag};
 use crate::limits::{BACKLOG_LEN_MAX, CONNECT_MS_MAX, CUT_GRACE_MS, NAP_MS_MAX, READ_BYTES};
 use crate::recorder::{Ended, Recorder, RequestEnd, SentAt, Used};
 use crate::source::Ask;
 use crate::template::Fill;
 use dendra_base::workload::Operation;
+use looks::{EVENTS, Lateness, Looks};
 use rustix::event::epoll::{self, CreateFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -32,7 +34,6 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-use wait::{EVENTS, Lateness, Looks};
 
 const SECOND_NS: u64 = 1_000_000_000;
 

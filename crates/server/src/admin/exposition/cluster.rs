@@ -14,7 +14,7 @@
 //! Not here: how the numbers come about (crate `node`, `peers/`).
 //! See: docs/overload.md, docs/operating.md.
 
-use super::{MetricsPage, buckets, sum};
+use super::page::{MetricsPage, buckets, sum};
 use crate::admin::metrics::{PeerTally, Tally};
 use crate::event_loop::shared::Shared;
 use crate::peers::{Cluster, PeerGauges};

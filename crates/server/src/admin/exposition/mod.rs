@@ -13,6 +13,7 @@
 //! See: docs/overload.md.
 
 mod cluster;
+mod page;
 
 use crate::admin::metrics::{
     BUCKETS_NS, CLASSES, Histogram, LoopMetrics, Op, Refused, Share, Tally,
@@ -21,6 +22,8 @@ use crate::admin::stages::{REQUESTS_PER_SAMPLE, RequestStage};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use dendra_engine::ScrubStats;
+pub(crate) use page::sum;
+use page::{MetricsPage, buckets};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -57,61 +60,7 @@ pub(crate) fn render(registry: &Registry) -> Result<String, fmt::Error> {
 /// The content type of `render`.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-struct MetricsPage<'a>(DescriptorEncoder<'a>);
-
-impl MetricsPage<'_> {
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.0
-            .encode_descriptor(name, help, None, MetricType::Counter)?
-            .encode_counter::<NoLabelSet, _, u64>(&value, None)
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.0
-            .encode_descriptor(name, help, None, MetricType::Gauge)?
-            .encode_gauge(&value)
-    }
-
-    fn counters<const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        rows: impl IntoIterator<Item = ([(&'static str, &'static str); N], u64)>,
-    ) -> fmt::Result {
-        let mut family = self
-            .0
-            .encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (labels, value) in rows {
-            family
-                .encode_family(&labels)?
-                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
-        }
-        Ok(())
-    }
-
-    fn gauges(
-        &mut self,
-        name: &str,
-        help: &str,
-        rows: impl IntoIterator<Item = ([(&'static str, String); 1], u64)>,
-    ) -> fmt::Result {
-        let mut family = self
-            .0
-            .encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, value) in rows {
-            family.encode_family(&labels)?.encode_gauge(&value)?;
-        }
-        Ok(())
-    }
-}
-
-/// The sum of one tally over all loops.
-pub(crate) fn sum(shared: &Shared, of: impl Fn(&LoopMetrics) -> &Tally) -> u64 {
-    let lanes = shared.lanes.iter();
-    lanes.map(|lane| of(&lane.metrics).read()).sum()
-}
-
-/// Requests of one class that one gate refused.
+/// What was refused of one class by one gate.
 pub(crate) fn refused(shared: &Shared, share: Share, what: Refused) -> u64 {
     sum(shared, |metrics| {
         &metrics.refused[share as usize][what as usize]
@@ -219,12 +168,6 @@ fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             .encode_histogram::<NoLabelSet>(sum_s, count, &buckets, None)?;
     }
     Ok(())
-}
-
-/// Buckets by their upper bounds, in seconds, and behind them the one for the rest: Prometheus knows it by its bound.
-fn buckets(bounds: impl Iterator<Item = f64>, count_of: impl Fn(usize) -> u64) -> Vec<(f64, u64)> {
-    let bounds = bounds.chain([f64::INFINITY]).enumerate();
-    bounds.map(|(at, bound)| (bound, count_of(at))).collect()
 }
 
 /// The sum of several histograms: buckets with their upper bounds, how many, and seconds.

@@ -18,7 +18,7 @@
     reason = "a global allocator is an unsafe trait, and so is the one below"
 )]
 
-use super::Measure;
+use super::measure::Measure;
 use super::sampler;
 use super::stride::Stride;
 use std::alloc::{GlobalAlloc, Layout};

@@ -18,10 +18,10 @@
 //! locks of the runtime and of other libraries.
 //! See: docs/lab/profiles.md.
 
-use super::Measure;
+use super::frames::FRAMES_MAX;
+use super::measure::Measure;
 use super::roster;
 use super::sampler;
-use super::slots::FRAMES_MAX;
 use super::stack;
 use super::stride::Stride;
 use crate::event_loop::clock;

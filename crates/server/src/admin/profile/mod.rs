@@ -24,7 +24,9 @@
 
 mod alloc;
 mod elf;
+mod frames;
 mod lock;
+mod measure;
 mod roster;
 pub(crate) mod routes;
 mod sampler;
@@ -36,6 +38,7 @@ mod waiting;
 
 pub use alloc::SampledAlloc;
 pub(crate) use lock::{Lock, watched};
+pub(crate) use measure::{Measure, Unit};
 pub(crate) use roster::{Kind, register};
 
 use dendra_flame::Stacks;
@@ -54,90 +57,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const LOOK_HOOKS: Duration = Duration::from_millis(10);
 /// Different stacks of one capture that are counted; the rest is counted as lost.
 const STACKS_MAX: usize = 1 << 16;
-
-/// The measures of a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum Measure {
-    /// CPU time of each thread: where it works.
-    Cpu,
-    /// Wall time: where it works or waits.
-    Wall,
-    /// Allocated bytes: the functions that ask for memory.
-    Alloc,
-    /// Time spent waiting for locks: the functions that wait, by stack.
-    Lock,
-}
-
-impl Measure {
-    const ALL: [Measure; 4] = [Measure::Cpu, Measure::Wall, Measure::Alloc, Measure::Lock];
-
-    /// As in the path of the admin plane.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Measure::Cpu => "cpu",
-            Measure::Wall => "wall",
-            Measure::Alloc => "alloc",
-            Measure::Lock => "lock",
-        }
-    }
-
-    /// The measure of this name.
-    pub(crate) fn of(name: &str) -> Option<Measure> {
-        Measure::ALL.into_iter().find(|one| one.as_str() == name)
-    }
-
-    /// Do samples come from our own code, with an amount, instead of from a signal?
-    fn is_hooked(self) -> bool {
-        matches!(self, Measure::Alloc | Measure::Lock)
-    }
-
-    /// The units of a profile, the usual one first.
-    pub(crate) fn units(self) -> &'static [Unit] {
-        match self {
-            Measure::Cpu | Measure::Wall => &[Unit::Samples],
-            Measure::Alloc => &[Unit::Bytes, Unit::Objects],
-            Measure::Lock => &[Unit::Us, Unit::Waits],
-        }
-    }
-
-    /// The amount that one sample with `amount` stands for, in `unit`.
-    fn estimate(self, unit: Unit, amount: u64) -> f64 {
-        let weight = match self {
-            Measure::Cpu | Measure::Wall => 1.0,
-            Measure::Alloc => stride::weight(amount, alloc::BYTES_PER_SAMPLE),
-            Measure::Lock => stride::weight(amount, lock::NS_PER_SAMPLE),
-        };
-        match unit {
-            Unit::Samples | Unit::Objects | Unit::Waits => weight,
-            Unit::Bytes => amount as f64 * weight,
-            Unit::Us => amount as f64 / 1e3 * weight,
-        }
-    }
-}
-
-/// The unit of a count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
-    Samples,
-    Bytes,
-    Objects,
-    Us,
-    Waits,
-}
-
-impl Unit {
-    /// As in parameters and drawings.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Unit::Samples => "samples",
-            Unit::Bytes => "bytes",
-            Unit::Objects => "objects",
-            Unit::Us => "us",
-            Unit::Waits => "waits",
-        }
-    }
-}
 
 /// Why there is no profile.
 #[derive(Debug)]
@@ -216,6 +135,9 @@ fn capture_while(
     left: &mut dyn FnMut() -> Duration,
 ) -> Result<Profile, NoProfile> {
     let _turn = Turn::take(measure).ok_or(NoProfile::Busy)?;
+    if measure == Measure::Lock {
+        lock::forget_waits();
+    }
     let sampler = Sampler::start(measure, SAMPLES_PER_SECOND).map_err(NoProfile::System)?;
     if measure == Measure::Alloc && !alloc::is_watched() {
         return Err(NoProfile::Unwatched);
@@ -243,6 +165,9 @@ fn capture_while(
         }
         sampler.drain(|frames, amount| tally.add(frames, amount));
     }
+    if measure == Measure::Lock {
+        lock::take_waits(|frames, amount| tally.add(frames, amount));
+    }
     let without_room = sampler.stop(|frames, amount| tally.add(frames, amount));
     let counts = tally.counts.into_iter();
     let counts = counts.map(|(frames, count)| (frames, count.round() as u64));
@@ -252,7 +177,21 @@ fn capture_while(
     })
 }
 
-/// The stacks of a capture and the amounts that they stand for.
+/// What one sample of `measure` with `amount` stands for, in `unit`.
+fn estimate(measure: Measure, unit: Unit, amount: u64) -> f64 {
+    let weight = match measure {
+        Measure::Cpu | Measure::Wall => 1.0,
+        Measure::Alloc => stride::weight(amount, alloc::BYTES_PER_SAMPLE),
+        Measure::Lock => stride::weight(amount, lock::NS_PER_SAMPLE),
+    };
+    match unit {
+        Unit::Samples | Unit::Objects | Unit::Waits => weight,
+        Unit::Bytes => amount as f64 * weight,
+        Unit::Us => amount as f64 / 1e3 * weight,
+    }
+}
+
+/// The stacks of a capture and what they stand for.
 struct SampleTally {
     measure: Measure,
     unit: Unit,
@@ -262,7 +201,7 @@ struct SampleTally {
 
 impl SampleTally {
     fn add(&mut self, frames: &[usize], amount: u64) {
-        let count = self.measure.estimate(self.unit, amount);
+        let count = estimate(self.measure, self.unit, amount);
         if let Some(seen) = self.counts.get_mut(frames) {
             *seen += count;
         } else if self.counts.len() < STACKS_MAX {

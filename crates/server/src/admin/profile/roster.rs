@@ -14,7 +14,7 @@
     reason = "asks the C library for the bounds of the own stack"
 )]
 
-use super::slots::FRAMES_MAX;
+use super::frames::FRAMES_MAX;
 use super::waiting::Waiting;
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;

@@ -23,10 +23,10 @@
     reason = "a signal handler that reads the registers and the stack of its thread"
 )]
 
-use super::Measure;
-use super::lock;
+use super::frames::FRAMES_MAX;
+use super::measure::Measure;
 use super::roster::{self, ROSTER};
-use super::slots::{FRAMES_MAX, Slots};
+use super::slots::Slots;
 use super::stack;
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -50,9 +50,6 @@ impl Sampler {
     pub(crate) fn start(measure: Measure, per_second: u32) -> io::Result<Sampler> {
         if matches!(measure, Measure::Cpu | Measure::Wall) {
             install()?;
-        }
-        if measure == Measure::Lock {
-            lock::forget_waits();
         }
         let slots = Box::into_raw(Box::new(Slots::new()));
         let before = SLOTS[measure as usize].swap(slots, Ordering::SeqCst);
@@ -98,10 +95,7 @@ impl Sampler {
     }
 
     /// Ends the capture, hands out the rest, and says how many samples found no room.
-    pub(crate) fn stop(mut self, mut take: impl FnMut(&[usize], u64)) -> u64 {
-        if self.measure == Measure::Lock {
-            lock::take_waits(&mut take);
-        }
+    pub(crate) fn stop(mut self, take: impl FnMut(&[usize], u64)) -> u64 {
         let Some(slots) = self.close() else {
             return 0;
         };

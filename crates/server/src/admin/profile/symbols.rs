@@ -12,8 +12,8 @@
 //!
 //! Not here: sampling (`sampler.rs`), cutting names for a drawing (`crates/flame`).
 
-use super::Measure;
 use super::elf::Table;
+use super::measure::Measure;
 use super::roster::Kind;
 use dendra_flame::{Stacks, clean_name};
 use std::collections::HashMap;

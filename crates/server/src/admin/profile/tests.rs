@@ -239,7 +239,7 @@ fn estimated_by_real(unit: Unit, rounds: u64, bytes: u64) -> (f64, Profile) {
     };
     let profile = while_captured(Measure::Alloc, unit, Kind::Flush, work);
     let seen = samples_of(&profile, "flush", "allocate_on_purpose") as f64;
-    let lost = profile.lost as f64 * Measure::Alloc.estimate(unit, bytes);
+    let lost = profile.lost as f64 * estimate(Measure::Alloc, unit, bytes);
     let each = if unit == Unit::Bytes { bytes } else { 1 };
     ((seen + lost) / (rounds * each) as f64, profile)
 }
@@ -460,14 +460,17 @@ fn assert_the_waiter_is_innermost(folded: &str) {
 /// capture with its begin and its end.
 fn waits_captured_around(work: impl FnOnce() -> u64) -> (Vec<u64>, RangeInclusive<u64>) {
     let began_ns = clock::monotonic_ns();
+    lock::forget_waits();
     let sampler = Sampler::start(Measure::Lock, 1).expect("a hook needs nothing of the system");
     let inside_ns = work();
     let mut seen = Vec::new();
-    sampler.stop(|frames, ns| {
+    let mut take = |frames: &[usize], ns| {
         if frames[0] == Kind::Worker as usize {
             seen.push(ns);
         }
-    });
+    };
+    lock::take_waits(&mut take);
+    sampler.stop(take);
     (seen, inside_ns..=clock::monotonic_ns() - began_ns)
 }
 
@@ -586,6 +589,7 @@ fn a_wait_inside_of_the_engine_is_seen_by_its_observer() {
     let mut waits = 0;
     watched(&mut || waits += 1);
     assert_eq!(waits, 1, "while nobody looks it is just done");
+    lock::forget_waits();
     let sampler = Sampler::start(Measure::Lock, 1).expect("a hook needs nothing of the system");
     let mut inside_ns = 0;
     let began_ns = clock::monotonic_ns();

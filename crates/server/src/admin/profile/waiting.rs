@@ -12,7 +12,7 @@
 //!
 //! Not here: the waits themselves (`lock.rs`), the place of each thread's state (`roster.rs`).
 
-use super::stack::{Frames, Kept};
+use super::frames::{Frames, Kept};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The wait of one thread. Requires: only this thread calls `begin` and `end`, and its clock goes on between two waits.
@@ -55,7 +55,7 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
-    use super::super::slots::FRAMES_MAX;
+    use super::super::frames::FRAMES_MAX;
     use super::*;
     use std::sync::atomic::AtomicBool;
 

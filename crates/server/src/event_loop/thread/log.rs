@@ -16,10 +16,10 @@
 use super::{EventLoop, RECORD_HEAD_BYTES_MAX, Target, WaitingOrder};
 use crate::admin::metrics::Refused;
 use crate::clients::seat::Seat;
-use crate::disk::wal_thread;
+use crate::disk::orders::Cancelled;
+use crate::disk::{orders, wal_thread};
 use crate::event_loop::mailbox::LoopEvent;
 use crate::limits;
-use crate::peers::{self, Cancelled};
 use dendra_base::{CellRef, Key};
 use dendra_engine::{Batch, Durability, Error, Guard, Stop, Submitted, WriteOutcome};
 use dendra_node::LocalGate;
@@ -156,7 +156,7 @@ impl EventLoop {
         );
         self.metrics().cancelled.add(taken.len() as u64);
         let event = |(slot, kind)| match self.take_ticket(slot).target {
-            Target::Node(ticket) => Some(peers::cancelled(ticket, kind)),
+            Target::Node(ticket) => Some(orders::cancelled(ticket, kind)),
             Target::Seat { .. } | Target::Cover(_) => None,
         };
         taken.into_iter().filter_map(event).collect()
@@ -336,7 +336,7 @@ impl EventLoop {
                 seat.put(place, outcome.into());
             }
             Target::Seat { .. } => {}
-            Target::Node(ticket) => self.tell_node(peers::wrote(ticket, outcome)),
+            Target::Node(ticket) => self.tell_node(orders::wrote(ticket, outcome)),
             Target::Cover(hlc) => match outcome {
                 WriteOutcome::Applied { .. } => self.tell_node(Event::Covered { hlc }),
                 _ => self.cover_later(hlc),

@@ -25,24 +25,24 @@ mod log;
 use crate::admin::metrics::{LoopMetrics, Op, Refused};
 use crate::admin::profile;
 use crate::admin::stages::{Draw, Watch};
-use crate::clients::room::Rooms;
+use crate::clients::room::{RoomPermit, Rooms};
 use crate::clients::seat::{Due, LocalBell, Seat};
 use crate::clients::unproven::Unproven;
-use crate::disk::store_pool::{Job, PoolAnswer, Work};
-use crate::disk::wal_thread;
+use crate::disk::work::{Job, PoolAnswer, Work};
+use crate::disk::{orders, wal_thread};
 use crate::event_loop::clock::{self, Tick};
 use crate::event_loop::delay::{self, Delay};
 use crate::event_loop::giving_way::{self, GivingWay};
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::{LoopHandle, Phase, Shared};
 use crate::limits;
-use crate::peers::{self, Agent};
+use crate::peers::{Agent, routes};
 use crate::tls::ByteStream;
 use dendra_base::Key;
 use dendra_base::peer::Readiness;
 use dendra_engine::{Batch, Guard, Pressure, WriteOutcome};
 use dendra_node::step::{Event, Now, StoreTicket};
-use dendra_node::{Class, Entry, Gate, Layout, LocalGate, LocalPermit, Topology};
+use dendra_node::{Class, Entry, Gate, Layout, LocalGate, MemberIndex, Topology};
 use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -54,10 +54,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use tokio::net::TcpStream;
 
-/// Room in one of the node's gates, taken on this loop.
-pub(crate) type RoomPermit = LocalPermit<Rc<LocalGate<Arc<Gate>>>, Arc<Gate>>;
-
-/// The owner of an expected event. Its room in the gate comes back with it.
+/// What an expected event belongs to. Its room in the gate comes back with it.
 struct Ticket {
     target: Target,
     _permit: RoomPermit,
@@ -81,7 +78,7 @@ pub(crate) enum Target {
 pub(crate) struct EventLoop {
     pub(crate) shared: Arc<Shared>,
     index: usize,
-    serve: Serve,
+    floors: &'static Floors,
     tick: Cell<Tick>,
     draw: Draw,
     seats: RefCell<Slab<Rc<Seat>>>,
@@ -123,7 +120,7 @@ pub(crate) struct EventLoop {
     /// Connections whose TLS handshake is under way.
     pub(crate) handshakes: Unproven,
     /// How long requests wait for this loop.
-    pub(crate) delay: Delay,
+    pub(crate) delay: Rc<Delay>,
     /// Reads that come behind those of other connections.
     pub(crate) giving_way: Rc<GivingWay>,
     /// Sockets that are to be closed; each is a connection of the gate until then.
@@ -155,14 +152,25 @@ impl WaitingOrder {
     }
 }
 
-/// Starts the task of one connection.
-pub(crate) type Serve = fn(Guest, Rc<Seat>, IpAddr, TcpStream);
+/// What the floors above an event loop do on it. It calls them, and names none of them.
+pub(crate) struct Floors {
+    /// Starts the task of one connection.
+    pub(crate) serve: fn(Guest, Rc<Seat>, IpAddr, TcpStream),
+    /// Starts the turns of the loop's agent.
+    pub(crate) turns: fn(&Rc<EventLoop>, Rc<Agent>),
+    /// Starts the link to a member.
+    pub(crate) link: fn(&Rc<EventLoop>, &Rc<Agent>, MemberIndex),
+    /// Looks after the loop's agent, once per sweep.
+    pub(crate) sweep: fn(&Rc<EventLoop>, &Rc<Agent>),
+    /// Begins the work that a node has once, on its first loop.
+    pub(crate) begin: fn(&Rc<EventLoop>),
+}
 
-/// Starts the event loop `index` of `shared`, whose connections are served by `serve`.
+/// Starts the event loop `index` of `shared`, under `floors`.
 pub(crate) fn spawn(
     shared: &Arc<Shared>,
     index: usize,
-    serve: Serve,
+    floors: &'static Floors,
 ) -> std::io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     std::thread::Builder::new()
@@ -173,7 +181,9 @@ pub(crate) fn spawn(
                 .enable_all()
                 .build_local(tokio::runtime::LocalOptions::default());
             match runtime {
-                Ok(runtime) => runtime.block_on(run(Rc::new(EventLoop::new(shared, index, serve)))),
+                Ok(runtime) => {
+                    runtime.block_on(run(Rc::new(EventLoop::new(shared, index, floors))))
+                }
                 Err(error) => {
                     tracing::error!(%error, "an event loop could not start");
                     wal_thread::poison(&shared, "an event loop could not start");
@@ -187,14 +197,14 @@ async fn run(lane: Rc<EventLoop>) {
     tokio::task::spawn_local(commit_when_due(Rc::clone(&lane)));
     tokio::task::spawn_local(close_when_due(Rc::clone(&lane)));
     tokio::task::spawn_local(sweep(Rc::clone(&lane)));
-    tokio::task::spawn_local(delay::probe(Rc::clone(&lane)));
-    tokio::task::spawn_local(delay::porter(Rc::clone(&lane)));
+    tokio::task::spawn_local(delay::probe(Rc::clone(&lane.delay)));
+    tokio::task::spawn_local(delay::porter(Rc::clone(&lane.delay)));
     tokio::task::spawn_local(giving_way::porter(Rc::clone(&lane.giving_way)));
     if let Some(agent) = lane.agent() {
         for member in agent.others() {
-            tokio::task::spawn_local(peers::keep(Rc::clone(&lane), Rc::clone(&agent), member));
+            (lane.floors.link)(&lane, &agent, member);
         }
-        tokio::task::spawn_local(peers::run(Rc::clone(&lane), agent));
+        (lane.floors.turns)(&lane, agent);
     }
     lane.ended.rung().await;
     // They hold the loop that holds them.
@@ -265,32 +275,27 @@ async fn sweep(lane: Rc<EventLoop>) {
         lane.value_bytes.sweep();
         lane.call_those_in_line();
         let now_us = lane.now_us();
-        lane.delay.sweep(&lane, now_us);
+        lane.delay.sweep(now_us);
         for (_, seat) in lane.seats.borrow().iter() {
             seat.check_deadline(now_us);
         }
         if let Some(agent) = &lane.agent {
-            agent.sweep(now_us);
-            peers::note_rising(&lane, agent);
-            lane.metrics().operations.set(agent.operations() as u64);
-            agent.show(lane.metrics());
-            if let Some(hlc) = lane.uncovered.take() {
-                peers::cover(&lane, hlc);
-            }
+            (lane.floors.sweep)(&lane, agent);
         }
     }
 }
 
 impl EventLoop {
-    fn new(shared: Arc<Shared>, index: usize, serve: Serve) -> EventLoop {
+    fn new(shared: Arc<Shared>, index: usize, floors: &'static Floors) -> EventLoop {
         let loops = shared.lanes.len();
         let settings = &shared.settings;
         let options = settings.engine_options();
         let topology = shared.cluster.as_ref().map(|cluster| cluster.topology());
         let topology = topology.as_deref();
+        let giving_way = Rc::default();
         EventLoop {
             index,
-            serve,
+            floors,
             tick: Cell::new(clock::tick()),
             draw: Draw::new(index),
             seats: RefCell::default(),
@@ -328,8 +333,8 @@ impl EventLoop {
             is_draining: Cell::new(false),
             is_poisoned: Cell::new(false),
             handshakes: Unproven::new(limits::HANDSHAKES_MAX, loops, &shared.handshakes),
-            delay: Delay::new(settings.queue_delay_target),
-            giving_way: Rc::default(),
+            delay: Rc::new(Delay::new(&shared, index, &giving_way)),
+            giving_way,
             ended_sockets: RefCell::default(),
             close_due: LocalBell::default(),
             ended: LocalBell::default(),
@@ -419,7 +424,7 @@ impl EventLoop {
                 self.tell_all(Due::Drain);
             }
             LoopEvent::Adopt(layout) => self.adopt(&layout),
-            LoopEvent::Run(job) => job(self),
+            LoopEvent::Begin => (self.floors.begin)(self),
             LoopEvent::Poisoned => {
                 self.is_poisoned.set(true);
                 self.tell_all(Due::Poisoned);
@@ -433,9 +438,9 @@ impl EventLoop {
     /// A later epoch: the loop's node gets it, and new members get links.
     fn adopt(self: &Rc<EventLoop>, layout: &Arc<Layout>) {
         let Some(agent) = self.agent() else { return };
-        self.routes.set(peers::routes(layout, self.routes.get()));
+        self.routes.set(routes(layout, self.routes.get()));
         for member in agent.adopt(layout) {
-            tokio::task::spawn_local(peers::keep(Rc::clone(self), Rc::clone(&agent), member));
+            (self.floors.link)(self, &agent, member);
         }
     }
 
@@ -459,7 +464,7 @@ impl EventLoop {
                 let seat = Rc::new(Seat::default());
                 let number = self.seats.borrow_mut().insert(Rc::clone(&seat));
                 let lane = Rc::clone(self);
-                (self.serve)(Guest { lane, number }, seat, source, stream);
+                (self.floors.serve)(Guest { lane, number }, seat, source, stream);
             }
             Ok(_) => self.farewell(),
             Err(error) => {
@@ -541,6 +546,11 @@ impl EventLoop {
     pub(crate) fn cover_later(&self, hlc: u64) {
         let most = self.uncovered.get().map_or(hlc, |other| other.max(hlc));
         self.uncovered.set(Some(most));
+    }
+
+    /// The clock ceiling that is to be noted now, if any.
+    pub(crate) fn take_uncovered(&self) -> Option<u64> {
+        self.uncovered.take()
     }
 
     fn ticket(&self, target: Target, permit: RoomPermit) -> u32 {
@@ -631,7 +641,7 @@ impl EventLoop {
                 seat.put(place, answer.into());
             }
             Target::Seat { .. } | Target::Cover(_) => {}
-            Target::Node(ticket) => self.tell_node(peers::answered(ticket, answer)),
+            Target::Node(ticket) => self.tell_node(orders::answered(ticket, answer)),
         }
     }
 
