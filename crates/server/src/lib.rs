@@ -8,9 +8,9 @@
 //!
 //! lifecycle.rs   start, signals, stop            settings/      the operator's decisions
 //! clients/       accepting, connections          event_loop/    a loop, its turns and its mailbox
-//! backend.rs     what carries operations out     disk/          threads that may wait for the disk
-//! peers/         the node, links of members      admin/         what a person and a scraper see
-//! tls/           sealed connections               rights/        tokens, and what they allow
+//! backend.rs     carries operations out          disk/          threads that may wait for the disk
+//! peers/         the node, links of members      admin/         pages for people and scrapers
+//! tls/           sealed connections               rights/        tokens, and their grants
 //! start_error.rs why a node did not start        limits.rs      bounds
 //! ```
 //!

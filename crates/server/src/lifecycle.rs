@@ -67,7 +67,7 @@ fn system(what: &str) -> impl Fn(io::Error) -> StartError + '_ {
     }
 }
 
-/// What happens on an event loop.
+/// The work of the upper floors on an event loop.
 static FLOORS: Floors = Floors {
     serve: connection::spawn,
     turns: peers::turns,

@@ -11,8 +11,8 @@
 //! 1. `points` and `scans` together hold at most `queue_len_max` jobs, scans at most a half of it:
 //!    readers of whole ranges cannot shut out point reads.
 //! 2. Four point reads pass for one scan chunk when both wait.
-//! 3. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE` of the time of one
-//!    processor, and at least one is begun in `SCAN_REST_MAX`.
+//! 3. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE`
+//!    of the time of one processor. At least one is begun in `SCAN_REST_MAX`.
 //!
 //! Not here: the threads (`readers.rs`), reads that do not block (`alone.rs` asks the engine itself).
 //! See: docs/overload.md.

@@ -48,7 +48,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a turn needs of the event loop under it.
+/// The parts of the event loop below that a turn needs.
 pub(crate) trait Ground {
     /// Reads the clocks.
     fn refresh(&self);
@@ -60,7 +60,7 @@ pub(crate) trait Ground {
     fn commit_at_once(&self) -> bool;
     /// Begins an order to the store; `Some` when it is done already.
     fn carry_out(&self, order: Effect) -> Option<Event>;
-    /// Takes orders back that are not begun: what came of them.
+    /// Takes orders back that have not begun; returns the events that answer them.
     fn cancel(&self, tickets: Vec<StoreTicket>) -> Vec<Event>;
     /// The own store.
     fn engine(&self) -> &Engine;

@@ -8,8 +8,8 @@
 //! Invariants
 //! 1. One question at a time on a connection: nothing is pipelined, intermediaries may not keep it.
 //!
-//! Not here: which question is next (`pool.rs`), requests and responses as bytes (`carrier.rs`), the other
-//! side (`hop.rs`), when a link is opened again (`link.rs`).
+//! Not here: which question is next (`pool.rs`), requests and responses as bytes (`carrier.rs`).
+//! Nor is the other side (`hop.rs`), or when a link is opened again (`link.rs`).
 //! See: docs/peer.md, section "Over plain HTTP".
 
 use super::agent::Agent;
@@ -94,7 +94,8 @@ impl HelloWay for HttpWay<'_> {
     }
 }
 
-/// Shakes hands, and asks whether anybody is there: the link, and the connection that it begins with.
+/// Shakes hands, and asks whether the peer is there: the link, and the connection that it begins
+/// with.
 pub(super) async fn open(
     lane: &EventLoop,
     agent: &Agent,
@@ -230,7 +231,8 @@ impl Worker {
             pool.idle
                 .borrow_mut()
                 .retain(|other| !Rc::ptr_eq(other, place));
-            // Nobody asked: the other side ends the connection, or sends what nobody understands.
+            // No question is open: the other side ends the connection, or sends bytes that have no
+            // meaning.
             match stream.try_read(&mut [0; 1]) {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Ok(_) | Err(_) => return None,

@@ -6,9 +6,9 @@
 //! request of a peer ─► hop.rs       ─► Asked ─┼─► Node ─────┤
 //! link to a peer    ─► link.rs   ─► Answered ─┤   per loop  ├─► Ask     ─► conduit or pool of the own link
 //! store, log        ─► thread/ ─► Read, Wrote┘             └─► Read, Write, Page, Cover ─► store.rs
-//! handshake.rs the asker's half of a handshake         cluster.rs   what all loops share
-//! frame_link.rs, conduit.rs   a link with frames       turns.rs     what a loop starts for its agent
-//! http_link.rs, pool.rs, carrier.rs   over plain HTTP  session.rs   who asks over plain HTTP
+//! handshake.rs the asker's half of a handshake         cluster.rs   state of all loops
+//! frame_link.rs, conduit.rs   a link with frames       turns.rs     the tasks of a loop for its agent
+//! http_link.rs, pool.rs, carrier.rs   over plain HTTP  session.rs   the peers that ask over plain HTTP
 //! scan.rs      scans over the whole cluster            meeting.rs   a start asks and waits
 //! notes.rs     records about other members, to the log  mark.rs      the file `REFUSED`
 //! home.rs      the steward, on the first loop           door.rs      the ways to it

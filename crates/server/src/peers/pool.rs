@@ -3,7 +3,7 @@
 //! ```text
 //! ask ─► an idle connection, the one used last first ─► request … 200, one frame ─► Answered
 //!     └► queue ─► a new connection, up to `HTTP_CONNECTIONS_MAX`, or the next that is done
-//! sweep: cuts what is late, closes what was not used
+//! sweep: cuts late ones, closes unused ones
 //! ```
 //!
 //! Invariants
@@ -186,7 +186,7 @@ impl Pool {
         self.bell.ring();
     }
 
-    /// The next errand of the queue that somebody still waits for.
+    /// The next errand of the queue whose answer is still needed.
     pub(super) fn next(&self, now_us: u64) -> Option<Errand> {
         self.forget_late(now_us);
         self.queue.borrow_mut().pop_front()
@@ -201,7 +201,7 @@ impl Pool {
         }
     }
 
-    /// An errand is answered, or nobody waits for it any more.
+    /// An errand is answered, or its answer is not needed any more.
     pub(super) fn done_with(&self, errand: &Errand) {
         if errand.id.is_none() {
             self.is_probing.set(false);

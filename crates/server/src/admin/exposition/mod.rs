@@ -60,7 +60,7 @@ pub(crate) fn render(registry: &Registry) -> Result<String, fmt::Error> {
 /// The content type of `render`.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What was refused of one class by one gate.
+/// Requests of one class that one gate refused.
 pub(crate) fn refused(shared: &Shared, share: Share, what: Refused) -> u64 {
     sum(shared, |metrics| {
         &metrics.refused[share as usize][what as usize]

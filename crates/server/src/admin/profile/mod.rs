@@ -177,7 +177,7 @@ fn capture_while(
     })
 }
 
-/// What one sample of `measure` with `amount` stands for, in `unit`.
+/// The amount that one sample of `measure` with `amount` stands for, in `unit`.
 fn estimate(measure: Measure, unit: Unit, amount: u64) -> f64 {
     let weight = match measure {
         Measure::Cpu | Measure::Wall => 1.0,
@@ -191,7 +191,7 @@ fn estimate(measure: Measure, unit: Unit, amount: u64) -> f64 {
     }
 }
 
-/// The stacks of a capture and what they stand for.
+/// The stacks of a capture and the amounts that they stand for.
 struct SampleTally {
     measure: Measure,
     unit: Unit,

@@ -54,7 +54,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use tokio::net::TcpStream;
 
-/// What an expected event belongs to. Its room in the gate comes back with it.
+/// The owner of an expected event. Its room in the gate comes back with it.
 struct Ticket {
     target: Target,
     _permit: RoomPermit,
@@ -152,7 +152,7 @@ impl WaitingOrder {
     }
 }
 
-/// What the floors above an event loop do on it. It calls them, and names none of them.
+/// The work of the floors above an event loop on it. It calls them, and names none of them.
 pub(crate) struct Floors {
     /// Starts the task of one connection.
     pub(crate) serve: fn(Guest, Rc<Seat>, IpAddr, TcpStream),
