@@ -33,7 +33,7 @@ pub use crate::condition::Condition;
 /// What a client wants done to one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// The newest cell. Conditions of reads are judged by whoever speaks to the client.
+    /// The newest cell. The server of the client judges the conditions of reads.
     Get,
     /// Store a value.
     Put {
@@ -80,7 +80,7 @@ impl Ballot {
 /// one of them.
 pub const ANCESTORS_MAX: usize = 64;
 
-/// A cell that somebody wants to become the next one, and under which ballot.
+/// A cell that a coordinator proposes as the next one, and its ballot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// Under which it was accepted.
@@ -106,7 +106,7 @@ pub struct Line {
     pub ancestors: Vec<Ballot>,
 }
 
-/// What stands on every question: where it belongs and until when somebody waits.
+/// The head of every question: where it belongs and until when its answer is of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The cluster's id.
@@ -147,7 +147,7 @@ pub enum Ask {
     Write {
         /// Raw user key.
         key: Bytes,
-        /// With its version, which nobody changes.
+        /// With its version, which never changes.
         cell: Cell,
     },
     /// Promise to refuse every ballot below this one.

@@ -46,7 +46,7 @@ fn lock(vfs: &OsVfs, folder: &Path) -> Result<Option<Box<dyn Send + Sync>>, Fail
     }
     match vfs.lock() {
         Ok(guard) => Ok(Some(guard)),
-        // A copy on a read-only disk: nobody else writes there either.
+        // A copy on a read-only disk: no other process writes there either.
         Err(e) if e.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(None),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(Failure::new(
             Exit::FOLDER,

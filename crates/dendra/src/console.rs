@@ -24,7 +24,7 @@ pub(crate) struct Console {
     pub(crate) verbosity: u8,
 }
 
-/// Writes one line to stderr. Nobody can be told when that fails.
+/// Writes one line to stderr. A failure cannot be reported.
 fn line(text: &str) {
     drop(writeln!(std::io::stderr().lock(), "{text}"));
 }

@@ -53,7 +53,7 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
 
 fn start_log(effective: &Effective, colour: Colour, console: Console) -> Result<(), Failure> {
     let levels = effective.setting("log");
-    // `-v` and `--quiet` are for a person in a hurry: what anybody wrote down beats them.
+    // `-v` and `--quiet` are for a person in a hurry: a written setting beats them.
     let text = match (&levels.value, &levels.source) {
         (_, Source::Default) if console.is_quiet => "warn",
         (_, Source::Default) if console.verbosity > 1 => "trace",

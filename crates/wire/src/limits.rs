@@ -10,7 +10,7 @@
 use dendra_base::limits::VALUE_BYTES_MAX_LIMIT;
 
 /// Bytes of a request head, request line and all header lines together. Browsers and proxies stay
-/// below 8 KiB; twice that leaves room for cookies that somebody else's site set on this host.
+/// below 8 KiB; twice that leaves room for cookies that another site set on this host.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of a request target. A scan names at most two keys, three bytes for each of theirs.

@@ -40,7 +40,7 @@ pub enum Operation {
     Create,
     /// Reads a key, then writes it.
     ReadModifyWrite,
-    /// Reads a key, then writes it only if nobody else has.
+    /// Reads a key, then writes it only if no other client has.
     CompareAndSet,
 }
 

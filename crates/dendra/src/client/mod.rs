@@ -201,7 +201,7 @@ impl Client {
             .await
             .map_err(|e| Trouble::broken(&e, true))?;
         tokio::spawn(async move {
-            // The same error reaches whoever waits for the answer; an idle connection may just end.
+            // The request that waits gets the same error; an idle connection may just end.
             drop(driver.await);
         });
         Ok((connection, Age::Fresh))

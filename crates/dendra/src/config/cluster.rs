@@ -415,7 +415,7 @@ mod tests {
             doubts(&[two, me, here, ("replication-factor", "2")]),
             [""; 0]
         );
-        // Nobody else looks for a member that is the only one.
+        // No other member looks for one that is the only one.
         let alone = [("self", "h2:2"), ("replication-factor", "1")];
         assert_eq!(doubts(&alone), [""; 0]);
     }

@@ -74,7 +74,7 @@ impl fmt::Display for Problems {
     }
 }
 
-/// Everything that was said, before anybody decided who is right.
+/// Everything that was said, before the precedence decides.
 #[derive(Default)]
 pub(crate) struct Said {
     /// Flags by option key.

@@ -81,7 +81,7 @@ pub(crate) enum Value {
     Bytes(u64),
     /// One of the words of `Kind::Choice`.
     Choice(&'static str),
-    /// Members of a cluster; nobody when empty.
+    /// Members of a cluster; none when empty.
     Members(Vec<Member>),
     /// Hosts that requests may name.
     Hosts(Vec<HostRule>),
@@ -94,7 +94,7 @@ pub(crate) enum Value {
 /// A value from the values of earlier options.
 pub(crate) type Derivation = fn(&dyn Fn(&str) -> Value) -> Value;
 
-/// What an option is when nobody sets it.
+/// The value of an option that is not set.
 #[derive(Clone, Copy)]
 pub(crate) enum Fallback {
     /// This text, parsed as any other.
@@ -116,7 +116,7 @@ pub(crate) struct Spec {
     pub(crate) shape: &'static str,
     /// What it accepts.
     pub(crate) kind: Kind,
-    /// When nobody sets it.
+    /// When it is not set.
     pub(crate) fallback: Fallback,
     /// One sentence for the help.
     pub(crate) help: &'static str,

@@ -21,7 +21,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
-/// Nodes of a cluster of which nobody says how many: the fewest of which one may fail.
+/// Nodes of a cluster without `--nodes`: the fewest of which one may fail.
 const NODES_DEFAULT: u8 = 3;
 
 /// The file in the cluster's folder.
@@ -157,7 +157,7 @@ pub(super) fn door_of_a_joiner() -> io::Result<Doors> {
     Doors::bind([any; 3], life).map_err(|(_, error)| error)
 }
 
-/// Nodes that ran in a folder without the file are members at addresses that nobody knows.
+/// Nodes that ran in a folder without the file are members at unknown addresses.
 fn refuse_forgotten(folder: &Path) -> Result<(), Failure> {
     let name = folder.display();
     let holds_node = |entry: io::Result<fs::DirEntry>| {

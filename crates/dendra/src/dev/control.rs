@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. `Order`'s text reads back as itself.
-//! 2. A socket that nobody listens on is replaced; one that somebody does is left alone.
+//! 2. A socket without a listening process is replaced; one with a process is left alone.
 //!
 //! Not here: what an order does (`mod.rs`).
 
@@ -215,7 +215,7 @@ fn serve(mut stream: &UnixStream, orders: &SyncSender<Ordered>) -> Option<()> {
     let order = match (read, Order::parse(&line)) {
         (Ok(_), Some(order)) => order,
         _ => {
-            // Whoever sent nonsense may have gone.
+            // The sender of a bad order may have gone.
             drop(writeln!(stream, "{:?} is no order", line.trim_end()));
             return Some(());
         }

@@ -14,7 +14,7 @@ pub(super) enum State {
     Up,
     Paused,
     Down,
-    /// By itself, with this code; `None` = by a signal that nobody here sent.
+    /// By itself, with this code; `None` = by a signal that `dev` did not send.
     Ended(Option<i32>),
 }
 

@@ -129,7 +129,7 @@ fn run_in(
             Ok((order, answer)) => {
                 let said = dev.carry_out(&order);
                 if let Some(answer) = answer {
-                    // Whoever asked may have gone.
+                    // The asker may have gone.
                     drop(answer.send(said));
                 }
             }
@@ -251,7 +251,7 @@ impl Dev {
         addresses::write(&self.folder, &all)
     }
 
-    /// Carries out what somebody wants; a sentence about it.
+    /// Carries out an order; a sentence about it.
     fn carry_out(&mut self, order: &Order) -> String {
         let nodes = self.members.len();
         let names = order.nodes();

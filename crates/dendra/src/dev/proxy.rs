@@ -55,7 +55,7 @@ struct State {
     number: u64,
 }
 
-/// Both sides of a connection, for whoever has to end it.
+/// Both sides of a connection, for the thread that has to end it.
 #[derive(Debug)]
 struct Open {
     number: u64,

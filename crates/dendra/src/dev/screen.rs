@@ -119,7 +119,7 @@ impl Screen {
     }
 }
 
-/// What is said of a node that nobody stopped.
+/// The line about a node that ended without an order.
 fn ended(index: usize, code: Option<i32>) -> String {
     let how = match code {
         Some(code) => format!("with {code}"),

@@ -11,7 +11,7 @@
 //! Invariants
 //! 1. Records in memory are bounded in number and in bytes; the reader waits.
 //! 2. After `stop`, no new request leaves; what is in flight is awaited.
-//! 3. A node that gave no answer to anybody for `--retry-for` ends the load, and not one record
+//! 3. A node that gave no answer at all for `--retry-for` ends the load, and not one record
 //!    after the other for the same time each.
 //!
 //! Not here: the source (`source.rs`), counting (`tally.rs`).
@@ -52,7 +52,7 @@ pub(super) enum Halt {
     No,
     /// Ctrl-C.
     Interrupted,
-    /// Nobody answers.
+    /// The node does not answer.
     Unreachable(String),
 }
 

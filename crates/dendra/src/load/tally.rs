@@ -118,7 +118,7 @@ impl Tally {
         Ok(())
     }
 
-    /// `subject` is not stored, or nobody knows.
+    /// `subject` is not stored, or that is unknown.
     pub(super) fn failed(&mut self, subject: &Subject<'_>, reason: &str) -> Result<(), Failure> {
         self.failed += 1;
         if self.shown.len() < SHOWN_MAX {

@@ -10,7 +10,7 @@
 use super::sync::{Mutex, hold};
 use crate::batch::{Batch, NotTaken};
 
-/// Does somebody have to start a commit?
+/// Does the caller have to start a commit?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submitted {
     /// The queue was empty: wake the thread that commits.

@@ -201,7 +201,7 @@ impl Reader {
             ParsedAnswer::Head(answer) => answer,
         };
         match answer.status {
-            // Nobody asked for another protocol.
+            // The request asked for no other protocol.
             101 => return Err("the answer switches protocols"),
             100..=199 => return Ok(Some(answer.consumed)),
             _ => {}

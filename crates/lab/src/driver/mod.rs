@@ -82,7 +82,7 @@ impl Plan {
                         ready.wait();
                         go.wait();
                         let start = *zero.get_or_init(Instant::now);
-                        // One thread without connections: then nobody runs.
+                        // One thread without connections: then none runs.
                         match made {
                             Ok(worker) if !failed.load(Relaxed) => {
                                 worker.run(start, stop, progress).map(Some)

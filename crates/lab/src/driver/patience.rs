@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A target that has more than it can do answers what it gets; a request that is sent a moment before its timeout only
-//! makes it work for nobody, and costs a connection: HTTP/1.1 cannot take a request back. So one that waited at
+//! makes it work in vain, and costs a connection: HTTP/1.1 cannot take a request back. So one that waited at
 //! the generator is given up there, while there is no time left for an answer.
 //!
 //! Invariants

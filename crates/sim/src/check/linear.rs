@@ -396,7 +396,7 @@ impl<'a> Walk<'a> {
         self.untried = untried;
     }
 
-    /// Would `step` replace a value that somebody is still to see?
+    /// Would `step` replace a value that a read is still to see?
     fn is_early(&self, step: &Step) -> bool {
         let is_later = |last: &usize| *last > self.window;
         let others = self.unseen.get(&self.state).copied().unwrap_or(0);

@@ -56,7 +56,7 @@ pub enum Message {
     Proof(Proof),
     /// The sender ends the link; the sentence says why.
     Farewell(String),
-    /// Is anybody there? Answered by `Alive` with the same id.
+    /// Is the peer there? Answered by `Alive` with the same id.
     Probe {
         /// The prober's mark.
         id: u64,

@@ -9,7 +9,7 @@
 //! 1. Answers are taken in the order of the requests on their connection.
 //! 2. An answer is done when its last byte came, not when it was read, where the kernel says so. Its connection is free
 //!    when it was read: reading what came at once from a full target is no lag of a request that waits for room.
-//! 3. An answer that nobody asked for, or whose length is in doubt, ends its connection.
+//! 3. An answer without a request, or whose length is in doubt, ends its connection.
 //!
 //! Not here: sending, timeouts (`worker/`), stamps of the kernel (`arrival.rs`), the shape of answers (`answer.rs`).
 //! See: RFC 9112, section 9.

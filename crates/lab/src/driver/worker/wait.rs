@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nobody waits for an answer that is slept through: not a request, for there are free connections; not the second
+//! 1. No part waits for an answer that is slept through: not a request, for there are free connections; not the second
 //!    half of an operation, or of a request that is longer than the socket; not the server, for answers so short fit the
 //!    socket. What ends with the connection has no stamp, and is not slept through.
 //! 2. An instant at which a request can leave is never slept through.
@@ -108,7 +108,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Does nobody miss what comes meanwhile?
+    /// May answers that come meanwhile wait?
     fn may_sleep_through(&self) -> bool {
         let has_room = || {
             let targets = self.queues.iter().zip(&self.free);

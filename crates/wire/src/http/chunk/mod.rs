@@ -172,7 +172,7 @@ impl ChunkDecoder {
     }
 }
 
-/// Bytes from the `;` to the CR, as far as they have arrived. Their meaning is nobody's business.
+/// Bytes from the `;` to the CR, as far as they have arrived. Their meaning is of no interest.
 fn extension_len(rest: &[u8]) -> Result<usize, Refusal> {
     let is_text = |&&b: &&u8| b == b'\t' || (b >= b' ' && b != 0x7f);
     let len = rest.iter().take_while(is_text).count();

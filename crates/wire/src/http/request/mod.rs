@@ -110,7 +110,7 @@ pub enum Field<'a> {
     Absent,
     /// There once, without the whitespace around it.
     Once(&'a [u8]),
-    /// There more than once: whoever needs it refuses.
+    /// There more than once: the code that needs it refuses.
     Repeated,
 }
 
@@ -594,7 +594,7 @@ impl<'a> Fields<'a> {
                 length => Ok(Body::Length(length)),
             },
             // Equal values could be merged (RFC 9110, 8.6), but a proxy in front may have taken
-            // one and a proxy before it the other: nobody honest sends two.
+            // one and a proxy before it the other: no honest client sends two.
             (Field::Absent, Field::Repeated) => {
                 Err(Refusal::framing("there is more than one Content-Length"))
             }

@@ -149,8 +149,8 @@ pub fn condition_failed(out: &mut Vec<u8>, style: Style, current: Option<Version
     finish_with(out, style, body);
 }
 
-/// 412 with the current value, for whoever prefers that to a second question. `expiry_ms` is the
-/// value's.
+/// 412 with the current value, for a client that prefers that to a second question. `expiry_ms` is
+/// the value's.
 pub fn condition_failed_with(
     out: &mut Vec<u8>,
     style: Style,
