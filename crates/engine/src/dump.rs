@@ -97,7 +97,7 @@ fn batch(name: &str, view: &BatchView<'_>, left: &mut usize, out: &mut dyn Write
         let health = if cell.is_intact(record.stored_key) {
             ""
         } else {
-            ", NOT INTACT: the value is not what its writer stored"
+            ", NOT INTACT: the value is not its writer's"
         };
         writeln!(
             out,

@@ -86,7 +86,7 @@ impl fmt::Display for Implausible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:x} is no clock's value: every clock stays below {CLOCK_END:x}, and what sent it is broken",
+            "{:x} is no clock's value: every clock stays below {CLOCK_END:x}, and its sender is broken",
             self.hlc
         )
     }

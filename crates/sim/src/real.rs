@@ -41,7 +41,7 @@ impl Decider for Real {
         }
         if orphans > 0 {
             return Some(format!(
-                "{orphans} questions and orders that nobody waits for"
+                "{orphans} questions and orders without an operation"
             ));
         }
         (wasteful > 0).then(|| format!("{wasteful} operations in mind that asked too much"))

@@ -168,7 +168,7 @@ impl Check<'_> {
         let read = manifest::read(self.vfs, id, |offset, entry| {
             if let Entry::Broken(reason) = entry {
                 torn = Some(format!(
-                    "{name} ends at byte {offset} in an edit that was never finished ({reason}); nobody relied on it"
+                    "{name} ends at byte {offset} in an edit that was never finished ({reason}); no file depends on it"
                 ));
             }
             Ok(())
@@ -280,7 +280,7 @@ impl Check<'_> {
                 } = recovery.tail
                 {
                     self.report.notes.push(format!(
-                        "{file} ends at byte {offset} in a write that nobody was told about ({reason}); the next start ignores it"
+                        "{file} ends at byte {offset} in a write that was not acknowledged ({reason}); the next start ignores it"
                     ));
                 }
                 Ok(())
@@ -345,7 +345,7 @@ struct Values {
 impl Values {
     fn look(&mut self, stored_key: &[u8], cell: CellRef<'_>) {
         if !cell.is_intact(stored_key) {
-            self.add(stored_key, "the value is not what its writer stored");
+            self.add(stored_key, "the value is not its writer's");
         }
     }
 
@@ -364,9 +364,8 @@ impl Values {
     fn findings(mut self, file: &str) -> Vec<Finding> {
         if self.count > VALUES_NAMED_MAX {
             let more = self.count - VALUES_NAMED_MAX;
-            self.named.push(format!(
-                "{more} more values are not what their writers stored"
-            ));
+            self.named
+                .push(format!("{more} more values are not their writers'"));
         }
         let finding = |reason| Finding {
             file: file.to_owned(),

@@ -124,7 +124,7 @@ fn record(key: &[u8], cell: CellRef<'_>, out: &mut dyn Write) -> io::Result<()> 
     let health = if cell.is_intact(key) {
         ""
     } else {
-        ", NOT INTACT: the value is not what its writer stored"
+        ", NOT INTACT: the value is not its writer's"
     };
     writeln!(
         out,

@@ -227,7 +227,7 @@ impl Table {
                 return wrong("a key is not where the index has it");
             }
             if !cell.is_intact(key) {
-                return wrong("a value is not what its writer stored");
+                return wrong("a value is not its writer's");
             }
             found_max = found_max.max(cell.version);
             last.clear();

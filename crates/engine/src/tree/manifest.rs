@@ -256,7 +256,7 @@ pub fn replay(vfs: &dyn Vfs, id: u64) -> Result<Folder> {
         return Err(Error::damaged(
             file_name(id),
             0,
-            "it does not say who the folder belongs to",
+            "it does not name the folder's owner",
         ));
     }
     Ok(folder)

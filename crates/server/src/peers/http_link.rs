@@ -277,7 +277,7 @@ impl Worker {
                 agent.answered(self.member, id, answer);
             }
             Ok(Message::Alive { id }) if errand.id.is_none_or(|of| of == id) => {}
-            Ok(_) => return pool.end("it answered what was not asked"),
+            Ok(_) => return pool.end("it answered without a question"),
             Err(malformed) => return pool.end(malformed.to_string()),
         }
         pool.heard();

@@ -186,7 +186,7 @@ impl Settings {
         ];
         for (name, value) in at_least_one {
             if value == 0 {
-                return Err(format!("{name} = 0 would serve nobody: give at least 1"));
+                return Err(format!("{name} = 0 would serve no client: give at least 1"));
             }
         }
         if self.listen.is_empty() {

@@ -135,7 +135,7 @@ fn content(
     if let Some((_, seen)) = shown {
         let writer = ops.iter().find(|op| op.wish.leaves() == Some(seen.value));
         match writer {
-            None => blame(Rule::WrongValue, format!("{seen:?} is nobody's")),
+            None => blame(Rule::WrongValue, format!("no client wrote {seen:?}")),
             Some(op) if op.begun_us > page.shown_us => {
                 blame(Rule::WrongValue, format!("{seen:?} is of {op:?}"));
             }
@@ -172,7 +172,7 @@ fn content(
         None if is_value(op) && !op.is_fleeting && !may_be_gone(ops, version, page) => {
             blame(
                 Rule::ScanBlind,
-                format!("what {op:?} was told is not there"),
+                format!("the result of {op:?} is not there"),
             );
         }
         _ => {}

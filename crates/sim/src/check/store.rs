@@ -69,7 +69,7 @@ pub fn check_key(key: usize, copies: &[Copy], ops: &[&Op], disks: Disks) -> Vec<
         let writer = ops.iter().find(|op| op.wish.leaves() == Some(value));
         match writer.map(|op| op.end) {
             None => {
-                let what = format!("key {key}: nobody wrote value {value} under {version}");
+                let what = format!("key {key}: no client wrote value {value} under {version}");
                 violations.push(Violation::new(Rule::WrongValue, what));
             }
             Some(ClientEnd::NotApplied | ClientEnd::Refused { .. }) => {

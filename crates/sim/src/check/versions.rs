@@ -88,7 +88,7 @@ fn values(history: &[Op]) -> Vec<Violation> {
 
 fn wrong_writer(read: &Op, value: ValueId, writers: &BTreeMap<ValueId, &Op>) -> Option<Violation> {
     let Some(writer) = writers.get(&value) else {
-        let what = format!("nobody wrote value {value}: {read:?}");
+        let what = format!("no client wrote value {value}: {read:?}");
         return Some(Violation::new(Rule::WrongValue, what));
     };
     if writer.key != read.key || writer.begun_us > read.ended_us {
@@ -241,7 +241,7 @@ fn ends(ops: &[&Op], violations: &mut Vec<Violation>) {
                 {
                     violations.push(Violation::new(
                         Rule::Expiry,
-                        format!("{read:?} is shown what was over: {writer:?}"),
+                        format!("{read:?} is shown a value that had ended: {writer:?}"),
                     ));
                 }
             }

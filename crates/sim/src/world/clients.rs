@@ -185,7 +185,7 @@ impl World<'_> {
                     return Err(format!("found {version}, and the cell is {cell:?}"));
                 }
                 let value = value_number(&cell.value);
-                let value = value.ok_or_else(|| format!("bytes nobody wrote: {:?}", cell.value))?;
+                let value = value.ok_or_else(|| format!("bytes of no client: {:?}", cell.value))?;
                 ClientEnd::Found(Seen { version, value })
             }
             // An expired value's version is no tombstone's.

@@ -183,7 +183,7 @@ impl World<'_> {
             self.members[*by].incarnation == *incarnation && image.noted[*by][*of].1 < news.clock
         });
         if let Some((by, _, of, _)) = late {
-            let what = format!("m{by} has not noted what m{of} confirmed seconds ago");
+            let what = format!("m{by} has not noted a confirmation of m{of} from seconds ago");
             self.violate(Rule::Lost, what);
         }
     }

@@ -129,7 +129,7 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         }),
         (
             "peer_strangers",
-            "Handshakes with somebody at a peer's url who is not the member that was known.",
+            "Handshakes with a process at a peer's url that is not the known member.",
             |g| &g.strangers,
         ),
     ];
@@ -258,7 +258,7 @@ fn estimates(page: &mut MetricsPage<'_>, shared: &Shared, cluster: &Cluster) -> 
         ),
         (
             "peer_patience_seconds",
-            "After how long a read asks somebody else beside a peer: the longest of a loop.",
+            "After how long a read asks another owner beside a peer: the longest of a loop.",
             |peer| &peer.patience_us,
         ),
     ];

@@ -287,7 +287,7 @@ fn door(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             ),
             (
                 "logins_forbidden",
-                "Requests whose token does not allow what they ask for.",
+                "Requests whose token does not allow the operation.",
                 &gauges.forbidden,
             ),
         ] {
