@@ -9,9 +9,9 @@
 //! Sec-Fetch-Site: cross-site, same-site; Origin of another     403
 //! ```
 //!
-//! A page of a foreign site can point its own name at this node's address (DNS rebinding); its
-//! browser then takes the node for that site, and nothing but the name in `Host` tells. A page that
-//! did not do so is marked by its browser.
+//! A page of a foreign site can point its own name at this node's address (DNS rebinding). Its
+//! browser then takes the node for that site, and only the name in `Host` tells. A page that did
+//! not do so is marked by its browser.
 //!
 //! Invariants
 //! 1. Bytes are compared, nothing is looked up, and a check allocates nothing unless it refuses.
@@ -98,7 +98,7 @@ impl HostRule {
     }
 }
 
-/// What a request says about its way here.
+/// A request's headers about its origin and target.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender<'a> {
     /// Host and port that the request is for; `None` in HTTP/1.0 only.
