@@ -35,7 +35,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Ten years.
 const CA_DAYS: u32 = 3_650;
 
-/// What a certificate is for.
+/// The holder of a certificate.
 enum Holder<'a> {
     Member(Vec<&'a str>),
     Client(&'a str),
@@ -118,7 +118,7 @@ fn pem(what: &str, der: &[u8]) -> String {
     pem
 }
 
-/// What every CA of ours says about itself, so that its key alone signs in its name.
+/// The properties of every CA of ours, so that its key alone signs in its name.
 fn of_authority() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -216,7 +216,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
         .mode(mode)
         .open(&beside)
         .and_then(|mut file| {
-            // Whatever the umask was.
+            // In spite of any umask.
             file.set_permissions(Permissions::from_mode(mode))?;
             file.write_all(text.as_bytes())?;
             file.sync_all()

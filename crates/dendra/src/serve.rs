@@ -7,10 +7,11 @@
 //!
 //! Invariants
 //! 1. The line is printed when clients are accepted, with the ports that port 0 turned into.
-//! 2. What is possible and perhaps not meant is in the log before the server starts.
-//! 3. What the server refuses ends with its code: 2 settings, 3 folder, 4 address.
+//! 2. Settings that are possible and perhaps not meant are in the log before the server starts.
+//! 3. A refusal of the server ends with its code: 2 settings, 3 folder, 4 address.
 //!
-//! Not here: what an option becomes (`config/settings.rs`); signals, threads, sockets (crate `server`).
+//! Not here: the effect of an option (`config/settings.rs`); signals, threads, sockets (crate
+//! `server`).
 //! See: docs/cli.md, docs/api.md.
 
 use crate::backup::schedule;

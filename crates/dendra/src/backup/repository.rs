@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. A name stands for whole, synced content: what was not written to its end has no name of ours.
+//! 1. A name stands for whole, synced content: content that was not written to its end has no name
+//!    of ours.
 //! 2. A manifest is there only when everything that it names is.
 //!
 //! Not here: the bytes of objects (`object.rs`) and manifests (`manifest.rs`).
@@ -144,7 +145,7 @@ impl Repository {
         self.path.join("objects").join(&name[..2]).join(name)
     }
 
-    /// What the object with this content holds, if it is there and has its end.
+    /// The content of this object, if it is there and has its end.
     pub(crate) fn sum(&self, content: u128) -> io::Result<Option<ObjectSum>> {
         match ObjectReader::open(&self.object(content)) {
             Ok(reader) => Ok(Some(reader.sum())),
@@ -285,7 +286,7 @@ struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // What stays is removed by the next prune.
+        // A file that stays is removed by the next prune.
         drop(fs::remove_file(&self.0));
     }
 }

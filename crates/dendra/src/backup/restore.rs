@@ -9,7 +9,7 @@
 //! 2. The id of a restore follows from backup and prefix: the same command goes on where it was.
 //! 3. Nothing is written before every member was asked and every one is empty, or has this restore.
 //!
-//! Not here: what a node does with a page (crate `server`).
+//! Not here: a node's work on a page (crate `server`).
 //! See: docs/format/backup.md, docs/operating.md.
 
 use super::archive::MergedWalk;
@@ -32,7 +32,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 /// Pages that are read ahead of the members.
 const PAGES_WAITING: usize = 4;
 
-/// What to do.
+/// The order.
 pub(crate) struct RestoreOrder<'a> {
     pub(crate) admin: &'a str,
     pub(crate) access: &'a AccessArgs,
@@ -40,7 +40,7 @@ pub(crate) struct RestoreOrder<'a> {
     pub(crate) bytes_per_second: Option<u64>,
 }
 
-/// What a restore wrote, from where it began or went on.
+/// The records that a restore wrote, from where it began or went on.
 #[derive(Debug, Default)]
 pub(crate) struct Restored {
     pub(crate) values: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Restored {
     pub(crate) was_done: bool,
 }
 
-/// One page, and what is in it.
+/// One page, and its content.
 struct SentPage {
     bytes: Bytes,
     values: u64,

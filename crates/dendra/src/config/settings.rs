@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. What `config print` accepts, `serve` accepts: both judge by the server's own check, in its words.
+//! 1. Options that `config print` accepts, `serve` accepts: both judge by the server's own check,
+//!    in its words.
 //!
-//! Not here: what the settings do (crate `server`).
+//! Not here: the effect of the settings (crate `server`).
 //! See: docs/cli.md.
 
 use super::Effective;
@@ -93,7 +94,8 @@ impl Effective {
         }
     }
 
-    /// Why the server would refuse the options, with who set the one that the reason begins with.
+    /// Why the server would refuse the options. It names the place that set the first option of the
+    /// reason.
     pub(super) fn refusal(&self) -> Option<String> {
         let reason = self
             .node_settings()

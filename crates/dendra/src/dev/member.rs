@@ -8,7 +8,7 @@ use std::io;
 use std::process::Child;
 use std::sync::Arc;
 
-/// What is known of one node.
+/// The state of one node, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Up,

@@ -10,7 +10,7 @@
 //!
 //! Invariants
 //! 1. Records in memory are bounded in number and in bytes; the reader waits.
-//! 2. After `stop`, no new request leaves; what is in flight is awaited.
+//! 2. After `stop`, no new request leaves; requests in flight are awaited.
 //! 3. A node that gave no answer at all for `--retry-for` ends the load, and not one record
 //!    after the other for the same time each.
 //!
@@ -56,7 +56,7 @@ pub(super) enum Halt {
     Unreachable(String),
 }
 
-/// What all senders share. One thread: no locks but the queue's.
+/// State that all senders share. One thread: no locks but the queue's.
 pub(super) struct Shared {
     pub(super) client: Client,
     /// Everything behind the key in a request's path.
