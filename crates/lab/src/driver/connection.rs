@@ -1,4 +1,4 @@
-//! One connection: a socket that never blocks, what is to be written, what is in flight.
+//! One connection: a socket that never blocks, its bytes to write, its requests in flight.
 //!
 //! ```text
 //! Closed(until) ──connect──► Opening ──writable──► Open ──error, end, timeout──► Closed(until)
@@ -8,7 +8,7 @@
 //! 1. `in_flight` is in the order of the requests on the wire, which is the order of the answers.
 //! 2. A connection that failed carries nothing over to the next one.
 //!
-//! Not here: which request goes where, what counts (`worker/`).
+//! Not here: which request goes where, which ones count (`worker/`).
 //! See: RFC 9112, section 9.
 
 use super::answer::Reader;
@@ -49,7 +49,7 @@ enum Link {
     Open(OwnedFd),
 }
 
-/// What writing did.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrote {
     /// All is out, or the rest waits for the socket.
@@ -198,8 +198,8 @@ impl Connection {
         self.failures = 0;
     }
 
-    /// Closes the socket and forgets everything but what is in flight, which is the caller's to account
-    /// for. After a failure the next attempt waits, longer each time.
+    /// Closes the socket and forgets everything but the requests in flight: the caller accounts for
+    /// those. After a failure the next attempt waits, longer each time.
     pub(crate) fn close(&mut self, now_ns: u64, has_failed: bool) {
         let wait_ms = if has_failed {
             let wait_ms = RECONNECT_MS_MIN << self.failures.min(16);
@@ -228,7 +228,7 @@ impl Connection {
         &mut self.out
     }
 
-    /// Writes what is there.
+    /// Writes the bytes that are there.
     pub(crate) fn write(&mut self, epoll: &OwnedFd) -> Wrote {
         let Link::Open(fd) = &self.link else {
             return Wrote::Fine;
