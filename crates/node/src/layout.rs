@@ -12,11 +12,11 @@
 //!
 //! * Until the twin has loaded, the old owner holds all that the position ever confirmed. So its
 //!   clock and its copies are the position's clock and copies.
-//! * The position confirms a write, a promise or an acceptance once both have. It holds what it
-//!   shows only if both do, so a read counts it as a holder only behind a write to both.
-//! * The twin loads from the old owner behind its fence. Then it holds whatever the old owner
-//!   confirmed alone: an answer to a question of an older epoch leaves in front of the fence, and
-//!   what it confirms was stored before, or is refused behind it.
+//! * The position confirms a write, a promise or an acceptance once both have. A cell that it shows
+//!   is held only if both hold it. So a read counts it as a holder only behind a write to both.
+//! * The twin loads from the old owner behind its fence. Then it holds all that the old owner
+//!   confirmed alone. An answer to a question of an older epoch leaves in front of the fence: its
+//!   write was stored before. Behind the fence such a question is refused.
 //!
 //! Invariants
 //! 1. A member keeps its index for as long as it is a member. A later member may get the index of
@@ -45,8 +45,8 @@ pub struct Twin {
     pub place: u8,
     /// The new owner.
     pub member: MemberIndex,
-    /// Is the position new? Then nobody holds it now, and it counts for nothing yet: majorities of
-    /// n and of n + 1 owners meet.
+    /// Is the position new? Then no member holds it now, and it counts for nothing yet: majorities
+    /// of n and of n + 1 owners meet.
     pub is_added: bool,
 }
 

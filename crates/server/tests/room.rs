@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! 1. What has to last is made by a valve in front of the disk or by clients that stop, and all timeouts are long: the
-//!    only clock that ends anybody here is that of the node's turnover.
+//!    only clock that ends a connection here is that of the node's turnover.
 //!
 //! Not here: gates of requests and queues (`overload.rs`).
 //! See: docs/overload.md.

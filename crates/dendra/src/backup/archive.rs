@@ -9,7 +9,7 @@
 //! 2. Keys come once each, in order, with the newest of all nodes' cells.
 //! 3. Cells of one version that differ are counted: a backup proves that its nodes agree.
 //!
-//! Not here: what is done with the records (`verify.rs`, `restore.rs`).
+//! Not here: the use of the records (`verify.rs`, `restore.rs`).
 //! See: docs/format/backup.md.
 
 use super::manifest::{BackupManifest, BackupNode};
@@ -234,7 +234,7 @@ impl MergedWalk {
         nodes.map(|node| node.snapshot.hlc()).max().unwrap_or(0)
     }
 
-    /// Records of all nodes' tables, older copies included: what a walk reads at most.
+    /// Records of all nodes' tables, older copies included: the most that a walk reads.
     pub(crate) fn records(&self) -> u64 {
         self.nodes.iter().map(|node| node.snapshot.records()).sum()
     }

@@ -71,9 +71,10 @@ pub(crate) struct BackupCluster {
 pub(crate) struct BackupManifest {
     /// Begins with the time, so that names are in order.
     pub(crate) id: String,
-    /// What was acknowledged before this is in it; wall milliseconds of the machine of the backup.
+    /// Writes that were acknowledged before this are in it; wall milliseconds of the machine of the
+    /// backup.
     pub(crate) began_ms: u64,
-    /// What began after this is not in it.
+    /// Writes that began after this are not in it.
     pub(crate) cut_ms: u64,
     /// No version in it has a larger clock value.
     pub(crate) hlc: u64,
@@ -82,7 +83,7 @@ pub(crate) struct BackupManifest {
     pub(crate) nodes: Vec<BackupNode>,
     /// Bytes that were read from nodes for it, and not taken from earlier backups.
     pub(crate) moved_bytes: u64,
-    /// What they take in the repository.
+    /// Their size in the repository.
     pub(crate) moved_stored_bytes: u64,
 }
 

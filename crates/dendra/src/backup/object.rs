@@ -43,12 +43,12 @@ const FOOTER_BYTES: usize = 48;
 const FRAME_BYTES: usize = 256 << 10;
 /// Set in a stored length: the frame is the content itself.
 const PLAIN: u32 = 1 << 31;
-/// The fastest level: tables are compressed already, and what is left is in their indexes.
+/// The fastest level: tables are compressed already, and the rest is in their indexes.
 const LEVEL: i32 = 1;
 /// Frames of an object: a table has a value of the largest size more than it should.
 const FRAMES_MAX: u32 = 1 << 20;
 
-/// What an object holds.
+/// The content of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectSum {
     /// Length of the content.
@@ -144,7 +144,7 @@ impl ObjectWriter {
         self.hash.update(&self.frame);
         self.bytes += self.frame.len() as u64;
         let compressed = self.compressor.compress(&self.frame)?;
-        // What saves less than a sixteenth costs more when it is read.
+        // A frame that saves less than a sixteenth costs more when it is read.
         let is_plain = compressed.len() > self.frame.len() - self.frame.len() / 16;
         let stored = match is_plain {
             true => &self.frame,
@@ -332,7 +332,7 @@ impl ObjectReader {
         })
     }
 
-    /// What its end says that it holds.
+    /// The content, as its end tells it.
     pub(crate) fn sum(&self) -> ObjectSum {
         self.sum
     }
@@ -377,7 +377,7 @@ impl ObjectReader {
         }
     }
 
-    /// Reads everything and compares it with what the end says. Shows how much was read.
+    /// Reads everything and compares it with the end. Shows how much was read.
     pub(crate) fn verify(&self, mut read: impl FnMut(u64)) -> io::Result<()> {
         let mut hash = Xxh3Default::new();
         for number in 0..self.index.len() {

@@ -4,7 +4,7 @@
 //! 1. A manifest goes before its objects: an interrupted prune leaves objects without a backup, never
 //!    a backup without objects.
 //! 2. While any manifest cannot be read nothing is removed: it may need any object.
-//! 3. The newest backup stays, whatever is asked for.
+//! 3. The newest backup stays, with any flags.
 //!
 //! See: docs/cli.md.
 
@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 use std::collections::BTreeSet;
 use std::io;
 
-/// What a prune removed, or would remove.
+/// The files that a prune removed, or would remove.
 #[derive(Debug, Default)]
 pub(crate) struct Pruned {
     pub(crate) backups: Vec<String>,

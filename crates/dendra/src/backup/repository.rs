@@ -124,7 +124,7 @@ impl Repository {
         ObjectReader::open(file, self.key.as_ref(), content)
     }
 
-    /// What the object with this content holds, if it is there and has its end.
+    /// The content of this object, if it is there and has its end.
     pub(crate) fn sum(&self, content: u128) -> io::Result<Option<ObjectSum>> {
         match self.open_object(content) {
             Ok(reader) => Ok(Some(reader.sum())),

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. The schedule counts from the last good backup in the folder: a restart of the node begins none
-//!    too early, and one that was due is made at once.
-//! 2. A failure is an error in the log and a count, the age of the last good backup rises, and the
+//! 1. The schedule counts from the last good backup in the folder. So a restart of the node begins
+//!    none too early, and one that was due is made at once.
+//! 2. A failure is an error in the log and a count, and the age of the last good backup rises. The
 //!    next try is after a tenth of the time, at most `RETRY_MAX`.
 //! 3. The thread ends with the process: a backup that a stop cuts goes on behind the next start.
 //!
@@ -31,7 +31,7 @@ use std::time::Duration;
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(600);
 
-/// What the options say.
+/// The options of the schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackupSchedule {
     pub(crate) destination: PathBuf,

@@ -6,12 +6,12 @@
 //!
 //! Invariants
 //! 1. Every write that a majority had acknowledged before `began` is in the checkpoint of at least
-//!    one node: all members have one, but for fewer than half of the copies (`--allow-missing`).
+//!    one node. All members have one, but for fewer than half of the copies (`--allow-missing`).
 //! 2. A write that began after `cut` is in none.
 //! 3. The manifest is written after everything that it names is durable; until then an interrupted
 //!    backup has left objects, and the next one takes them.
 //!
-//! Not here: what a checkpoint is (crate `engine`), how it is read back (`archive.rs`).
+//! Not here: the content of a checkpoint (crate `engine`), how it is read back (`archive.rs`).
 //! See: docs/format/backup.md.
 
 use super::manifest::{BackupFile, BackupManifest, BackupNode};
@@ -33,14 +33,14 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 
-/// What is asked for at once.
+/// The bytes of one request.
 const PART_BYTES: u64 = 1 << 20;
 /// Parts that wait for the destination, of one node.
 const PARTS_WAITING: usize = 4;
 /// While one file is copied the next ones are begun: a slow sync holds up nothing.
 const FILES_AT_ONCE: usize = 2;
 
-/// What to do.
+/// The order.
 pub(crate) struct TakeOrder<'a> {
     pub(crate) destination: &'a Path,
     pub(crate) key: Option<&'a BackupKey>,
@@ -65,7 +65,7 @@ struct Moved {
     stored_bytes: Cell<u64>,
 }
 
-/// What all copies share.
+/// State that all copies share.
 struct CopyWork {
     repository: Arc<Repository>,
     pace: TransferPace,
@@ -242,7 +242,7 @@ fn destination(repository: &Repository, error: &io::Error) -> Failure {
     Failure::new(Exit::FAILURE, format!("{name}: {error}; {way_out}"))
 }
 
-/// Copies what the repository lacks: the files of each checkpoint, with their checksums.
+/// Copies the files that the repository lacks, of each checkpoint, with their checksums.
 async fn copy(
     held: &[(&AdminNode, HeldCheckpoint)],
     repository: Repository,
@@ -340,7 +340,7 @@ async fn copy_file(
             return Err(Failure::new(Exit::FAILURE, sentence));
         }
     };
-    // What the destination says that it has, not what it was given.
+    // The content that the destination tells, not the one that it was given.
     match work.repository.sum(file.content).map_err(failed)? {
         Some(read) if read == sum && sum.bytes == file.bytes => {}
         _ => {

@@ -1,4 +1,4 @@
-//! `dendra backup verify`: reads everything back, and says what is damaged.
+//! `dendra backup verify`: reads everything back, and names the damage.
 //!
 //! ```text
 //! manifests ─► each object once: every frame, its content against each manifest
@@ -36,7 +36,7 @@ pub(crate) struct BackupFinding {
     pub(crate) reason: String,
 }
 
-/// What a backup holds.
+/// The content of a backup.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) live: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Contents {
     pub(crate) expired: u64,
 }
 
-/// What was seen.
+/// The findings.
 #[derive(Debug, Default)]
 pub(crate) struct Verified {
     pub(crate) findings: Vec<BackupFinding>,

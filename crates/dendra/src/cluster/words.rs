@@ -1,4 +1,4 @@
-//! What a member says about the cluster, as tables for people.
+//! A member's pages about the cluster, as tables for people.
 //!
 //! ```text
 //! cluster dendra, epoch 7: 3 copies of 256 partitions on 4 members
@@ -131,7 +131,7 @@ pub(super) fn progress(page: &Value) -> Option<(String, bool)> {
     Some((line + &waits, false))
 }
 
-/// What a plan would do, by member.
+/// The effects of a plan, by member.
 pub(super) fn draft(page: &Value) -> Option<String> {
     let id = word(&page["plan"]);
     let moves = page["moves"].as_array()?;

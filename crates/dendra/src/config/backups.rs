@@ -19,7 +19,7 @@ use crate::cli::AccessArgs;
 use dendra_server::Settings;
 
 impl Effective {
-    /// What `--backup-to` and its kin say; `None` = no backups.
+    /// The schedule of `--backup-to` and its kin; `None` = no backups.
     ///
     /// # Errors
     /// When the options are impossible together, or beside `settings`.

@@ -10,12 +10,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. A sentence begins with the option and says who set it.
+//! 1. A sentence begins with the option and names the place that set it.
 //! 2. The file of the secret is opened only to serve: `config print` shows its name.
 //! 3. A cluster beyond loopback has a secret, or the operator has said that it needs none.
-//! 4. What may be meant and may be a mistake is a doubt: `serve` logs it and goes on.
+//! 4. A setting that may be meant and may be a mistake is a doubt: `serve` logs it and goes on.
 //!
-//! Not here: what a list of members may be (crate `node`), what is in the file (crate `server`).
+//! Not here: the rules for a list of members (crate `node`), the content of the file (crate
+//! `server`).
 //! See: docs/cli.md, "A cluster".
 
 use super::table::Value;
@@ -134,7 +135,7 @@ impl Effective {
         }))
     }
 
-    /// What is possible and perhaps not meant: sentences to warn with.
+    /// Settings that are possible and perhaps not meant: sentences to warn with.
     pub(crate) fn doubts(&self, settings: &Settings) -> Vec<String> {
         let admin: Vec<SocketAddr> = settings.admin.into_iter().collect();
         let open = [("listen", &settings.listen), ("admin", &admin)]
@@ -200,7 +201,7 @@ impl Effective {
         }
     }
 
-    /// A node that other machines reach asks them who they are.
+    /// A node that other machines reach authenticates them.
     fn check_clients(&self, settings: &Settings) -> Result<(), String> {
         let has_tokens = self.has_tokens();
         if has_tokens && self.peers_are_strangers(settings) {
@@ -425,7 +426,7 @@ mod tests {
             doubts(&[two, me, here, ("replication-factor", "2")]),
             [""; 0]
         );
-        // Nobody else looks for a member that is the only one.
+        // No other member looks for one that is the only one.
         let alone = [("self", "h2:2"), ("replication-factor", "1")];
         assert_eq!(doubts(&alone), [""; 0]);
     }

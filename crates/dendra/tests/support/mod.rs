@@ -107,7 +107,7 @@ pub(crate) fn signal(child: &Child, name: &str) {
     }
 }
 
-/// A signal is delivered thread by thread: until the last one has stopped, the process may still answer somebody.
+/// A signal is delivered thread by thread: until the last one has stopped, the process may still answer a client.
 fn wait_until_stopped(pid: u32) {
     let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
         let stat = std::fs::read_to_string(task.expect("a task").path().join("stat"));
@@ -258,7 +258,7 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
     })
 }
 
-/// Reads what a child says from now on, to its end: nobody would make room in the pipe, and the child would wait for it.
+/// Reads what a child says from now on, to its end: otherwise the pipe would fill, and the child would wait for it.
 pub(crate) fn read_on(mut stderr: BufReader<ChildStderr>) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut rest = String::new();

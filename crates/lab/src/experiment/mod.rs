@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. What was measured before something went wrong is in the run that comes back.
-//! 2. An overload and what follows it are one drive: nothing is drained between them.
+//! 1. All that was measured before a failure is in the run that comes back.
+//! 2. An overload and the phase behind it are one drive: nothing is drained between them.
 //!
-//! Not here: the command line, files, what a terminal shows (crate `dendra`).
+//! Not here: the command line, files, the words on a terminal (crate `dendra`).
 //! See: docs/lab/run-json.md.
 
 mod again;
@@ -116,7 +116,7 @@ pub struct Setup {
 /// Why there is no run at all.
 #[derive(Debug)]
 pub enum SetupError {
-    /// What was set makes no sense; a sentence.
+    /// The settings make no sense; a sentence.
     Unusable(String),
     /// A target does not answer; a sentence.
     Down(String),
@@ -134,7 +134,7 @@ impl fmt::Display for SetupError {
 
 impl std::error::Error for SetupError {}
 
-/// What a watcher is told.
+/// The news for a watcher.
 #[derive(Clone, Debug)]
 pub enum News<'a> {
     /// A drive begins: its name, how long it takes, and how many requests that is if that is known.
@@ -439,7 +439,7 @@ impl Experiment<'_> {
         self.run.verdict = verdict::judge_run(&self.run.phases, self.run.search.as_ref());
         match outcome {
             Ok(()) => Ok(self.run),
-            // What was measured before is kept.
+            // Earlier measurements are kept.
             Err(error) if self.run.phases.is_empty() => Err(error),
             Err(error) => {
                 self.run.notes.push(error.to_string());
@@ -601,7 +601,7 @@ impl Experiment<'_> {
         Ok(drive)
     }
 
-    /// Writes every record once; what is refused is written again.
+    /// Writes every record once; refused ones are written again.
     fn preload(&mut self) -> Result<(), SetupError> {
         let workload = &self.setup.workload;
         let mut source = Source::preload(workload.clone());
@@ -677,8 +677,8 @@ impl Experiment<'_> {
         Ok(self.run.phases.last().map_or(0.0, |phase| phase.rate))
     }
 
-    /// The load of before once more, at `rate` in an open loop, while profiles are taken: what they cost the target is
-    /// not in the figures of before.
+    /// The load of before once more, at `rate` in an open loop, while profiles are taken. So their
+    /// cost to the target is not in the figures of before.
     fn profile(&mut self, rate: f64) -> Result<(), SetupError> {
         let setup = self.setup;
         let is_open = setup.mode == Mode::Open;

@@ -1,4 +1,4 @@
-//! The bytes of what stewards say to each other, as the body of a frame.
+//! The bytes of the messages of stewards, as the body of a frame.
 //!
 //! | kind | message | body |
 //! |---:|---|---|
@@ -15,9 +15,9 @@
 //! | 33 | Enrolled | number 4, record |
 //! | 34, 35 | Wait, Refused | sentence |
 //!
-//! A ballot is its round (8) and the number of the proposer (4), a record its length (4) and bytes,
-//! a text its length (2) and UTF-8, a move the plan (8), partition (2), position (1), old and new
-//! owner (4 each, `ffffffff` = none). Integers are little-endian.
+//! A ballot is its round (8) and the number of the proposer (4). A record is its length (4) and
+//! bytes, a text its length (2) and UTF-8. A move is the plan (8), partition (2), position (1), old
+//! and new owner (4 each, `ffffffff` = none). Integers are little-endian.
 //!
 //! Invariants
 //! 1. Reading makes no more than the bytes hold.
@@ -76,10 +76,10 @@ impl StewardMessage {
         out
     }
 
-    /// Reads what [`StewardMessage::encode`] wrote.
+    /// Reads the bytes of [`StewardMessage::encode`].
     ///
     /// # Errors
-    /// What of it is missing or wrong.
+    /// The part that is missing or wrong.
     pub fn decode(bytes: &[u8]) -> Result<StewardMessage, &'static str> {
         let mut rest = bytes;
         let [kind] = take(&mut rest)?;
@@ -129,10 +129,10 @@ impl EnrolRequest {
         out
     }
 
-    /// Reads what [`EnrolRequest::encode`] wrote.
+    /// Reads the bytes of [`EnrolRequest::encode`].
     ///
     /// # Errors
-    /// What of it is missing or wrong.
+    /// The part that is missing or wrong.
     pub fn decode(bytes: &[u8]) -> Result<EnrolRequest, &'static str> {
         let mut rest = bytes;
         let [ENROL] = take(&mut rest)? else {
@@ -174,10 +174,10 @@ impl EnrolAnswer {
         out
     }
 
-    /// Reads what [`EnrolAnswer::encode`] wrote.
+    /// Reads the bytes of [`EnrolAnswer::encode`].
     ///
     /// # Errors
-    /// What of it is missing or wrong.
+    /// The part that is missing or wrong.
     pub fn decode(bytes: &[u8]) -> Result<EnrolAnswer, &'static str> {
         let mut rest = bytes;
         let [kind] = take(&mut rest)?;

@@ -1,8 +1,8 @@
-//! What a steward does by itself: it carries plans on, enrols founders, and tells others how it does.
+//! The steward's own steps: it carries plans on, enrols founders, and tells others how it does.
 //!
 //! Invariants
-//! 1. A member proposes a step of a plan at once when it is the first in line that is reached, and
-//!    later by `STEWARD_TURN_US` for each one in front of it.
+//! 1. A member proposes a step of a plan at once when it is the first in line that is reached. Else
+//!    it waits `STEWARD_TURN_US` for each one in front of it.
 //! 2. Leaving members are the last in line: they end with the plan.
 //!
 //! Not here: which step is next (`topology/drive.rs`), orders (`ordering.rs`).
@@ -177,7 +177,7 @@ impl Steward {
         out.push(StewardEffect::Send { to, message });
     }
 
-    /// Tells the member whose turn it is what arrived here, when that is news.
+    /// Tells the member whose turn it is which moves arrived here, when that is news.
     pub(super) fn report(&self, out: &mut Vec<StewardEffect>) {
         let (record, me) = (self.record(), self.me.member);
         let is_fence = self.arrivals.wants_fence_of(record, me);

@@ -1,8 +1,8 @@
-//! The operator's face of the steward: orders and what is answered, as plain values.
+//! The operator's face of the steward: orders and their answers, as plain values.
 //!
 //! ```text
 //! Status                         ─► Status     members, epoch, the plan under way with its progress
-//! Plan(wish)                     ─► Planned    what would move; nothing happens
+//! Plan(wish)                     ─► Planned    the moves that it would make; nothing happens
 //! Apply(id of a plan)            ─► Done       the epoch with which the plan began
 //! Cancel, Readdress, Rekey       ─► Done
 //! Finalize                       ─► Done       releases before this one cannot start any more
@@ -26,19 +26,19 @@ use dendra_base::{ClusterVersion, ClusterVersions};
 
 pub use super::draft_id::DraftId;
 
-/// What an operator can order at any member.
+/// The orders that an operator can give to any member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterOrder {
     /// How the cluster is.
     Status,
-    /// What would move. Nothing happens.
+    /// Tell the moves of a plan. Nothing happens.
     Plan(PlanWish),
     /// Begin a plan that this member made.
     Apply {
         /// As the plan said.
         draft: DraftId,
     },
-    /// Stop the plan under way: what moves stays with its old owners.
+    /// Stop the plan under way: moving positions stay with their old owners.
     Cancel,
     /// A member has another address from now on.
     Readdress {
@@ -63,7 +63,7 @@ pub enum ClusterOrder {
     },
 }
 
-/// What an operator wants changed by one plan.
+/// The changes that an operator wants from one plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanWish {
     /// Members that leave.
@@ -94,7 +94,7 @@ pub enum ClusterAnswer {
     Declined(Declined),
 }
 
-/// What a plan would do.
+/// The effects of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanDraft {
     /// `Apply` names it.
@@ -107,7 +107,7 @@ pub struct PlanDraft {
     pub leaves: Vec<String>,
     /// The moves, in their order.
     pub steps: Vec<DraftStep>,
-    /// A bound from below on what any plan for the wish has to copy.
+    /// A bound from below on the copies of any plan for the wish.
     pub necessary: usize,
     /// Bytes to be copied, as far as members have told how much they hold.
     pub bytes: Option<u64>,
@@ -228,7 +228,7 @@ pub struct PlanState {
 pub struct HistoryEntry {
     /// Its number.
     pub epoch: u64,
-    /// What it did to the one before.
+    /// The change from the one before.
     pub change: EpochChange,
     /// Milliseconds since 1970 when this member learnt it.
     pub learnt_ms: u64,

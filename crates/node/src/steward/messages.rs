@@ -1,8 +1,8 @@
-//! What stewards say to each other, and what a process that wants to become a member says to one.
+//! Messages between stewards, and the questions of a process that wants to become a member.
 //!
 //! ```text
 //! Chain(…)                 votes, epochs: `topology/chain/messages.rs`
-//! Progress                 each second while a plan runs, else each five: what arrived, how much is held
+//! Progress                 each second while a plan runs, else each five: arrivals, and bytes held
 //! Throttle                 an operator's word, handed on once
 //! EnrolRequest ─► EnrolAnswer    a conversation of its own, before the joiner is a member
 //! ```
@@ -67,7 +67,7 @@ pub struct MemberProgress {
     pub epoch: u64,
     /// Moves to it that have arrived and are not settled.
     pub arrived: Vec<MoveArrived>,
-    /// What its store holds and loads.
+    /// The bytes that its store holds and loads.
     pub gauges: LoadGauges,
     /// Its release; at most `RELEASE_BYTES_MAX` bytes.
     pub release: String,
@@ -75,7 +75,7 @@ pub struct MemberProgress {
     pub is_disk_full: bool,
 }
 
-/// What a member's store holds and loads.
+/// The bytes that a member's store holds and loads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadGauges {
     /// Bytes of clients' records.
@@ -111,7 +111,7 @@ pub enum EnrolAnswer {
     },
     /// Not yet.
     Wait {
-        /// For what: a sentence.
+        /// The reason, as a sentence.
         why: String,
     },
     /// Not so, unless something is changed.

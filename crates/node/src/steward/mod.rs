@@ -9,18 +9,18 @@
 //! each after `STEWARD_TURN_US` for every one in front of it that is
 //! ```
 //!
-//! How a world drives it: `open` with the folder's records, then `step` for each event, with time as
-//! an argument; effects are carried out in their order. The event loops of the process get their
-//! layouts from `Adopt` alone, and tell `Effect::Loaded` back as `StewardEvent::Loaded`. A process
-//! that is no member yet has no steward: it asks a member with `EnrolRequest` until it is told
-//! `Enrolled`, and opens its steward with that record.
+//! How a world drives it: `open` with the folder's records, then `step` for each event, with time
+//! as an argument. Effects are carried out in their order. The event loops of the process get their
+//! layouts from `Adopt` alone. Their `Effect::Loaded` comes back as `StewardEvent::Loaded`. A
+//! process that is no member yet has no steward. It asks a member with `EnrolRequest` until it is
+//! told `Enrolled`, and opens its steward with that record.
 //!
 //! Invariants
-//! 1. Everything that a plan needs to go on is in the newest record and in what members repeat each
-//!    second: any voter can carry it on, also after all members were killed at once.
+//! 1. The newest record, and the news that members repeat each second, are all that a plan needs to
+//!    go on. Any voter can carry it on, also after all members were killed at once.
 //! 2. One order or one step of a plan is proposed at a time; orders go first.
-//! 3. A member that adopts its own removal goes on handing on that epoch until a majority of the
-//!    next voters has it: without that majority the cluster could need the removed one's vote.
+//! 3. A member that adopts its own removal hands on that epoch until a majority of the next voters
+//!    has it. Without that majority the cluster could need the removed one's vote.
 //! 4. Orders, drafts, history and reports are bounded.
 //! 5. No record of a version that this process does not know is voted for, adopted or handed on.
 //!
@@ -61,7 +61,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use step::{StewardEffect, StewardEvent};
 
-/// What a steward begins with.
+/// The folder, records and settings that a steward begins with.
 #[derive(Debug)]
 pub struct StewardStart {
     /// This member and its folder.
@@ -216,7 +216,7 @@ impl Steward {
         self.chain.knows(peer)
     }
 
-    /// One event; what has to be done for it is appended to `out`.
+    /// Takes one event, and appends the effects to `out`.
     pub fn step(&mut self, now: Now, event: StewardEvent, out: &mut Vec<StewardEffect>) {
         match event {
             StewardEvent::Received { from, message } => self.received(now, from, message, out),

@@ -110,7 +110,7 @@ impl Steward {
             ClusterOrder::Finalize => OrderIntent::Finalize,
         };
         self.check_vote()?;
-        // What cannot be done now is said now.
+        // An order that cannot be carried out now is declined now.
         self.wanted(&intent)?;
         self.enqueue(now, Some(ticket), intent)?;
         Ok(None)

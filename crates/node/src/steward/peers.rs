@@ -1,8 +1,8 @@
-//! The other members, as a steward knows them: their folders, links, and what they told last.
+//! The other members, as a steward knows them: their folders, links, and last news.
 //!
 //! Invariants
-//! 1. There is a view of each member of the newest epoch, and of no process that is none, but for
-//!    the members that were removed by it.
+//! 1. There is a view of each member of the newest epoch, and of each member that this epoch
+//!    removed. No other process has one.
 //!
 //! Not here: which process may be which member (`membership/mod.rs`).
 

@@ -1,7 +1,7 @@
-//! The state of the cluster for operators, from what one steward knows.
+//! The state of the cluster for operators, as one steward knows it.
 //!
 //! Invariants
-//! 1. What a member has not told is `None`, never 0.
+//! 1. A value that a member has not told is `None`, never 0.
 //!
 //! Not here: the values (`face.rs`), text and JSON (crates `server` and `dendra`).
 
@@ -13,7 +13,7 @@ use crate::ring::table::{MemberId, Move};
 use crate::topology::record::{EpochMember, EpochRecord, MemberStatus, PlanUnderWay};
 use dendra_base::ClusterVersions;
 
-/// What a steward knows of a member, itself included.
+/// The last news of a member; the steward's own member has an entry, too.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemberNews {
     pub(super) is_up: bool,

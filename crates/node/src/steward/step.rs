@@ -12,7 +12,7 @@
 //! 2. `Persist` effects are made durable in their order, each reported by `Persisted`.
 //! 3. Before any loop gets the layout of an `Adopt`, the world raises the fence with it.
 //!
-//! Not here: what the events mean (`mod.rs`), bytes (`codec.rs`).
+//! Not here: the meaning of the events (`mod.rs`), bytes (`codec.rs`).
 
 use super::face::{ClusterAnswer, ClusterOrder};
 use super::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// The world's mark for an order or a request.
 pub type OrderTicket = u64;
 
-/// What a steward is told.
+/// The events that a steward takes.
 #[derive(Clone, Debug)]
 pub enum StewardEvent {
     /// A message came over an authenticated link.
@@ -65,7 +65,8 @@ pub enum StewardEvent {
         /// The epoch.
         epoch: u64,
     },
-    /// What the store of this process holds, and what its loops have loaded. Each second or so.
+    /// The bytes that this process's store holds, and that its loops have loaded. Each second or
+    /// so.
     Gauged {
         /// Bytes of clients' records.
         stored_bytes: u64,
@@ -95,7 +96,7 @@ pub enum StewardEvent {
     Tick,
 }
 
-/// What a steward wants done.
+/// The effects that a steward orders.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StewardEffect {
     /// Send a message, if there is a link. It may be lost.

@@ -110,7 +110,7 @@ fn owns(record: &EpochRecord, member: MemberId) -> bool {
     })
 }
 
-/// What happened to the rows of the table.
+/// The changes of the table's rows.
 struct RowSteps {
     settled: Vec<Partition>,
     begun: usize,

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! foul   losses, crashes, orders, joiners             FOUL_US
-//! calm   everybody is back, nothing new is ordered    until every plan has ended
+//! calm   all members are back, nothing new is ordered    until every plan has ended
 //! ```
 //!
 //! Invariants

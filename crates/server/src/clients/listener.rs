@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. A connection is counted on its loop before it is posted, so that two accepted in a row do not
-//!    both take the loop that looked emptiest.
+//! 1. A connection is counted on its loop before it is posted. So two that are accepted in a row do
+//!    not both take the loop that looked emptiest.
 //! 2. `connections_max` is never exceeded: above it nothing is accepted.
-//! 3. A storm of connections is taken in small pieces; when a loop comes near what it can serve in time, few are taken and
-//!    few are kept by the kernel. One that gave up in the backlog is closed here.
+//! 3. A storm of connections is taken in small pieces. When a loop is near its capacity, few are
+//!    taken and few are kept by the kernel. One that gave up in the backlog is closed here.
 //! 4. Running out of descriptors pauses accepting and is said once, not once per attempt.
 //!
 //! Not here: what happens on a connection (`connection/`), when accepting pauses (`accept_pace.rs`).
@@ -33,13 +33,13 @@ use tokio::sync::watch;
 
 /// Connections that wait in the kernel while accepting pauses; the kernel caps it by its own limit.
 const BACKLOG: i32 = 4_096;
-/// The same while a loop has more requests than it serves in time: the kernel drops those beyond it, and a client that is
-/// accepted has not waited for long.
+/// The same while a loop has more requests than it serves in time. The kernel drops those beyond
+/// it, and a client that is accepted has not waited for long.
 const BACKLOG_OVERLOADED: i32 = 32;
 /// Pause after the system had no descriptor, or no memory, for one more connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// An address that is ours; nobody can connect to it yet.
+/// An address that is ours; no client can connect to it yet.
 pub(crate) struct Door(socket2::Socket);
 
 impl Door {
@@ -120,7 +120,7 @@ async fn look_at_secret_for_ever(cluster: Arc<Cluster>) {
 }
 
 async fn until_true(mut stop: watch::Receiver<bool>) {
-    // A closed channel means that nobody can stop us any more but the end of the node itself.
+    // A closed channel means that only the end of the node itself can stop us.
     if stop.wait_for(|stopped| *stopped).await.is_err() {
         tracing::debug!("the node ended before it told the listener");
     }

@@ -10,7 +10,7 @@
 //! accept_pace.rs pauses and backlogs of it
 //! ```
 //!
-//! Not here: what carries an operation out (`backend.rs`), bytes of HTTP (crate `wire`).
+//! Not here: carrying out an operation (`backend.rs`), bytes of HTTP (crate `wire`).
 //! See: ARCHITECTURE.md, docs/overload.md.
 
 mod accept_pace;

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. The raised number of starts is in the log, as durable as the settings make any write, before a
-//!    socket is opened: no peer hears a number that could come back.
+//! 1. The raised number of starts is in the log before a socket is opened, as durable as the
+//!    settings make any write. No peer hears a number that could come back.
 //! 2. A node without a cluster writes nothing.
 //!
 //! Not here: the rules and the bytes (crate `node`), notes of a running node (`peers/notes.rs`).
@@ -42,7 +42,7 @@ const LOOK_BYTES: usize = 64 << 10;
 /// Why a node cannot start on its folder: a sentence.
 type Reason = String;
 
-/// What a folder is at a start.
+/// The state of a folder at a start.
 #[derive(Debug)]
 pub(crate) enum FolderHome {
     /// Of a node by itself, or of a cluster of one that founds no chain: the number of starts.
@@ -53,7 +53,7 @@ pub(crate) enum FolderHome {
     Joins,
 }
 
-/// What the folder of a member knows at a start.
+/// The records of a member's folder at a start.
 #[derive(Debug)]
 pub(crate) struct FolderMember {
     /// Which start this is.

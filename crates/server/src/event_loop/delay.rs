@@ -8,11 +8,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. A loop at rest is not woken for it, and a busy one once in a millisecond at most: below the knee it costs a
-//!    comparison for each read.
-//! 2. What stands in line has not been read: its bytes wait in the socket, and hold no room.
+//! 1. A loop at rest is not woken for it, and a busy one once in a millisecond at most. Below the
+//!    knee it costs a comparison for each read.
+//! 2. A request that stands in line has not been read: its bytes wait in the socket, and hold no
+//!    room.
 //!
-//! Not here: who is called next (`standing.rs` of crate `node`), all loops together (`overload.rs`).
+//! Not here: which request is called next (`standing.rs` of crate `node`), all loops together
+//! (`overload.rs`).
 //! See: docs/overload.md, "When the processor is what runs out".
 
 use crate::clients::seat::{LocalBell, Seat};
@@ -193,7 +195,7 @@ impl Delay {
                 .is_some_and(|rung_us| waits_us(rung_us) > CROWDED_US)
     }
 
-    /// What was measured may be over.
+    /// The delay that was measured may be over.
     pub(crate) fn sweep(&self, now_us: u64) {
         let delay_us = self.line.borrow().delay_us(now_us);
         self.handle().metrics.standing_us.set(delay_us);
@@ -227,8 +229,8 @@ pub(crate) async fn probe(delay: Rc<Delay>) {
     }
 }
 
-/// Calls requests out of the line of one loop, as many at a time as take less than a millisecond: the sockets are
-/// polled in between.
+/// Calls requests out of the line of one loop. It calls as many at a time as take less than a
+/// millisecond: the sockets are polled in between.
 pub(crate) async fn porter(delay: Rc<Delay>) {
     loop {
         delay.porter.rung().await;

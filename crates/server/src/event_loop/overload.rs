@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// A minute between two lines of the log.
 const SAID_US: u64 = 60_000_000;
 
-/// What all loops know together.
+/// The state of overload that all loops share.
 #[derive(Debug, Default)]
 pub(crate) struct Overload {
     /// Loops that are near their target, or beyond it.

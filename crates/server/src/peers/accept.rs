@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. No question is looked at before the secret is proven. Nothing that was made with the secret leaves before that,
-//!    and nothing of a hello is judged against what is known of the member, or noted.
+//! 1. No question is looked at before the secret is proven. Before that, no bytes made with the
+//!    secret leave, and a hello is neither judged against the member's record nor noted.
 //! 2. A peer's loop has one link to a loop of ours: a newer one replaces it, as after a restart.
 //! 3. Links are none of the clients' connections: from the proof on they hold no permit and no place in their gate.
 //! 4. The age of a question is taken off the time it has left; one without time left is late.
@@ -41,7 +41,7 @@ use std::io;
 use std::rc::Rc;
 use tokio::io::AsyncReadExt;
 
-/// A hello that was read and judged, and what is said to it.
+/// A hello that was read and judged, and the answer to it.
 #[derive(Debug)]
 pub(super) struct Met {
     pub(super) visitor: HelloMaker,
@@ -73,7 +73,7 @@ pub(super) fn no_peers() -> Refusal {
     )
 }
 
-/// What of a hello is missing or wrong.
+/// The part of a hello that is missing or wrong.
 pub(super) fn unreadable(what: &str) -> Refusal {
     let sentence = format!("Dendra-Peer cannot be read: {what} is missing or wrong");
     Refusal::new(400, "peer-hello", sentence)
@@ -159,7 +159,7 @@ pub(crate) async fn serve<Guest>(
     };
     let PendingLink(link) = link;
     let place = agent.unproven.enter();
-    // A proof covers what is in the answer: bytes that were sent ahead of it are none.
+    // A proof covers the answer's content: bytes that were sent ahead of it are none.
     if !rest.is_empty() {
         return;
     }
@@ -183,7 +183,8 @@ pub(crate) async fn serve<Guest>(
         );
         let mut farewell = Vec::new();
         peer::encode_farewell(&mut farewell, &mut Seal::plain(), &sentence);
-        // What stays unread makes the system throw away what was written. A new socket takes a few hundred bytes at once.
+        // Unread bytes make the system throw away the answer. A new socket takes a few hundred
+        // bytes at once.
         let unread = stream.try_read(&mut [0; 1024]);
         tracing::debug!(peer, ?unread, "behind a wrong proof");
         let sent = stream.try_write(&farewell);
@@ -241,7 +242,7 @@ enum NotLinked {
     Refused(String),
 }
 
-/// The asker's hail, and the probe behind which what it says about itself is durable: the probe's id.
+/// The asker's hail, and the probe behind which its claim is durable: the probe's id.
 async fn introduce(
     lane: &EventLoop,
     agent: &Agent,

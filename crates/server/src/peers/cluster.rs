@@ -11,7 +11,7 @@
 //! 1. The number of a version's maker names this node and one of its loops: 24 bits of the node's
 //!    origin, 8 bits of the loop. Two members with equal 24 bits do not talk.
 //! 2. Admitted lives, stages of the start, and the versions of notes change in the order of the
-//!    machine's decisions: all of that happens under its lock.
+//!    machine's decisions: all changes happen under its lock.
 //!
 //! Not here: which process is admitted (crate `node`, `membership/`), the order of the handshake
 //! (`link.rs`, `accept.rs`), its bytes (crate `wire`).
@@ -65,7 +65,7 @@ pub(crate) struct PeerGauges {
     pub(crate) late: AtomicU64,
     /// Links that were lost.
     pub(crate) lost: AtomicU64,
-    /// Handshakes with somebody at its url who is not the member that was known.
+    /// Handshakes with a process at its url that is not the known member.
     pub(crate) strangers: AtomicU64,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Cluster {
     pub(crate) fence: Arc<Fence>,
     pub(crate) me: MemberIndex,
     pub(crate) hlc: Arc<Hlc>,
-    /// What the loops of this member know of all members' wall clocks.
+    /// The members' wall clocks, as the loops of this member have read them.
     pub(crate) walls: Arc<Walls>,
     pub(crate) peers: Vec<PeerGauges>,
     pub(crate) secrets: Secrets,
@@ -94,7 +94,7 @@ pub(crate) struct Cluster {
     node: u128,
     pub(crate) boot: u64,
     life: u64,
-    /// What a hello shows: see `Peer::clock`.
+    /// The clock value in a hello: see `Peer::clock`.
     clock: u64,
     origin: u32,
     loops: u16,
@@ -144,7 +144,7 @@ pub(crate) enum StartGate {
     Ready,
 }
 
-/// What the membership machine wants of the caller that told it an event.
+/// The orders of the membership machine to the caller that told it an event.
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) effects: Vec<MemberEffect>,
@@ -152,7 +152,8 @@ pub(super) struct Told {
     pub(super) version: Option<Version>,
 }
 
-/// What is known of a member: a note about another folder than that of the newest epoch is none.
+/// The note about a member. A note about another folder than that of the newest epoch counts as
+/// none.
 fn of_record(record: &EpochRecord, id: MemberId, noted: Option<Peer>) -> Option<Peer> {
     let node = record.member(id).map_or(0, |member| member.node);
     match noted.filter(|noted| node == 0 || noted.node == node) {
@@ -196,7 +197,7 @@ pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// What requests may ask for, in the cluster of this layout.
+/// The settings for requests, in the cluster of this layout.
 pub(crate) fn routes(layout: &Layout, before: dendra_wire::Settings) -> dendra_wire::Settings {
     dendra_wire::Settings {
         nodes: layout.topology().live(),
@@ -431,7 +432,7 @@ impl Cluster {
         })
     }
 
-    /// What this member says about itself on a link of `lane`.
+    /// This member's hello on a link of `lane`.
     pub(crate) fn hello(&self, lane: usize, nonce: [u8; 16]) -> Hello {
         let topology = self.topology();
         let versions = ClusterVersions::OWN.since(self.layout().in_force());

@@ -29,14 +29,14 @@ use dendra_wire::peer::{self, Hello, Malformed, Message};
 use std::future::poll_fn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A welcome or a farewell, with what surrounds its sentence.
+/// A welcome or a farewell, with the bytes around its sentence.
 const SHORT_FRAME_BYTES_MAX: usize = PEER_SENTENCE_BYTES_MAX + 64;
 
 /// A connection in the middle of a handshake.
 pub(super) struct FrameWay {
     host: String,
     stream: ByteStream,
-    /// What came and is not yet understood.
+    /// The bytes that came and are not yet understood.
     rest: BytesMut,
     /// From the proof on.
     seals: Option<Seals>,

@@ -9,8 +9,8 @@
 //! 1. A member is recognised before it gets a proof.
 //! 2. Nothing that the other side says before it has proven itself ends this node.
 //!
-//! Not here: the two ways (`frame_link.rs`, `http_link.rs`), the other half (`accept.rs`, `hop.rs`),
-//! what a failed handshake means (crate `node`, `membership/`).
+//! Not here: the two ways (`frame_link.rs`, `http_link.rs`), the other half (`accept.rs`,
+//! `hop.rs`), the meaning of a failed handshake (crate `node`, `membership/`).
 //! See: docs/peer.md, section "Handshake".
 
 use super::cluster::{Cluster, random};
@@ -125,7 +125,7 @@ pub(super) async fn connect_with(tls: Option<&Tls>, host: &str) -> Result<ByteSt
     }
 }
 
-/// What the hello of a member says, our proof for it, and what its frames are checked with.
+/// The content of a member's hello, our proof for it, and the seals that check its frames.
 pub(super) struct Recognised {
     pub(super) claim: Peer,
     pub(super) versions: ClusterVersions,

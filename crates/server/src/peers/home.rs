@@ -12,7 +12,7 @@
 //! Invariants
 //! 1. Effects are carried out in their order. A note is durable before anything behind it is done.
 //! 2. The fence rises before a loop gets the layout of its epoch.
-//! 3. A note that cannot be written is tried again until it is: without it the member takes no part
+//! 3. A note that cannot be written is tried again until it is. Without it the member takes no part
 //!    in changes, and everything else goes on.
 //!
 //! Not here: decisions (crate `node`, `steward/`).
@@ -158,7 +158,7 @@ impl StewardHome {
         }
     }
 
-    /// What is told to the steward next, if anything.
+    /// The next event for the steward, if there is one.
     async fn carry_out(&mut self, effect: StewardEffect) -> Option<StewardEvent> {
         match effect {
             StewardEffect::Send { to, message } => self.send(to, &message),

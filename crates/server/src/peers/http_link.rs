@@ -8,8 +8,8 @@
 //! Invariants
 //! 1. One question at a time on a connection: nothing is pipelined, intermediaries may not keep it.
 //!
-//! Not here: which question is next (`pool.rs`), requests and responses as bytes (`carrier.rs`), the other
-//! side (`hop.rs`), when a link is opened again (`link.rs`).
+//! Not here: which question is next (`pool.rs`), requests and responses as bytes (`carrier.rs`).
+//! Nor is the other side (`hop.rs`), or when a link is opened again (`link.rs`).
 //! See: docs/peer.md, section "Over plain HTTP".
 
 use super::agent::Agent;
@@ -106,7 +106,8 @@ impl HelloWay for HttpWay<'_> {
     }
 }
 
-/// Shakes hands, and asks whether anybody is there: the link, and the connection that it begins with.
+/// Shakes hands, and asks whether the peer is there: the link, and the connection that it begins
+/// with.
 pub(super) async fn open(
     lane: &EventLoop,
     agent: &Agent,
@@ -248,7 +249,8 @@ impl Worker {
             pool.idle
                 .borrow_mut()
                 .retain(|other| !Rc::ptr_eq(other, place));
-            // Nobody asked: the other side ends the connection, or sends what nobody understands.
+            // No question is open: the other side ends the connection, or sends bytes that have no
+            // meaning.
             match stream.try_read(&mut [0; 1]) {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Ok(_) | Err(_) => return None,
@@ -293,7 +295,7 @@ impl Worker {
                 agent.answered(self.member, id, answer);
             }
             Ok(Message::Alive { id }) if errand.id.is_none_or(|of| of == id) => {}
-            Ok(_) => return pool.end("it answered what was not asked"),
+            Ok(_) => return pool.end("it answered without a question"),
             Err(malformed) => return pool.end(malformed.to_string()),
         }
         pool.heard();

@@ -33,7 +33,7 @@ use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
 use dendra_wire::peer::{self, Hello, Message, Nonce, Role, hop};
 use std::sync::Arc;
 
-/// What a process that was let in is told.
+/// The answer to a process that was let in.
 #[derive(Debug)]
 pub(crate) struct Enrolled {
     pub(crate) member: MemberId,

@@ -15,7 +15,7 @@
 //! 3. While there is no link, questions are refused, not queued.
 //!
 //! Not here: links that others opened (`accept.rs`), how a link carries questions (`frame_link.rs`,
-//! `http_link.rs`), what a failed handshake means (crate `node`, `membership/`).
+//! `http_link.rs`), the meaning of a failed handshake (crate `node`, `membership/`).
 //! See: docs/peer.md.
 
 use super::agent::{Agent, Link};
@@ -138,7 +138,7 @@ fn no_link(lane: &EventLoop, agent: &Agent, member: MemberIndex, why: NoLink) ->
 /// A link whose handshake is over.
 struct Opened {
     link: Link,
-    /// What the member said about itself.
+    /// The member's claim.
     claim: Peer,
     /// What its release knows.
     versions: ClusterVersions,

@@ -1,4 +1,4 @@
-//! The server's use of the node: what a member of a cluster is to its event loops, and its links.
+//! The server's use of the node: a member of a cluster as its event loops see it, and its links.
 //!
 //! ```text
 //! client's request  ─► operation.rs ─► Begin ─┐             ┌─► Outcome ─► the connection's seat
@@ -6,9 +6,9 @@
 //! request of a peer ─► hop.rs       ─► Asked ─┼─► Node ─────┤
 //! link to a peer    ─► link.rs   ─► Answered ─┤   per loop  ├─► Ask     ─► conduit or pool of the own link
 //! store, log        ─► thread/ ─► Read, Wrote┘             └─► Read, Write, Page, Cover ─► store.rs
-//! handshake.rs the asker's half of a handshake         cluster.rs   what all loops share
-//! frame_link.rs, conduit.rs   a link with frames       turns.rs     what a loop starts for its agent
-//! http_link.rs, pool.rs, carrier.rs   over plain HTTP  session.rs   who asks over plain HTTP
+//! handshake.rs the asker's half of a handshake         cluster.rs   state of all loops
+//! frame_link.rs, conduit.rs   a link with frames       turns.rs     the tasks of a loop for its agent
+//! http_link.rs, pool.rs, carrier.rs   over plain HTTP  session.rs   the peers that ask over plain HTTP
 //! scan.rs      scans over the whole cluster            meeting.rs   a start asks and waits
 //! notes.rs     records about other members, to the log  mark.rs      the file `REFUSED`
 //! home.rs      the steward, on the first loop           door.rs      the ways to it
@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. Every loop has its own node and its own link to every peer: an answer comes back to the loop
+//! 1. Every loop has its own node and its own link to every peer. An answer comes back to the loop
 //!    that asked, and no operation crosses a thread except to the disk.
 //! 2. A node by itself (no `--cluster`) has no agent: its requests never come here.
 //! 3. A peer that is down costs nobody a wait: its questions are refused here, at once.

@@ -14,7 +14,7 @@
 //! 2. A secret is never shown: not by `Debug`, not in a sentence, not in `config print`.
 //! 3. A secret has at least `SECRET_BYTES_MIN` bytes, and at most `SECRETS_MAX` are valid at once.
 //!
-//! Not here: the text of the options (crate `dendra`), what members tell each other (crate `wire`).
+//! Not here: the text of the options (crate `dendra`), messages between members (crate `wire`).
 //! See: docs/cli.md, "A cluster".
 
 use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, SECRETS_MAX};
@@ -33,14 +33,14 @@ pub enum PeerTransport {
     Http,
 }
 
-/// What a node knows of its cluster when it starts.
+/// A node's settings about its cluster at a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSettings {
-    /// What all members agree on.
+    /// The facts on which all members agree.
     pub topology: Topology,
     /// Which of them this node is.
     pub me: MemberIndex,
-    /// What members prove to each other that they know; `None` = anybody may say that it is one.
+    /// The secret that members prove to each other; `None` = every process may say that it is one.
     pub secret: Option<Secret>,
     /// The file of the secret, which a running node reads again.
     pub secret_file: Option<PathBuf>,
@@ -56,7 +56,7 @@ pub struct ClusterSettings {
     pub is_single: bool,
 }
 
-/// Which cluster a node joins, and as what.
+/// The cluster that a node joins, and the part that it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinSettings {
     /// `host:port` of any member of it.

@@ -1,4 +1,4 @@
-//! Hellos: who speaks, for which cluster, and whether the two may talk.
+//! Hellos: the speaker, its cluster, and whether the two may talk.
 //!
 //! ```text
 //! Dendra-Peer: versions=4-4; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
@@ -13,8 +13,8 @@
 //!    missing, broken or repeated makes the hello unreadable.
 //! 3. `judge` gives the same verdict on both sides, except for whose name comes first.
 //!
-//! Not here: is that node a member, is it the node that was there before (crate `server`, which
-//! knows the topology); the proof of the secret (`proof.rs`).
+//! Not here: whether that node is a member, and the one that was there before (crate `server`,
+//! which knows the topology). Nor is the proof of the secret (`proof.rs`).
 //! See: docs/peer.md, section "Handshake".
 
 use super::proof::{Nonce, unhex};
@@ -29,7 +29,7 @@ pub const VERSION_MIN: u16 = ClusterVersions::OWN.oldest.0;
 /// The newest one.
 pub const VERSION_MAX: u16 = ClusterVersions::OWN.newest.0;
 
-/// What a member says about itself when a link begins.
+/// A member's claim when a link begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The oldest version that it speaks: not before the one in force in its cluster.
@@ -45,7 +45,7 @@ pub struct Hello {
     /// Digest of the topology that the cluster was founded with: members, partitions, replication
     /// factor.
     pub topology: u64,
-    /// That topology in a line, for a sentence on what differs; empty when it is long.
+    /// That topology in a line, for a sentence on the difference; empty when it is long.
     pub description: String,
     /// The node's id, made when its folder was.
     pub node: u128,
@@ -55,8 +55,8 @@ pub struct Hello {
     pub boot: u64,
     /// Drawn at random at this start.
     pub life: u64,
-    /// Where the clock of its folder ended at this start; 0 = the folder may have lost what it
-    /// confirmed.
+    /// Where the clock of its folder ended at this start; 0 = the folder may have lost confirmed
+    /// writes.
     pub clock: u64,
     /// The url under which the topology names the member.
     pub url: String,
@@ -177,12 +177,11 @@ fn versions(text: &[u8]) -> Option<(u16, u16)> {
     (min <= max).then_some((min, max))
 }
 
-/// May `own` and `theirs` talk? Then the version that both speak. One that joins belongs to no
-/// cluster yet. `difference` says what of the own
-/// topology differs from a description.
+/// May `own` and `theirs` talk? Then the version that both speak. A joiner belongs to no cluster
+/// yet. `difference` tells how the own topology differs from a description.
 ///
 /// # Errors
-/// A refusal for the one who asked, naming both sides.
+/// A refusal for the asker, naming both sides.
 pub fn agree(
     own: &Hello,
     theirs: &Hello,

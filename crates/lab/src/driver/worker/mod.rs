@@ -1,12 +1,13 @@
 //! One thread of the driver.
 //!
 //! ```text
-//! loop:  take what is due ─► free connection of its target, or its queue ─► write
+//! loop:  take the request that is due ─► free connection of its target, or its queue ─► write
 //!        wait (until the next instant) ─► read ─► account, free
 //! ```
 //!
 //! Invariants
-//! 1. Every request that was planned ends exactly once in the recorder, whatever happens to its connection.
+//! 1. Every request that was planned ends exactly once in the recorder, even if its connection
+//!    breaks.
 //! 2. A connection is in `free` at most once, and only while it is open and has room.
 //! 3. Nothing here blocks but the wait, and that one at most until the next instant.
 //!
@@ -572,7 +573,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Writes what was rendered since the last time.
+    /// Writes the bytes that were rendered since the last time.
     fn flush(&mut self) {
         while let Some(slot) = self.dirty.pop() {
             let slot = slot as usize;
@@ -581,7 +582,7 @@ impl<'a> Worker<'a> {
             let connection = &mut self.connections[slot];
             let target = connection.target;
             for pending in connection.in_flight.iter_mut().rev() {
-                // What is not written yet stands at the end.
+                // Unwritten requests stand at the end.
                 if pending.bytes == 0 {
                     break;
                 }
@@ -613,7 +614,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// A connection is of no use any more; what was in flight on it broke.
+    /// A connection is of no use any more; its requests in flight broke.
     fn broke(&mut self, slot: usize, why: &str, now_ns: u64) {
         self.note(|| why.to_owned());
         self.fail_in_flight(slot, now_ns, RequestEnd::Broken);
@@ -628,7 +629,8 @@ impl<'a> Worker<'a> {
             self.errors += 1;
             self.keep_failure(pending.index);
             let is_late = self.is_late(pending.due_ns, now_ns);
-            // What shared the connection with one that was given up broke, unless it is late as well.
+            // Requests that shared the connection with one that was given up broke, unless they are
+            // late as well.
             let own = match end {
                 RequestEnd::Timeout if !first && !is_late => RequestEnd::Broken,
                 RequestEnd::Broken if is_late => RequestEnd::Timeout,
@@ -723,7 +725,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Adds what happened since the last time to the numbers that others read.
+    /// Adds the changes since the last time to the numbers that others read.
     fn show(&self, progress: &Progress, shown: &mut [u64; 3]) {
         let now = [self.planned, self.answered, self.errors];
         let cells = [&progress.planned, &progress.answered, &progress.errors];

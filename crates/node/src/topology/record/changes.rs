@@ -30,7 +30,7 @@ use dendra_base::{ClusterVersion, ClusterVersions};
 pub struct NewPlan {
     /// The member that proposes it.
     pub author: MemberId,
-    /// What joins, moves and leaves.
+    /// The moves, with the members that join and leave.
     pub moves: MovePlan,
     /// The joining members, sorted by number, with the ids of their folders.
     pub newcomers: Vec<EpochMember>,
@@ -179,7 +179,7 @@ impl EpochRecord {
     /// The moves of `settled` have arrived, and the next `begin` moves of the plan begin.
     ///
     /// Requires of the proposer, for each settled partition: a majority of its owners has the epoch
-    /// in which the move began durable, and a new owner has loaded from such a majority since.
+    /// in which the move began durable. A new owner has loaded from such a majority since.
     ///
     /// # Errors
     /// When nothing of a settled partition moves, or a partition of the next moves is busy, also
@@ -231,8 +231,8 @@ impl EpochRecord {
     }
 
     /// The plan has ended. Joining members vote from now on and leaving ones are removed. After a
-    /// cancelled plan leaving members stay, and joining ones that own nothing are removed: a folder
-    /// that was being loaded is stale from now on.
+    /// cancelled plan leaving members stay, and joining ones that own no partition are removed. A
+    /// folder that was being loaded is stale from now on.
     ///
     /// # Errors
     /// When there is none, or it has moves to do.

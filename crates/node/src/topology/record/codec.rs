@@ -142,7 +142,7 @@ impl EpochRecord {
         }
     }
 
-    /// Reads what [`EpochRecord::encode`] wrote.
+    /// Reads the bytes of [`EpochRecord::encode`].
     ///
     /// # Errors
     /// When the bytes are no record that holds its invariants.

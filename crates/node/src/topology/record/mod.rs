@@ -61,7 +61,7 @@ pub struct EpochMember {
     pub node: u128,
     /// How far it has come.
     pub status: MemberStatus,
-    /// Where it is, what fails with it, and its share; a weight of 0 holds nothing.
+    /// Its address, its zone, and its share; a weight of 0 holds nothing.
     pub place: Member,
 }
 
@@ -102,7 +102,7 @@ impl PlanUnderWay {
     }
 }
 
-/// What an epoch did to the one before. What exactly is the difference of the two records.
+/// The change of an epoch from the one before. The two records tell its details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpochChange {
     /// The first one.
@@ -113,7 +113,7 @@ pub enum EpochChange {
     Planned,
     /// Positions arrived, others began to move.
     Moved,
-    /// The plan was stopped: what moved stays where it was.
+    /// The plan was stopped: positions that were moving stay with their old owners.
     Cancelled,
     /// The plan ended: joining members are members, leaving ones are removed.
     Finished,
@@ -141,7 +141,7 @@ pub struct EpochRecord {
     pub(super) in_force: ClusterVersion,
 }
 
-/// Why a value is no record. `Display` says what does not hold.
+/// Why a value is no record. `Display` names the rule that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadRecord {
     /// A format that this release does not know.
@@ -362,7 +362,7 @@ impl EpochRecord {
         self.previous
     }
 
-    /// What it did to the epoch before.
+    /// The change from the epoch before.
     pub fn change(&self) -> EpochChange {
         self.change
     }

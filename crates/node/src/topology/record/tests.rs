@@ -420,7 +420,7 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..64),
         at in any::<prop::sample::Index>(), value: u8, cut in any::<prop::sample::Index>(),
     ) {
-        // With the checksum made right, so that what stands behind it is reached.
+        // With the checksum made right, so that the checks behind it are reached.
         let sealed = |body: &[u8]| [body, &codec::checksum(body).to_le_bytes()[..]].concat();
         let body = &FIXTURE[..FIXTURE.len() - 8];
         let mut turned = body.to_vec();

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A number that is not known is `null`, and never 0.
 //!
-//! Not here: who asks, statuses (`mod.rs`).
+//! Not here: authorisation, statuses (`mod.rs`).
 //! See: docs/openapi.yaml.
 
 use dendra_node::steward::face::{
