@@ -326,9 +326,7 @@ fn read_epoch(key: &[u8], cell: &CellRef<'_>) -> Result<Option<EpochRecord>, Str
 }
 
 fn say_damaged() {
-    tracing::error!(
-        "the record of an epoch is damaged: it is learnt anew from the other members"
-    );
+    tracing::error!("the record of an epoch is damaged: it is learnt anew from the other members");
 }
 
 /// Epochs from `first` on: those in front of a bound of records that are looked at, and of them the
