@@ -4,6 +4,7 @@
 //! FOLDER/ca.crt, ca.key            the CA: made when it is not there; ca.key belongs off the members
 //! FOLDER/HOST.crt, HOST.key        a member: server and client, its names are hosts
 //! FOLDER/client-NAME.crt, .key     a client: client alone, its name is no host
+//! FOLDER/revoked/, ca.crl          certificates that were taken back, and the CA's list of them
 //! ```
 //!
 //! Invariants
@@ -19,9 +20,11 @@ use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use base64::Engine;
 use dendra_server::tls::{PemObject, PrivateKeyDer};
+use dendra_wire::certificate::CertificateFacts;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SanType, SerialNumber,
 };
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
@@ -30,13 +33,13 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// Clocks of members differ: a certificate holds from a little before it is made.
-const BACKDATED: Duration = Duration::from_secs(3_600);
+pub(crate) const BACKDATED: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 /// Ten years.
 const CA_DAYS: u32 = 3_650;
 
 /// What a certificate is for.
-enum Holder<'a> {
+enum CertPurpose<'a> {
     Member(Vec<&'a str>),
     Client(&'a str),
 }
@@ -45,12 +48,18 @@ enum Holder<'a> {
 pub(crate) fn cert(args: &Cert, console: Console) -> ExitResult {
     let folder = &args.folder;
     fs::create_dir_all(folder).map_err(|e| cannot("make", folder, &e))?;
-    let ca = authority(folder, console)?;
+    let ca = match authority(folder)? {
+        Some(ca) => ca,
+        None => found_authority(folder, console)?,
+    };
+    for name in &args.revoke {
+        revoke(folder, &ca, name, console)?;
+    }
     let members = args.member.iter().map(|names| {
         let names = names.split(',').map(str::trim).collect();
-        Holder::Member(names)
+        CertPurpose::Member(names)
     });
-    let clients = args.client.iter().map(|name| Holder::Client(name));
+    let clients = args.client.iter().map(|name| CertPurpose::Client(name));
     for purpose in members.chain(clients) {
         sign(folder, &ca, &purpose, args, console)?;
     }
@@ -72,27 +81,38 @@ fn failed(error: rcgen::Error) -> Failure {
     )
 }
 
-fn dated(params: &mut CertificateParams, days: u32) {
+fn dated(params: &mut CertificateParams, time: Duration) {
     let now = SystemTime::now();
     params.not_before = (now - BACKDATED).into();
-    params.not_after = (now + DAY * days).into();
+    params.not_after = (now + time).into();
 }
 
-/// The CA of the folder, made when it has none.
-fn authority(folder: &Path, console: Console) -> Result<Issuer<'static, KeyPair>, Failure> {
+pub(crate) fn now_s() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// The CA of the folder, if it has one.
+pub(crate) fn authority(folder: &Path) -> Result<Option<Issuer<'static, KeyPair>>, Failure> {
     let (cert_path, key_path) = (folder.join("ca.crt"), folder.join("ca.key"));
-    if key_path.exists() || cert_path.exists() {
-        let key = dendra_server::tls::private(&key_path, "the key of the CA", 1 << 20);
-        let key = PrivateKeyDer::from_pem_slice(&key.map_err(Failure::usage)?);
-        let key = key.ok().and_then(|der| KeyPair::try_from(&der).ok());
-        return match key {
-            Some(key) => Ok(Issuer::new(of_authority(), key)),
-            None => Err(Failure::usage(format!(
-                "{} is no key: name another folder, and dendra cert makes a CA there",
-                key_path.display()
-            ))),
-        };
+    if !key_path.exists() && !cert_path.exists() {
+        return Ok(None);
     }
+    let key = dendra_server::tls::private(&key_path, "the key of the CA", 1 << 20);
+    let key = PrivateKeyDer::from_pem_slice(&key.map_err(Failure::usage)?);
+    let key = key.ok().and_then(|der| KeyPair::try_from(&der).ok());
+    match key {
+        Some(key) => Ok(Some(Issuer::new(of_authority(), key))),
+        None => Err(Failure::usage(format!(
+            "{} is no key: name another folder, and dendra cert makes a CA there",
+            key_path.display()
+        ))),
+    }
+}
+
+/// A new CA in the folder.
+fn found_authority(folder: &Path, console: Console) -> Result<Issuer<'static, KeyPair>, Failure> {
+    let (cert_path, key_path) = (folder.join("ca.crt"), folder.join("ca.key"));
     let params = of_authority();
     let key = KeyPair::generate().map_err(failed)?;
     let cert = params.self_signed(&key).map_err(failed)?;
@@ -118,7 +138,7 @@ fn pem(what: &str, der: &[u8]) -> String {
     pem
 }
 
-/// What every CA of ours says about itself, so that its key alone signs in its name.
+/// The properties of every CA of ours, so that its key alone signs in its name.
 fn of_authority() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -126,37 +146,97 @@ fn of_authority() -> CertificateParams {
     params
         .distinguished_name
         .push(DnType::CommonName, "Dendra CA");
-    dated(&mut params, CA_DAYS);
+    dated(&mut params, DAY * CA_DAYS);
     params
+}
+
+/// Takes a certificate back: it goes to the folder of those, and the list of them is made anew.
+fn revoke(
+    folder: &Path,
+    ca: &Issuer<'static, KeyPair>,
+    name: &str,
+    console: Console,
+) -> Result<(), Failure> {
+    let aside = folder.join("revoked");
+    fs::create_dir_all(&aside).map_err(|e| cannot("make", &aside, &e))?;
+    let is_file_name = !name.is_empty() && !name.contains('/') && name != "ca";
+    let cert_path = folder.join(format!("{name}.crt"));
+    if !is_file_name || !cert_path.exists() {
+        return Err(Failure::usage(format!(
+            "{} is not there: name a certificate of the folder as its file is called, without .crt",
+            cert_path.display()
+        )));
+    }
+    let serial = facts(&cert_path)?.serial;
+    let digits: String = serial.iter().map(|byte| format!("{byte:02x}")).collect();
+    let kept = aside.join(format!("{name}-{digits}.crt"));
+    fs::rename(&cert_path, &kept).map_err(|e| cannot("move", &cert_path, &e))?;
+    let key_path = folder.join(format!("{name}.key"));
+    match fs::remove_file(&key_path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(cannot("remove", &key_path, &error));
+        }
+        Ok(()) | Err(_) => {}
+    }
+    let list = folder.join("ca.crl");
+    let count = write_list(&list, &aside, ca)?;
+    console.note(&format!(
+        "{name} is revoked: {} has {count}; give it to the nodes with --tls-revoked",
+        list.display()
+    ));
+    Ok(())
+}
+
+/// Makes the list of all certificates in `aside`, and says how many they are.
+fn write_list(list: &Path, aside: &Path, ca: &Issuer<'static, KeyPair>) -> Result<usize, Failure> {
+    let now = SystemTime::now();
+    let mut revoked_certs = Vec::new();
+    for entry in fs::read_dir(aside).map_err(|e| cannot("read", aside, &e))? {
+        let path = entry.map_err(|e| cannot("read", aside, &e))?.path();
+        revoked_certs.push(RevokedCertParams {
+            serial_number: SerialNumber::from(facts(&path)?.serial),
+            revocation_time: now.into(),
+            reason_code: None,
+            invalidity_date: None,
+        });
+    }
+    let count = revoked_certs.len();
+    let params = CertificateRevocationListParams {
+        this_update: (now - BACKDATED).into(),
+        next_update: (now + DAY * CA_DAYS).into(),
+        crl_number: SerialNumber::from(count as u64),
+        issuing_distribution_point: None,
+        revoked_certs,
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    let made = params.signed_by(ca).map_err(failed)?;
+    write(list, &pem("X509 CRL", made.der()), 0o644)?;
+    Ok(count)
+}
+
+/// What the first certificate in a file says.
+pub(crate) fn facts(path: &Path) -> Result<CertificateFacts, Failure> {
+    let found =
+        dendra_server::tls::certificates(path, "the certificate").map_err(Failure::usage)?;
+    CertificateFacts::read(&found[0])
+        .map_err(|reason| Failure::usage(format!("the certificate, {}: {reason}", path.display())))
 }
 
 fn sign(
     folder: &Path,
     ca: &Issuer<'static, KeyPair>,
-    purpose: &Holder<'_>,
+    purpose: &CertPurpose<'_>,
     args: &Cert,
     console: Console,
 ) -> Result<(), Failure> {
-    use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
-    let mut params = CertificateParams::default();
-    let (stem, name) = match purpose {
-        Holder::Member(names) => {
-            for name in names {
-                params.subject_alt_names.push(host(name)?);
-            }
-            params.extended_key_usages = vec![ServerAuth, ClientAuth];
-            (names[0].replace(':', "_"), names[0])
-        }
-        Holder::Client(name) => {
+    let (stem, params) = match purpose {
+        CertPurpose::Member(names) => (names[0].replace(':', "_"), of_member(names)?),
+        CertPurpose::Client(name) => {
             check_client(name)?;
-            params.extended_key_usages = vec![ClientAuth];
-            (format!("client-{name}"), *name)
+            let usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+            (format!("client-{name}"), of_holder(name, usages))
         }
     };
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.use_authority_key_identifier_extension = true;
-    dated(&mut params, args.days);
     let (cert_path, key_path) = (
         folder.join(format!("{stem}.crt")),
         folder.join(format!("{stem}.key")),
@@ -167,12 +247,8 @@ fn sign(
             cert_path.display()
         )));
     }
-    let key = KeyPair::generate().map_err(failed)?;
-    let cert = params.signed_by(&key, ca).map_err(failed)?;
-    // A CA that another program made may have another name.
-    dendra_server::tls::check_signed(&folder.join("ca.crt"), cert.der()).map_err(Failure::usage)?;
-    write(&key_path, &pem("PRIVATE KEY", key.serialized_der()), 0o600)?;
-    write(&cert_path, &pem("CERTIFICATE", cert.der()), 0o644)?;
+    let time = DAY * args.days;
+    write_pair(folder, ca, params, time, (&cert_path, &key_path))?;
     console.note(&format!(
         "{} and {}, for {} days",
         cert_path.display(),
@@ -180,6 +256,44 @@ fn sign(
         args.days
     ));
     Ok(())
+}
+
+/// What a member's certificate says: its first name is its name.
+pub(crate) fn of_member<N: AsRef<str>>(names: &[N]) -> Result<CertificateParams, Failure> {
+    use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+    let first = names.first().map_or("", |name| name.as_ref());
+    let mut params = of_holder(first, vec![ServerAuth, ClientAuth]);
+    for name in names {
+        params.subject_alt_names.push(host(name.as_ref())?);
+    }
+    Ok(params)
+}
+
+fn of_holder(name: &str, usages: Vec<ExtendedKeyUsagePurpose>) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.extended_key_usages = usages;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.use_authority_key_identifier_extension = true;
+    params
+}
+
+/// Signs a new key for `time` from now on, and puts the pair into its place.
+pub(crate) fn write_pair(
+    folder: &Path,
+    ca: &Issuer<'static, KeyPair>,
+    mut params: CertificateParams,
+    time: Duration,
+    (cert_path, key_path): (&Path, &Path),
+) -> Result<(), Failure> {
+    dated(&mut params, time);
+    let key = KeyPair::generate().map_err(failed)?;
+    let cert = params.signed_by(&key, ca).map_err(failed)?;
+    // A CA that another program made may have another name.
+    dendra_server::tls::check_signed(&folder.join("ca.crt"), cert.der(), now_s())
+        .map_err(Failure::usage)?;
+    write(key_path, &pem("PRIVATE KEY", key.serialized_der()), 0o600)?;
+    write(cert_path, &pem("CERTIFICATE", cert.der()), 0o644)
 }
 
 /// A name that members and clients look for.
@@ -216,7 +330,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
         .mode(mode)
         .open(&beside)
         .and_then(|mut file| {
-            // Whatever the umask was.
+            // In spite of any umask.
             file.set_permissions(Permissions::from_mode(mode))?;
             file.write_all(text.as_bytes())?;
             file.sync_all()

@@ -13,6 +13,7 @@
 //! Not here: what the commands do (one file each), options of a node (`config/`).
 //! See: docs/cli.md.
 
+pub(crate) use crate::access::AccessArgs;
 use crate::backup::RATE_MIN;
 use crate::bench::flags::Bench;
 use crate::cluster::flags::ClusterFlags;
@@ -145,6 +146,9 @@ pub(crate) struct Backup {
     /// How this client is let in
     #[command(flatten)]
     pub(crate) access: AccessArgs,
+    /// How it is encrypted
+    #[command(flatten)]
+    pub(crate) key: KeyFlag,
     /// Read at most so much, of all nodes together: 20MiB
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub(crate) bytes_per_second: Option<u64>,
@@ -162,6 +166,14 @@ pub(crate) struct Backup {
     pub(crate) verb: Option<BackupVerb>,
 }
 
+/// The key of a folder of backups.
+#[derive(Debug, Args)]
+pub(crate) struct KeyFlag {
+    /// The file of the key with which these backups are encrypted; `dendra backup key` makes one
+    #[arg(long, env = "DENDRA_BACKUP_KEY_FILE", value_name = "FILE")]
+    pub(crate) backup_key: Option<PathBuf>,
+}
+
 /// What to do with backups.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BackupVerb {
@@ -169,6 +181,9 @@ pub(crate) enum BackupVerb {
     List {
         /// The folder of backups
         destination: PathBuf,
+        /// How they are encrypted
+        #[command(flatten)]
+        key: KeyFlag,
         /// One JSON object a line
         #[arg(long)]
         json: bool,
@@ -177,6 +192,11 @@ pub(crate) enum BackupVerb {
     Verify(Verify),
     /// Remove old backups, and what no other one needs
     Prune(Prune),
+    /// Make a file with a new key, for --backup-key
+    Key {
+        /// The file; it must not be there yet
+        file: PathBuf,
+    },
 }
 
 /// `dendra backup verify`
@@ -184,6 +204,9 @@ pub(crate) enum BackupVerb {
 pub(crate) struct Verify {
     /// The folder of backups
     pub(crate) destination: PathBuf,
+    /// How they are encrypted
+    #[command(flatten)]
+    pub(crate) key: KeyFlag,
     /// Only this backup
     #[arg(long, value_name = "NAME")]
     pub(crate) backup: Option<String>,
@@ -197,6 +220,9 @@ pub(crate) struct Verify {
 pub(crate) struct Prune {
     /// The folder of backups
     pub(crate) destination: PathBuf,
+    /// How they are encrypted
+    #[command(flatten)]
+    pub(crate) key: KeyFlag,
     /// How many of the newest backups stay
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
@@ -211,6 +237,9 @@ pub(crate) struct Prune {
 pub(crate) struct Restore {
     /// The folder of backups
     pub(crate) source: PathBuf,
+    /// How they are encrypted
+    #[command(flatten)]
+    pub(crate) key: KeyFlag,
     /// Which backup [default: the newest]
     #[arg(long, value_name = "NAME")]
     pub(crate) backup: Option<String>,
@@ -227,6 +256,9 @@ pub(crate) struct Restore {
     /// The prefix is hexadecimal
     #[arg(long)]
     pub(crate) hex: bool,
+    /// Tokens too: those that were revoked since the backup open again
+    #[arg(long)]
+    pub(crate) with_tokens: bool,
     /// Write at most so much to each node: 20MiB
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub(crate) bytes_per_second: Option<u64>,
@@ -388,6 +420,9 @@ pub(crate) struct Cert {
     /// Replace certificates that are there
     #[arg(long)]
     pub(crate) renew: bool,
+    /// Take back a certificate of the folder, named as its file without .crt: ca.crl lists it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) revoke: Vec<String>,
 }
 
 /// `dendra ring`
@@ -543,23 +578,6 @@ impl Client {
     }
 }
 
-/// What a client trusts, and what it shows to be let in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
-pub(crate) struct AccessArgs {
-    /// Trust the certificates that this CA signed (PEM), for https://
-    #[arg(long, env = "DENDRA_CA", value_name = "FILE")]
-    pub(crate) ca: Option<PathBuf>,
-    /// Show this certificate (PEM), where the node asks for one
-    #[arg(long, env = "DENDRA_CERT", value_name = "FILE", requires = "key_file")]
-    pub(crate) cert: Option<PathBuf>,
-    /// The key of --cert (PEM), open to its owner alone
-    #[arg(long, env = "DENDRA_KEY_FILE", value_name = "FILE", requires = "cert")]
-    pub(crate) key_file: Option<PathBuf>,
-    /// Show the token in this file, open to its owner alone; or DENDRA_TOKEN holds the token itself
-    #[arg(long, env = "DENDRA_TOKEN_FILE", value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-}
-
 /// `dendra token`
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenVerb {
@@ -581,6 +599,12 @@ pub(crate) enum TokenVerb {
         /// Write it to this file, with mode 0600, instead of stdout; a file that is there stays
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+        /// Make no token: give the rights to clients that show a certificate with this name
+        #[arg(long, value_name = "NAME", conflicts_with = "out")]
+        certificate: Option<String>,
+        /// How much of it
+        #[command(flatten)]
+        quota: QuotaArgs,
         /// Node and encoding
         #[command(flatten)]
         client: Client,
@@ -599,6 +623,28 @@ pub(crate) enum TokenVerb {
         #[command(flatten)]
         client: Client,
     },
+}
+
+/// How much the holder of a token may do.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct QuotaArgs {
+    /// Requests a second on each node; more get 429
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..1_000_000_000))]
+    pub(crate) requests_per_second: Option<u64>,
+    /// Bytes of requests and answers a second on each node, like 10MiB; behind more, 429
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) bytes_per_second: Option<u64>,
+    /// About what all keys with its prefix may take, like 1GiB; behind more, 507 for new values
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) stored_bytes: Option<u64>,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    match crate::config::units::parse_bytes(text)? {
+        bytes @ 1..=999_999_999_999_999 => Ok(bytes),
+        _ => Err(format!("{text:?} is no size from 1 byte to 900 TiB")),
+    }
 }
 
 /// What a token allows.

@@ -20,6 +20,7 @@
 //! Not here: anything that decides about data; this crate parses, prints and calls.
 //! See: docs/cli.md.
 
+mod access;
 mod backup;
 mod bench;
 mod cert;
@@ -36,9 +37,12 @@ mod load;
 mod logs;
 mod ops;
 mod profile;
+mod renewal;
 mod ring;
+mod runtime;
 mod scan;
 mod serve;
+mod signals;
 mod token;
 
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
@@ -47,10 +51,11 @@ use console::Console;
 use dendra_server::{LargeApart, SampledAlloc};
 use exit::{Exit, ExitResult, Failure};
 use mimalloc::MiMalloc;
+use runtime::runtime;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// mimalloc but for large pieces, and above both what `dendra profile --alloc` asks.
+/// mimalloc but for large pieces, and above both the sampler of `dendra profile --alloc`.
 #[global_allocator]
 static ALLOCATOR: SampledAlloc<LargeApart<MiMalloc>> =
     SampledAlloc::over(LargeApart::over(MiMalloc));
@@ -147,13 +152,6 @@ fn manual(page: &mut Vec<u8>) -> std::io::Result<()> {
     Ok(())
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Failure::new(Exit::FAILURE, format!("the runtime cannot start ({e})")))
-}
-
 /// One request: SIGINT ends the process with 130, also while stdin or stdout make it wait.
 fn client_command(command: impl Future<Output = ExitResult>) -> ExitResult {
     let no_signals = |e| Failure::new(Exit::FAILURE, format!("signals cannot be caught ({e})"));
@@ -171,33 +169,6 @@ fn client_command(command: impl Future<Output = ExitResult>) -> ExitResult {
         })
         .map_err(no_signals)?;
     runtime()?.block_on(command)
-}
-
-/// Calls `then` at each SIGINT and SIGTERM, on a thread of its own.
-fn on_signals(then: impl Fn() + Send + 'static) -> std::io::Result<()> {
-    let signals = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let (mut interrupt, mut terminate) = {
-        let _inside = signals.enter();
-        (
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-        )
-    };
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            signals.block_on(async {
-                loop {
-                    tokio::select! {
-                        _ = interrupt.recv() => then(),
-                        _ = terminate.recv() => then(),
-                    }
-                }
-            });
-        })?;
-    Ok(())
 }
 
 fn print_config(is_json: bool, settings: &cli::SettingsFlags) -> ExitResult {

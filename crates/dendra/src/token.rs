@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! root    256 random bits ─► a file
-//! create  GET /v0/tokens ─► the table and one line more ─► PUT, If-Match ─► the token, on stdout or in a file
+//! create  GET /v0/tokens ─► the table and one line more ─► PUT, If-Match ─► the token, on stdout or in a file;
+//!         or rights for the name in a certificate, and no token
 //! revoke  the same with one line less                 412: another one was faster, from the start
 //! ```
 //!
@@ -21,7 +22,7 @@ use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use base64::Engine;
 use bytes::Bytes;
-use dendra_wire::rights::{Grant, TOKEN_MARK, TokenRole, TokenTable, hash_of};
+use dendra_wire::rights::{Grant, Holder, Quota, TOKEN_MARK, TokenRole, TokenTable, hash_of};
 use hyper::Method;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -47,6 +48,8 @@ pub(crate) async fn token(verb: &TokenVerb, console: Console) -> ExitResult {
             role,
             prefix,
             out,
+            certificate,
+            quota,
             client,
         } => {
             let role = match role {
@@ -60,11 +63,14 @@ pub(crate) async fn token(verb: &TokenVerb, console: Console) -> ExitResult {
             };
             let token = fresh()?;
             let hash = hash_of(token.as_bytes()).expect("it was made in this form");
-            let grant = Grant {
-                id: id.clone(),
-                role,
-                prefix,
-                hash,
+            let mut grant = Grant::of_token(id, role, &prefix, hash);
+            if let Some(name) = certificate {
+                grant.holder = Holder::Certificate(name.clone());
+            }
+            grant.quota = Quota {
+                requests_per_second: quota.requests_per_second,
+                bytes_per_second: quota.bytes_per_second,
+                stored_bytes: quota.stored_bytes,
             };
             if let Some(path) = out {
                 write(path, &token)?;
@@ -73,7 +79,8 @@ pub(crate) async fn token(verb: &TokenVerb, console: Console) -> ExitResult {
                 table.with(grant.clone()).map_err(Failure::usage)
             });
             if let Err(failure) = changed.await {
-                // What the cluster does not know is of no use; where it may know it, the file stays.
+                // A token that the cluster does not know is of no use; where it may know it, the
+                // file stays.
                 if failure.exit == Exit::USAGE
                     && let Some(path) = out
                     && let Err(error) = std::fs::remove_file(path)
@@ -82,23 +89,30 @@ pub(crate) async fn token(verb: &TokenVerb, console: Console) -> ExitResult {
                 }
                 return Err(failure);
             }
-            match out {
-                Some(path) => {
+            match (out, certificate) {
+                (Some(path), _) => {
                     console.note(&format!("the token {id} is in {}", path.display()));
                     Ok(Exit::OK)
                 }
-                None => ops::print(format!("{token}\n").as_bytes()).map(|()| Exit::OK),
+                (None, Some(name)) => {
+                    console.note(&format!(
+                        "{id}: clients that show a certificate with the name {name}, within a second on every node"
+                    ));
+                    Ok(Exit::OK)
+                }
+                (None, None) => ops::print(format!("{token}\n").as_bytes()).map(|()| Exit::OK),
             }
         }
         TokenVerb::List { client } => {
             let (table, _) = read(&ops::client(client, console)?).await?;
             let mut text = String::new();
             for grant in table.by_id() {
-                let prefix = match grant.prefix.is_empty() {
-                    true => String::new(),
-                    false => format!("\t{}", show_key(&grant.prefix)),
-                };
-                text.push_str(&format!("{}\t{}{prefix}\n", grant.id, grant.role.as_str()));
+                text.push_str(&format!("{}\t{}", grant.id, grant.role.as_str()));
+                if !grant.prefix.is_empty() {
+                    text.push_str(&format!("\t{}", show_key(&grant.prefix)));
+                }
+                text.push_str(&more_of(grant));
+                text.push('\n');
             }
             ops::print(text.as_bytes()).map(|()| Exit::OK)
         }
@@ -114,6 +128,29 @@ pub(crate) async fn token(verb: &TokenVerb, console: Console) -> ExitResult {
             Ok(Exit::OK)
         }
     }
+}
+
+/// What a line of the list says besides name, role and prefix.
+fn more_of(grant: &Grant) -> String {
+    let mut text = String::new();
+    if let Holder::Certificate(name) = &grant.holder {
+        text.push_str(&format!("\tcertificate={name}"));
+    }
+    let Quota {
+        requests_per_second,
+        bytes_per_second,
+        stored_bytes,
+    } = grant.quota;
+    for (name, limit) in [
+        ("requests-per-second", requests_per_second),
+        ("bytes-per-second", bytes_per_second),
+        ("stored-bytes", stored_bytes),
+    ] {
+        if let Some(limit) = limit {
+            text.push_str(&format!("\t{name}={limit}"));
+        }
+    }
+    text
 }
 
 /// A new token.

@@ -85,3 +85,118 @@ fn tokens_are_made_used_shown_and_revoked() {
         "a file that others read"
     );
 }
+
+/// A node with the root token in `root`, on a folder of its own.
+fn node_in(at: &Path, data: &str, root: &str) -> Node {
+    Node::start(&at.join(data), &["--root-token-file", root])
+}
+
+/// Ends when the command does what it should: a change of tokens is in force within a second.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let until = std::time::Instant::now() + support::http::PATIENCE;
+    while !is_so() {
+        assert!(std::time::Instant::now() < until, "{what}");
+    }
+}
+
+#[test]
+fn quotas_and_certificates_are_given_and_shown() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    call(at, &["token", "root", "root"]);
+    let root = at.join("root").display().to_string();
+    let node = node_in(at, "data", &root);
+    let as_root = ["--url", &node.url, "--token-file", &root];
+    let with = |words: &[&str]| call(at, &[words, &as_root[..]].concat());
+    let made = with(&[
+        "token",
+        "create",
+        "slow",
+        "--role",
+        "write",
+        "--requests-per-second",
+        "1",
+        "--bytes-per-second",
+        "1MiB",
+        "--stored-bytes",
+        "2GiB",
+        "--out",
+        "slow",
+    ]);
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let made = with(&[
+        "token",
+        "create",
+        "web",
+        "--role",
+        "read",
+        "--certificate",
+        "web.internal",
+    ]);
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    assert!(made.stdout.is_empty(), "no token was made");
+    let list = with(&["token", "list"]);
+    assert_eq!(
+        String::from_utf8_lossy(&list.stdout),
+        "slow\twrite\trequests-per-second=1\tbytes-per-second=1048576\tstored-bytes=2147483648\n\
+         web\tread\tcertificate=web.internal\n"
+    );
+    for wrong in [
+        &["--certificate", "a b"][..],
+        &["--requests-per-second", "0"],
+        &["--stored-bytes", "much"],
+        &["--certificate", "a", "--out", "b"],
+    ] {
+        let create = ["token", "create", "no", "--role", "read"];
+        let refused = with(&[&create[..], wrong].concat());
+        assert_eq!(refused.code, Some(2), "{wrong:?}: {}", refused.stderr);
+    }
+    let get = || {
+        let mut get = dendra(["get", "k", "--url", &node.url, "--token-file", "slow"]);
+        run(get.current_dir(at))
+    };
+    until("the token is known", || !get().stderr.contains("unauth"));
+    until("more than one a second", || {
+        get().stderr.contains("over-quota: `slow` has 1 requests")
+    });
+}
+
+#[test]
+fn a_restore_brings_tokens_back_only_where_it_is_asked_to() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    call(at, &["token", "root", "root"]);
+    let root = at.join("root").display().to_string();
+    let first = node_in(at, "first", &root);
+    let url = |node: &Node| node.url.clone();
+    let as_root = |words: &[&str], node: &Node| {
+        let url = url(node);
+        call(
+            at,
+            &[words, &["--url", &url, "--token-file", &root][..]].concat(),
+        )
+    };
+    let create = ["token", "create", "app", "--role", "read", "--out", "app"];
+    assert_eq!(as_root(&create, &first).code, Some(0));
+    assert_eq!(as_root(&["put", "k", "v"], &first).code, Some(0));
+    let admin = |words: &[&str], node: &Node| {
+        let all = [words, &["--admin", &node.admin, "--token-file", &root][..]].concat();
+        let done = call(at, &all);
+        assert_eq!(done.code, Some(0), "{words:?}: {}", done.stderr);
+    };
+    admin(&["backup", "copies"], &first);
+    drop(first);
+    let second = node_in(at, "second", &root);
+    admin(&["restore", "copies"], &second);
+    assert_eq!(as_root(&["get", "k"], &second).stdout, b"v");
+    assert!(as_root(&["token", "list"], &second).stdout.is_empty());
+    let other = ["token", "create", "new", "--role", "read", "--out", "new"];
+    assert_eq!(as_root(&other, &second).code, Some(0), "the table is free");
+    let third = node_in(at, "third", &root);
+    admin(&["restore", "copies", "--with-tokens"], &third);
+    assert_eq!(as_root(&["token", "list"], &third).stdout, b"app\tread\n");
+    until("the token of before opens", || {
+        let mut get = dendra(["get", "k", "--url", &third.url, "--token-file", "app"]);
+        run(get.current_dir(at)).stdout == b"v"
+    });
+}

@@ -1,12 +1,12 @@
-//! Where a target is, and the template of what is asked of it.
+//! Where a target is, and the template of a request to it.
 //!
 //! ```text
-//! http://host[:port][/path with {key}, {limit} …]      port 80 unless given
+//! http://host[:port][/path with {key}, {limit} …]      port 80 unless given; https, port 443
 //!   authority ──► Host, sockets        path ──► template.rs
 //! ```
 //!
 //! Invariants
-//! 1. Only `http`: another scheme is refused with a sentence, never guessed.
+//! 1. Only `http` and `https`: another scheme is refused with a sentence, never guessed.
 //!
 //! Not here: filling templates in (`template.rs`).
 //! See: docs/lab/run-json.md.
@@ -22,6 +22,8 @@ pub struct Address {
     pub path: String,
     /// Where to connect to.
     pub socket: SocketAddr,
+    /// Is it https?
+    pub is_tls: bool,
 }
 
 impl Address {
@@ -31,14 +33,10 @@ impl Address {
     /// The sentence.
     pub fn parse(text: &str) -> Result<Address, String> {
         let fix = "write one like http://127.0.0.1:8080";
-        if text.starts_with("https://") {
-            return Err(format!(
-                "{text:?} is https, and bench speaks clear text alone: its clocks are those of the socket. Measure a port in clear, or \
-                 put a proxy that speaks TLS between"
-            ));
-        }
-        let Some(rest) = text.strip_prefix("http://") else {
-            return Err(format!("{text:?} is not a URL of plain http; {fix}"));
+        let (rest, is_tls) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+            (Some(rest), _) => (rest, false),
+            (None, Some(rest)) => (rest, true),
+            (None, None) => return Err(format!("{text:?} is not a URL of http or https; {fix}")),
         };
         let at = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(at);
@@ -56,7 +54,7 @@ impl Address {
         let place = if has_port {
             authority.to_owned()
         } else {
-            format!("{authority}:80")
+            format!("{authority}:{}", if is_tls { 443 } else { 80 })
         };
         let mut sockets = place
             .to_socket_addrs()
@@ -72,6 +70,7 @@ impl Address {
             authority: authority.to_owned(),
             path,
             socket,
+            is_tls,
         })
     }
 }
@@ -87,6 +86,9 @@ mod tests {
         assert_eq!(address.authority, "127.0.0.1:70");
         let address = Address::parse("http://[::1]").expect("it is a place");
         assert_eq!((address.socket.port(), address.path.as_str()), (80, "/"));
+        assert!(!address.is_tls);
+        let address = Address::parse("https://[::1]").expect("it is a place");
+        assert_eq!((address.socket.port(), address.is_tls), (443, true));
     }
 
     #[test]
@@ -94,7 +96,7 @@ mod tests {
         for text in [
             "",
             "h:80",
-            "https://h",
+            "ftp://h",
             "http://",
             "http://u@h",
             "http://127.0.0.1/a b",

@@ -10,19 +10,33 @@
 //! 1. A target that does not answer here is still measured: failures are counted, nothing waits.
 //! 2. One sample is held in memory at a time; a series grows by eight bytes a second.
 //!
-//! Not here: what the names mean (the target's own documents).
+//! Not here: the meaning of the names (the target's own documents).
 //! See: docs/lab/run-json.md.
 
 use crate::address::Address;
+use crate::driver::TlsTarget;
 use crate::limits::{ADMIN_BYTES_MAX, ANSWER_BYTES_MAX};
 use crate::run::{Profile, Server};
 use dendra_wire::client::{AnswerBody, Asked, ParsedAnswer, parse_answer};
 use dendra_wire::http::{ChunkDecoder, Step};
+use rustls::{ClientConnection, StreamOwned};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+
+/// The admin port of a target, and how it lets one in.
+#[derive(Clone, Debug)]
+pub struct AdminPort {
+    /// Where it is.
+    pub address: Address,
+    /// How it is sealed; `None` = clear text.
+    pub tls: Option<TlsTarget>,
+    /// Header lines, without their ends.
+    pub fields: Vec<String>,
+}
 
 /// How long one sample may take.
 const SAMPLE_TIMEOUT: Duration = Duration::from_millis(900);
@@ -31,7 +45,8 @@ const SAMPLE_TIMEOUT: Duration = Duration::from_millis(900);
 ///
 /// # Errors
 /// The sentence.
-pub fn fetch(address: &Address, path: &str, timeout: Duration) -> Result<Vec<u8>, String> {
+pub fn fetch(admin: &AdminPort, path: &str, timeout: Duration) -> Result<Vec<u8>, String> {
+    let address = &admin.address;
     let sentence = |e: std::io::Error| format!("{path} of {} failed ({e})", address.authority);
     let base = address.path.trim_end_matches('/');
     let connect_timeout = timeout.min(Duration::from_secs(2));
@@ -39,14 +54,35 @@ pub fn fetch(address: &Address, path: &str, timeout: Duration) -> Result<Vec<u8>
         TcpStream::connect_timeout(&address.socket, connect_timeout).map_err(sentence)?;
     stream.set_read_timeout(Some(timeout)).map_err(sentence)?;
     stream.set_write_timeout(Some(timeout)).map_err(sentence)?;
+    let mut lines = String::new();
+    for field in &admin.fields {
+        lines.push_str(&format!("{field}\r\n"));
+    }
     let request = format!(
-        "GET {base}{path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+        "GET {base}{path} HTTP/1.1\r\nHost: {}\r\n{lines}Connection: close\r\n\r\n",
         address.authority
     );
-    stream.write_all(request.as_bytes()).map_err(sentence)?;
     let mut bytes = Vec::new();
-    let mut limited = stream.take(ADMIN_BYTES_MAX as u64);
-    limited.read_to_end(&mut bytes).map_err(sentence)?;
+    match &admin.tls {
+        None => {
+            stream.write_all(request.as_bytes()).map_err(sentence)?;
+            let mut limited = stream.take(ADMIN_BYTES_MAX as u64);
+            limited.read_to_end(&mut bytes).map_err(sentence)?;
+        }
+        Some(tls) => {
+            let session = ClientConnection::new(Arc::clone(&tls.config), tls.name.clone());
+            let session = session.map_err(|e| sentence(std::io::Error::other(e)))?;
+            let mut sealed = StreamOwned::new(session, stream);
+            sealed.write_all(request.as_bytes()).map_err(sentence)?;
+            let mut limited = sealed.take(ADMIN_BYTES_MAX as u64);
+            match limited.read_to_end(&mut bytes) {
+                Ok(_) => {}
+                // Without a last word: the lengths in the answer tell whether it is whole.
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof && !bytes.is_empty() => {}
+                Err(e) => return Err(sentence(e)),
+            }
+        }
+    }
     let ParsedAnswer::Head(head) = parse_answer(&bytes, Asked::WithBody) else {
         return Err(format!("{path} of {} is no HTTP answer", address.authority));
     };
@@ -90,7 +126,7 @@ pub fn numbers(page: &str) -> BTreeMap<String, f64> {
         if line.is_empty() || line.starts_with('#') {
             return None;
         }
-        // Labels may hold spaces; what follows them is the value and perhaps a time.
+        // Labels may hold spaces; the value follows them, and perhaps a time.
         let split = line
             .rfind('}')
             .map_or_else(|| line.find(' '), |at| Some(at + 1))?;
@@ -138,7 +174,7 @@ impl Samples {
         }
     }
 
-    /// What was collected; numbers that never changed apart.
+    /// The collected numbers; those that never changed apart.
     pub fn finish(mut self) -> Server {
         let all = std::mem::take(&mut self.server.series);
         for (name, series) in all {
@@ -155,14 +191,14 @@ impl Samples {
     }
 }
 
-fn status(address: &Address) -> serde_json::Value {
+fn status(address: &AdminPort) -> serde_json::Value {
     let body = fetch(address, "/v0/status", SAMPLE_TIMEOUT).ok();
     body.and_then(|body| serde_json::from_slice(&body).ok())
         .unwrap_or_default()
 }
 
 /// Samples `address` once a second until `is_over`. Times count from `origin`.
-pub fn sample(target: usize, address: &Address, origin: Instant, is_over: &AtomicBool) -> Server {
+pub fn sample(target: usize, address: &AdminPort, origin: Instant, is_over: &AtomicBool) -> Server {
     let mut samples = Samples::new(target);
     samples.server.status[0] = status(address);
     let mut next = Instant::now();
@@ -193,7 +229,7 @@ pub fn sample(target: usize, address: &Address, origin: Instant, is_over: &Atomi
 /// The sentence.
 pub fn profile(
     target: usize,
-    address: &Address,
+    address: &AdminPort,
     kind: &str,
     seconds: u64,
     origin: Instant,

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Invariants
-//! 1. No client is accepted before the folder is open, its log replayed, every member that can be asked has let it in,
-//!    and every loop has tried to open its links to those.
+//! 1. No client is accepted before the folder is open, its log replayed, and every member that can
+//!    be asked has let it in. By then every loop has tried to open its links to those.
 //! 2. Every thread that was started is joined before `stop` returns.
 //! 3. A poisoned engine refuses to be closed: its folder is left as the failure found it, and the
 //!    exit code is not 0.
@@ -21,27 +21,33 @@
 
 use crate::admin;
 use crate::admin::backup_gauge::BackupGauge;
+use crate::border::Border;
+use crate::border_watch::BorderWatch;
 use crate::clients::connection;
 use crate::clients::listener::{self, Door};
 use crate::clients::room::Space;
+use crate::disk::bell::Bell;
 use crate::disk::checkpoints::Checkpoints;
 use crate::disk::import::Import;
 use crate::disk::last_clock;
 use crate::disk::maintenance;
 use crate::disk::notes::{self, FolderHome};
+use crate::disk::poke::Poke;
+use crate::disk::readers;
 use crate::disk::scrub;
-use crate::disk::store_pool::{self, StorePool};
+use crate::disk::store_pool::StorePool;
 use crate::disk::versions::Versions;
 use crate::disk::wal_thread;
 use crate::event_loop::clock;
-use crate::event_loop::delay::Overload;
 use crate::event_loop::mailbox::LoopEvent;
+use crate::event_loop::overload::Overload;
 use crate::event_loop::shared::{LoopHandle, Phase, PhaseCell, Shared};
-use crate::event_loop::thread;
+use crate::event_loop::thread::{self, Floors};
 use crate::limits;
 use crate::peers::{self, Cluster, StartGate};
-use crate::rights::{self, Rights};
+use crate::rights;
 use crate::settings::{ClusterSettings, Settings};
+use crate::start_error::StartError;
 use crate::tls::Tls;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::{Engine, Error, Identity};
@@ -57,65 +63,23 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Why a node could not start: one kind per exit code.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StartError {
-    /// The settings cannot work together (exit 2).
-    Settings {
-        /// The sentence for the operator.
-        reason: String,
-    },
-    /// The data folder cannot be opened: locked, damaged, another format (exit 3).
-    Folder {
-        /// The sentence for the operator.
-        reason: String,
-    },
-    /// An address is taken or not ours (exit 4).
-    Address {
-        /// The sentence for the operator.
-        reason: String,
-    },
-    /// The system gave no thread or no descriptor (exit 1).
-    System {
-        /// The sentence for the operator.
-        reason: String,
-    },
-    /// A signal asked to stop before the node served (exit 0).
-    Asked,
-}
-
-impl StartError {
-    /// The exit code of `dendra serve`.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            StartError::Asked => 0,
-            StartError::System { .. } => 1,
-            StartError::Settings { .. } => 2,
-            StartError::Folder { .. } => 3,
-            StartError::Address { .. } => 4,
-        }
-    }
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Settings { reason }
-            | StartError::Folder { reason }
-            | StartError::Address { reason }
-            | StartError::System { reason } => f.write_str(reason),
-            StartError::Asked => f.write_str("a signal asked to stop before the node served"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
 fn system(what: &str) -> impl Fn(io::Error) -> StartError + '_ {
     move |error| StartError::System {
         reason: format!("{what}: {error}"),
     }
 }
+
+/// The work of the upper floors on an event loop.
+static FLOORS: Floors = Floors {
+    serve: connection::spawn,
+    turns: peers::turns,
+    link: peers::link,
+    sweep: peers::sweep,
+    begin: |lane| {
+        peers::settle(lane);
+        rights::keep(lane);
+    },
+};
 
 /// The front door: starts nodes.
 #[derive(Debug)]
@@ -158,21 +122,18 @@ impl Server {
         starting: &Starting,
     ) -> Result<Running, StartError> {
         let settings = fit_descriptors(settings);
-        let tls = settings.tls.as_ref().map(Tls::new).transpose();
-        let tls = tls.map_err(|reason| StartError::Settings { reason })?;
-        let tls = tls.map(Arc::new);
-        let rights = settings.root_token.as_ref().map(Rights::new).map(Arc::new);
+        let border = Border::open(&settings);
+        let border = border.map_err(|reason| StartError::Settings { reason })?;
         let admin = match doors.admin {
             Some((addr, door)) => Some(admin::start(
                 open("admin", addr, door)?,
                 Arc::clone(&starting.phase),
                 settings.hosts(),
-                tls.clone(),
-                rights.clone(),
+                border.clone(),
             )?),
             None => None,
         };
-        let shared = Arc::new(open_engine(settings, vfs, (tls, rights), starting)?);
+        let shared = Arc::new(open_engine(settings, vfs, border, starting)?);
         if let Some(admin) = &admin {
             admin.attach(Arc::clone(&shared));
         }
@@ -199,7 +160,7 @@ impl Server {
     }
 }
 
-/// What a start waits with, until a signal asks to stop.
+/// The parts that a start has while it waits, until a signal asks to stop.
 struct Starting {
     phase: Arc<PhaseCell>,
     runtime: tokio::runtime::Runtime,
@@ -256,7 +217,8 @@ fn warn_of_open_folder(path: &std::path::Path) {
     }
 }
 
-/// Raises the process's own limit of descriptors, and lowers `connections_max` to what is left.
+/// Raises the process's own limit of descriptors, and lowers `connections_max` to the number that
+/// is left.
 fn fit_descriptors(mut settings: Settings) -> Settings {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -351,7 +313,7 @@ fn proposed_identity() -> io::Result<Identity> {
     let node = u128::from_le_bytes(peers::random()?);
     Ok(Identity {
         node,
-        // Zero stands for "nobody" in a version.
+        // Zero stands for "no member" in a version.
         origin: (node as u32).max(1),
     })
 }
@@ -359,7 +321,7 @@ fn proposed_identity() -> io::Result<Identity> {
 fn open_engine(
     settings: Settings,
     vfs: Arc<dyn Vfs>,
-    (tls, rights): (Option<Arc<Tls>>, Option<Arc<Rights>>),
+    border: Border,
     starting: &Starting,
 ) -> Result<Shared, StartError> {
     dendra_engine::observe_waits(admin::profile::watched);
@@ -394,7 +356,7 @@ fn open_engine(
     let home = notes::start(&engine, &versions, cluster, clock::wall_ms()).map_err(in_folder)?;
     let home = match (home, cluster) {
         (FolderHome::Joins, Some(cluster)) => {
-            become_member(cluster, &engine, &versions, tls.as_deref(), starting)?
+            become_member(cluster, &engine, &versions, border.tls.as_deref(), starting)?
         }
         (home, _) => home,
     };
@@ -418,13 +380,13 @@ fn open_engine(
                 last,
                 clock::wall_ms(),
             )
-            .map(|cluster| Arc::new(cluster.sealed(tls.clone())))
+            .map(|cluster| Arc::new(cluster.sealed(border.tls.clone())))
         })
         .transpose()
         .map_err(in_folder)?;
     if cluster.is_none() {
         // One node holds the only copy of everything: no replica has to confirm a tombstone. In a
-        // cluster nobody confirms them yet, so they stay.
+        // cluster no member confirms them yet, so they stay.
         engine.raise_purge_horizon(dendra_base::Version::MAX);
     }
     let import = Import::open(&engine).map_err(in_folder)?;
@@ -453,11 +415,11 @@ fn open_engine(
                 .with_line(settings.body_bytes_inflight_max),
         ),
         pool: StorePool::new(settings.queue, settings.workers),
-        bell: wal_thread::Bell::default(),
+        bell: Bell::default(),
         backups: Arc::default(),
         checkpoints: Checkpoints::new(&settings.data),
         import,
-        poke: maintenance::Poke::default(),
+        poke: Poke::default(),
         phase: Arc::clone(&starting.phase),
         room: tokio::sync::Notify::new(),
         listener_waits: false.into(),
@@ -465,8 +427,10 @@ fn open_engine(
         folder: vfs,
         engine,
         hosts: settings.hosts(),
-        tls,
-        rights,
+        tls: border.tls,
+        rights: border.rights,
+        audit: border.audit,
+        watch: border.watch,
         handshakes: Arc::default(),
         settings,
     })
@@ -549,17 +513,11 @@ impl Running {
         admin: Option<admin::Admin>,
     ) -> Result<Running, StartError> {
         let no_thread = system("a thread could not be started");
-        if shared.cluster.is_some() {
-            let first = shared.lanes.first().expect("a node has a loop");
-            first.mailbox.post(LoopEvent::Run(peers::settle));
-        }
-        if shared.rights.is_some() {
-            let first = shared.lanes.first().expect("a node has a loop");
-            first.mailbox.post(LoopEvent::Run(rights::keep));
-        }
+        let first = shared.lanes.first().expect("a node has a loop");
+        first.mailbox.post(LoopEvent::Begin);
         let (stop_accepting, _) = watch::channel(false);
         let loops = (0..shared.lanes.len())
-            .map(|index| thread::spawn(shared, index, connection::spawn))
+            .map(|index| thread::spawn(shared, index, &FLOORS))
             .collect::<io::Result<_>>()
             .map_err(&no_thread)?;
         Ok(Running {
@@ -568,7 +526,7 @@ impl Running {
             stop_accepting,
             listener: None,
             loops,
-            workers: store_pool::spawn(shared).map_err(&no_thread)?,
+            workers: readers::spawn(shared).map_err(&no_thread)?,
             log: Some(wal_thread::spawn(shared).map_err(&no_thread)?),
             maintenance: background(shared).map_err(&no_thread)?,
             shared: Arc::clone(shared),
@@ -632,6 +590,11 @@ impl Running {
         self.shared.tls.is_some()
     }
 
+    /// Tells when tokens and certificates change.
+    pub fn border(&self) -> &BorderWatch {
+        &self.shared.watch
+    }
+
     /// Where a schedule of backups says how they go.
     pub fn backup_gauge(&self) -> Arc<BackupGauge> {
         Arc::clone(&self.shared.backups)
@@ -664,8 +627,8 @@ impl Running {
     /// is closed so that the next start has nothing to replay.
     ///
     /// # Errors
-    /// The folder could not be closed: the log failed, or the disk is full. What was acknowledged is in
-    /// the log nevertheless.
+    /// The folder could not be closed: the log failed, or the disk is full. Acknowledged writes are
+    /// in the log nevertheless.
     pub fn stop(mut self) -> Result<(), Error> {
         self.shared.phase.turn(Phase::Draining);
         self.stop_accepting.send_replace(true);
@@ -688,6 +651,9 @@ impl Running {
         self.shared.phase.turn(Phase::Stopped);
         if let Some(admin) = self.admin.take() {
             admin.stop();
+        }
+        if let Some(audit) = &self.shared.audit {
+            audit.stop();
         }
         tracing::info!("stopped");
         closed
@@ -740,7 +706,7 @@ pub enum ExitReason {
     Stopped,
     /// It never served.
     NotStarted(StartError),
-    /// Another member does not let the folder in: who, and why (exit 3).
+    /// Another member does not let the folder in: the member, and why (exit 3).
     Disowned(String),
     /// A signal asked for it, but the folder could not be closed (exit 1).
     NotClosed(Error),
@@ -775,11 +741,17 @@ enum Wake {
 }
 
 /// Serves until SIGTERM or SIGINT, then stops and returns; a second signal ends the process at
-/// once. Stops by itself when another member disowns the folder. Aborts the process when the log fails: nobody knows
-/// then what is durable. `on_serving` is called once, when clients are accepted.
+/// once. Stops by itself when another member disowns the folder. Aborts the process when the log
+/// fails: the durable state is unknown then. `on_serving` is called once, when clients are
+/// accepted.
 pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReason {
     let (wake, woken) = mpsc::sync_channel(4);
-    let signals = match Signals::catch(settings.tls.is_some()) {
+    let secret_file = settings
+        .cluster
+        .as_ref()
+        .map(|cluster| &cluster.secret_file);
+    let has_files = settings.tls.is_some() || secret_file.is_some_and(Option::is_some);
+    let signals = match Signals::catch(has_files) {
         Ok(signals) => signals,
         Err(error) => {
             return ExitReason::NotStarted(system("signals cannot be caught")(error));
@@ -806,7 +778,7 @@ pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReaso
         Ok(Wake::Signal) => {}
         Ok(Wake::Ended) if running.phase() != Phase::Poisoned => return running.retire(),
         Ok(Wake::Ended) | Err(mpsc::RecvError) => {
-            // Long enough for the loops to write `outcome=unknown` to those who wait.
+            // Long enough for the loops to write `outcome=unknown` to the clients that wait.
             std::thread::sleep(limits::POISON_GRACE);
             std::process::abort();
         }

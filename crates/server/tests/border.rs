@@ -8,7 +8,7 @@
 
 mod support;
 
-use dendra_server::settings::HostRule;
+use dendra_server::settings::{HostRule, OriginRule, RootToken};
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::Instant;
@@ -113,6 +113,59 @@ fn a_page_of_another_site_takes_no_profile_and_no_value() {
     let answer = ask(node.admin(), "GET /", "127.0.0.1:9080", own);
     assert_eq!(answer.status, 200);
     assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"));
+}
+
+#[test]
+fn a_page_of_an_origin_that_may_ask_is_answered_and_told_so() {
+    let origin: OriginRule = "https://app.example.com".parse().expect("an origin");
+    let node = Node::with(|settings| {
+        settings.allowed_origins = vec![origin];
+        settings.root_token = RootToken::new(format!("dendra_{}", "r".repeat(43)).as_bytes());
+    });
+    let page = "Origin: https://app.example.com\r\nSec-Fetch-Site: cross-site\r\n";
+    let token = format!("{page}Authorization: Bearer dendra_{}\r\n", "r".repeat(43));
+    let mut client = node.client();
+    for (method, target, lines, status) in [
+        // What a browser asks first, which has no token.
+        (
+            "OPTIONS",
+            "/v0/entity?id=k",
+            format!("{page}Access-Control-Request-Method: PUT\r\n"),
+            200,
+        ),
+        ("PUT", "/v0/entity?id=k", token.clone(), 201),
+        ("GET", "/v0/entity?id=k", token.clone(), 200),
+        ("HEAD", "/v0/entity?id=k", token.clone(), 200),
+        ("GET", "/v0/entities?prefix=k", token.clone(), 200),
+        ("GET", "/v0/entity?id=none", token.clone(), 404),
+        ("GET", "/v0/entity?id=k&x=1", token.clone(), 400),
+        ("GET", "/v0/entity?id=k", page.to_owned(), 401),
+        ("DELETE", "/v0/entity?id=k", token.clone(), 202),
+    ] {
+        let answer = client.ask(method, target, &lines, b"");
+        assert_eq!(answer.status, status, "{method} {target}");
+        let told = answer.header("Access-Control-Allow-Origin");
+        assert_eq!(told, Some("https://app.example.com"), "{method} {target}");
+        assert_eq!(answer.header("Vary"), Some("Origin"));
+        let shown = answer.header("Access-Control-Expose-Headers");
+        assert!(shown.is_some_and(|names| names.contains("Dendra-Receipt")));
+        let allowed = answer.header("Access-Control-Allow-Methods");
+        assert_eq!(allowed.is_some(), method == "OPTIONS");
+    }
+    // No other site, no preflight without an origin, and nothing on the admin port.
+    let other = "Origin: https://evil.example\r\nAccess-Control-Request-Method: PUT\r\n";
+    let answer = client.ask("OPTIONS", "/v0/entity?id=k", other, b"");
+    assert_eq!(answer.status, 403);
+    assert_eq!(answer.header("Access-Control-Allow-Origin"), None);
+    let none = "Access-Control-Request-Method: PUT\r\n";
+    assert_eq!(
+        client.ask("OPTIONS", "/v0/entity?id=k", none, b"").status,
+        401
+    );
+    let answer = node.admin().ask("GET", "/v0/status", &token, b"");
+    assert_eq!(answer.status, 403);
+    // A request of no page is told nothing.
+    assert_eq!(client.get("/v0/status").header("Vary"), None);
 }
 
 #[test]

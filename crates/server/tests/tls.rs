@@ -19,7 +19,7 @@ use std::fs::Permissions;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::certs::{Authority, CLIENT, MEMBER, Pair, Says, Sealed};
 use support::guest::{GUEST, NODE, hello, topology};
 use support::{Client, Node, PATIENCE, reserved};
@@ -65,12 +65,13 @@ fn metric(world: &World, node: &Node, name: &str) -> u64 {
     value.parse().expect("a number")
 }
 
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+/// Waits until the node has read its files so often, with and without use.
+fn wait_for(node: &Node, what: &str, taken: u64, refused: u64) {
+    let border = node.running().border();
+    let came = border.wait(PATIENCE, |state| {
+        (state.files_taken, state.files_refused) == (taken, refused)
+    });
+    assert!(came, "{what}: {:?}", border.now());
 }
 
 #[test]
@@ -177,22 +178,59 @@ fn a_new_pair_is_in_force_without_a_restart_and_a_half_written_one_never() {
     kept.send("GET /v0/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .expect("served");
     let whole = std::fs::read(&world.pair.cert).expect("it is there");
-    std::fs::write(&world.pair.cert, &whole[..whole.len() / 2]).expect("written");
-    wait_for("a half is noticed", || {
-        metric(&world, &node, "dendra_tls_files_refused") == 1
-    });
-    std::fs::copy(&wrong.cert, &world.pair.cert).expect("copied");
-    wait_for("a pair that does not fit is noticed", || {
-        metric(&world, &node, "dendra_tls_files_refused") == 2
-    });
+    let half = world.folder.path().join("half");
+    std::fs::write(&half, &whole[..whole.len() / 2]).expect("written");
+    std::fs::rename(&half, &world.pair.cert).expect("renamed");
+    wait_for(&node, "a half is noticed", 0, 1);
+    assert_eq!(metric(&world, &node, "dendra_tls_files_refused"), 1);
+    std::fs::rename(&wrong.cert, &world.pair.cert).expect("renamed");
+    wait_for(&node, "a pair that does not fit is noticed", 0, 2);
     assert!(world.ask(&node, None).is_ok(), "the old pair is in force");
-    std::fs::copy(&wrong.key, &world.pair.key).expect("copied");
-    wait_for("the new pair is in force", || {
-        world.ask(&node, None).is_err()
-    });
+    // In its place at once: a look between the two halves of a copy would be a third refusal.
+    std::fs::rename(&wrong.key, &world.pair.key).expect("renamed");
+    wait_for(&node, "the new pair is in force", 1, 2);
+    assert!(world.ask(&node, None).is_err(), "another name");
     let last = "GET /v0/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     kept.send(last).expect("a session goes on");
     assert_eq!(kept.rest().expect("answers").matches("200 OK").count(), 2);
+}
+
+#[test]
+fn a_certificate_that_was_taken_back_opens_nothing_and_its_neighbours_do() {
+    let world = World::new();
+    let (kept, lost) = (world.ca.sign("kept", CLIENT), world.ca.sign("lost", CLIENT));
+    let list = world.ca.revoke(&[]);
+    let node = world.node(|tls| {
+        tls.client_ca = Some(world.ca.ca.clone());
+        tls.revoked = Some(list.clone());
+    });
+    assert!(world.ask(&node, Some(&lost)).is_ok(), "not yet");
+    assert_eq!(world.ca.revoke(&[&lost]), list);
+    wait_for(&node, "the list is read", 1, 0);
+    assert!(world.ask(&node, Some(&lost)).is_err());
+    assert!(world.ask(&node, Some(&kept)).is_ok());
+    std::fs::write(&list, "-----BEGIN X509 CRL-----\nhalf").expect("written");
+    wait_for(&node, "half of a list is of no use", 1, 1);
+    assert!(world.ask(&node, Some(&lost)).is_err(), "the old list stays");
+}
+
+#[test]
+fn days_that_are_left_are_a_metric_and_the_earliest_of_a_file_counts() {
+    let world = World::new();
+    let node = world.node(|tls| tls.client_ca = Some(world.ca.ca.clone()));
+    let admin = node.running().admin_addr().expect("there is one");
+    let own = world.ca.sign("client", CLIENT);
+    let config = world.ca.client(Some(&own));
+    let page = Sealed::ask(admin, &config, "GET /metrics").expect("a page");
+    let left = |file: &str| -> u64 {
+        let name = format!("dendra_tls_days_left{{file=\"{file}\"}} ");
+        let line = page.lines().find_map(|line| line.strip_prefix(&name));
+        let line = line.unwrap_or_else(|| panic!("no {name} in\n{page}"));
+        line.parse().expect("a number")
+    };
+    // It was signed for a day, a few moments ago.
+    assert!(left("certificate") <= 1, "{}", left("certificate"));
+    assert!(left("client-ca") > 365, "{}", left("client-ca"));
 }
 
 #[test]

@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 /// Decisions of one event loop.
 pub trait Decider {
-    /// Tells it an event; what it wants done is appended.
+    /// Takes one event, and appends the effects.
     fn step(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>);
 
     /// When it wants a tick, on the monotonic clock.
     fn due_us(&self) -> Option<u64>;
 
-    /// What it still holds, for a member at rest: `None` when nothing that a rest should have
-    /// ended.
+    /// The work that it still holds, for a member at rest; `None` when it holds none that a rest
+    /// should have ended.
     fn leftovers(&self) -> Option<String>;
 
     /// Bytes that the member's hints hold, and hints that it dropped in this life, as it counts

@@ -8,8 +8,8 @@
 //! store/       the engine on a disk that crashes, or a map
 //! planted.rs   bugs of the shell, to see whether they are found
 //! trace.rs     lines, printed or hashed
-//! history.rs   what clients were told
-//! check/       what must hold of it
+//! history.rs   the answers to clients
+//! check/       the rules for it
 //! runner.rs    many seeds, failures and how to repeat them; shrink.rs makes them small
 //! limits.rs    bounds, with their reasons
 //! ```
@@ -17,7 +17,8 @@
 //! Invariants
 //! 1. A seed is a run, byte for byte, on every machine: one thread, no clock, no foreign
 //!    randomness.
-//! 2. What is checked is real: the engine, and the node's decisions; only the shells are made up.
+//! 2. The checked parts are real: the engine, and the node's decisions. Only the shells are made
+//!    up.
 //!
 //! Not here: sockets, threads, HTTP (crate `server`).
 //! See: docs/verification.md, ARCHITECTURE.md.

@@ -14,7 +14,7 @@
 //! 1. Exit 0: every promise held. 1: one was broken, and its seed and command were printed; or too
 //!    many histories were too long for the search to decide. 2: the options make no sense.
 //!
-//! Not here: what a run is (`world/`).
+//! Not here: the parts of a run (`world/`).
 
 use dendra_sim::check::linear::Searches;
 use dendra_sim::check::{Rule, Violation};

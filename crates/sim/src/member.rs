@@ -1,13 +1,13 @@
-//! One member: a store, a clock, and a decider per event loop; what a server's shell is in the real
-//! world.
+//! One member: a store, a clock, and a decider per event loop. In the real world it is a server's
+//! shell.
 //!
 //! ```text
 //! effects Write, Cover ─► queue ─► in flight ── one sync ──► durable, seen, answered
 //! ```
 //!
 //! Invariants
-//! 1. A write is in the queue, in flight, or answered; a crash forgets the first two, and what was
-//!    in flight survives or not.
+//! 1. A write is in the queue, in flight, or answered. A crash forgets the first two; a write that
+//!    was in flight survives or not.
 //! 2. The clocks are functions of the world's time: both run on while the member does not.
 //!
 //! Not here: messages, clients, faults (`world.rs`).
@@ -30,7 +30,7 @@ const WALL_MS: u64 = 1_767_225_600_000;
 /// Monotonic clocks begin at different numbers, as boots do.
 const MONO_STEP_US: u64 = 7_777_777;
 
-/// What a running member knows of itself and of the others.
+/// The knowledge of a running member about itself and the others.
 pub(crate) struct Meets {
     /// Its claim.
     pub(crate) claim: Peer,
@@ -121,14 +121,14 @@ pub(crate) struct MemberLoop {
     pub(crate) busy_until_us: u64,
     /// Messages and requests that wait until it has time.
     pub(crate) waiting: usize,
-    /// What the decider was told of the store last.
+    /// The readiness of the store that the decider was told last.
     pub(crate) readiness: Readiness,
 }
 
 /// One member of the cluster.
 pub(crate) struct Member {
     pub(crate) clock: Clock,
-    /// Counted up at every start and at every crash: what belongs to an earlier life is void.
+    /// Counted up at every start and at every crash: events of an earlier life are void.
     pub(crate) incarnation: u64,
     pub(crate) disk: Disk,
     /// `None` while it does not run.
@@ -142,13 +142,13 @@ pub(crate) struct Member {
     pub(crate) is_committing: bool,
     pub(crate) paused_until_us: u64,
     pub(crate) slow_times: u64,
-    /// What one event takes of its processor.
+    /// The processor time of one event.
     pub(crate) event_us: u64,
     /// The disk is gone for good.
     pub(crate) is_lost: bool,
     /// Something on the disk was damaged.
     pub(crate) is_rotten: bool,
-    /// What its first loop was told to be lost.
+    /// The spans that its first loop was told to be lost.
     pub(crate) lost: Vec<LostSpan>,
     /// Peers to which the links were told to be up.
     pub(crate) links_up: BTreeSet<usize>,
@@ -156,7 +156,7 @@ pub(crate) struct Member {
     pub(crate) began_us: u64,
     /// The largest clock value of a version that it confirmed to another member, in all its lives.
     pub(crate) confirmed: u64,
-    /// What it knows of itself and of the others, in runs with an image.
+    /// Its knowledge of itself and of the others, in runs with an image.
     pub(crate) meets: Option<Meets>,
     /// Its steward and what surrounds it, while it runs in a cluster whose members change.
     pub(crate) home: Option<ProcessSteward>,
@@ -202,13 +202,13 @@ impl Member {
         !self.queue.is_empty() || !self.covers.is_empty()
     }
 
-    /// What a commit would write.
+    /// The writes that a commit would make.
     pub(crate) fn writes_in_flight(&self) -> Vec<Write> {
         self.in_flight.iter().map(|p| p.write.clone()).collect()
     }
 
-    /// The newest cell of a key among what is not durable yet: what a store that shows it would
-    /// answer.
+    /// The newest cell of a key among those that are not durable yet: the answer of a store that
+    /// shows it.
     pub(crate) fn undurable(&self, key: &Key) -> Option<Cell> {
         let writes = self.in_flight.iter().chain(&self.queue);
         writes

@@ -1,15 +1,16 @@
-//! What one seed means: a cluster, a weather, what clients want, and what goes wrong when.
+//! The meaning of one seed: a cluster, a weather, the wishes of clients, and the faults with their
+//! times.
 //!
 //! ```text
 //! seed ─► Shape       members, copies, lanes, store, clocks, delays, rates: drawn per seed (swarm)
 //!      ─► clients     one list of wishes each
-//!      ─► faults      a list of (when, how long, what)
+//!      ─► faults      a list of (when, how long, which fault)
 //! ```
 //!
 //! Invariants
 //! 1. The same seed gives the same plan for ever, and a plan and its seed give the same run.
-//! 2. Lists can be thinned without changing what the rest means: the shrinker depends on it.
-//! 3. Only the unlucky member loses bytes: whatever is acknowledged by two copies has one left.
+//! 2. Lists can be thinned without a change of the rest: the shrinker depends on it.
+//! 3. Only the unlucky member loses bytes: a write that two copies acknowledged has one left.
 //!
 //! Not here: how faults are done (`world.rs`, `member.rs`).
 //! See: docs/verification.md.
@@ -20,7 +21,7 @@ use crate::store::Crash;
 use dendra_base::Prng;
 use std::collections::BTreeSet;
 
-/// What members keep their cells in.
+/// The stores in which members keep their cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
     /// A sorted map with a commit that is atomic: for protocols, ten times faster.
@@ -29,7 +30,7 @@ pub enum StoreKind {
     Engine,
 }
 
-/// What is done to a key.
+/// The operations on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyClass {
     /// Default level only, conditions too: promise 2.
@@ -55,7 +56,7 @@ pub struct Shape {
     pub keys: Vec<KeyClass>,
     /// The shortest way of a message.
     pub delay_min_us: u64,
-    /// What is added at random, uniformly.
+    /// The random part of a delay, uniform.
     pub delay_spread_us: u64,
     /// Messages of a thousand that take much longer, and how much at most.
     pub tail: (u64, u64),
@@ -83,11 +84,11 @@ pub struct Shape {
     pub engine_seed: u64,
     /// Bytes of hints that a member keeps.
     pub hint_bytes: u64,
-    /// Bytes a second that a member compares with others, and how long it rests between two
-    /// comparisons with one of them; `None` = members do not compare.
+    /// Bytes a second that a member compares with others, and its rest between two comparisons with
+    /// one of them; `None` = members do not compare.
     pub compares: Option<(u64, u64)>,
-    /// Questions of a thousand beside which somebody else's comes: of another cluster, or by an
-    /// older topology.
+    /// Questions of a thousand beside which a stranger's comes: of another cluster, or by an older
+    /// topology.
     pub stranger_permille: u64,
     /// The member whose disk may fail for good.
     pub unlucky: usize,
@@ -95,7 +96,7 @@ pub struct Shape {
     pub chaos_us: u64,
 }
 
-/// What a planned operation wants.
+/// The wish of a planned operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlannedKind {
     /// Read.
@@ -128,7 +129,7 @@ pub struct Planned {
     pub key: usize,
     /// Read or write.
     pub kind: PlannedKind,
-    /// On what condition.
+    /// The condition.
     pub base: PlannedBase,
     /// Answers and copies; `None` = the default.
     pub quorum: Option<(u8, u8)>,
@@ -209,7 +210,7 @@ pub enum FaultKind {
     Blackout,
     /// A member does nothing and then goes on.
     Pause {
-        /// Who.
+        /// The member.
         member: usize,
     },
     /// Messages on these directed links vanish.
@@ -249,7 +250,7 @@ pub enum FaultKind {
         /// Whose.
         member: usize,
     },
-    /// A disk answers no read, and keeps what it has.
+    /// A disk answers no read, and keeps its content.
     FailingReads {
         /// Whose.
         member: usize,
@@ -262,7 +263,7 @@ pub enum FaultKind {
         /// For one event.
         event_us: u64,
     },
-    /// Bits of what is stored turn over. The unlucky member only.
+    /// Bits of stored cells turn over. The unlucky member only.
     Rot {
         /// Where.
         draw: u64,
@@ -278,7 +279,7 @@ pub struct Fault {
     pub at_us: u64,
     /// When it is over (for a crash: when the member starts again), counted from its begin.
     pub length_us: u64,
-    /// What.
+    /// The fault.
     pub kind: FaultKind,
 }
 
@@ -304,7 +305,7 @@ impl Fault {
     }
 }
 
-/// Clocks that are wrong when everything else is well: what the others can do then is demanded.
+/// Clocks that are wrong when everything else is well: the demands on the other members hold then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongClocks {
     /// How far each wall clock is off, in milliseconds; 0 = right.
@@ -330,11 +331,11 @@ pub struct Plan {
     pub seed: u64,
     /// Options.
     pub shape: Shape,
-    /// What each client does.
+    /// The operations of each client.
     pub clients: Vec<Vec<Planned>>,
     /// Walks over many keys.
     pub scans: Vec<PlannedScan>,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Vec<Fault>,
     /// Which clocks are wrong behind that.
     pub wrong_clocks: Option<WrongClocks>,
@@ -344,14 +345,14 @@ pub struct Plan {
     pub changes: Option<Changes>,
 }
 
-/// An image of a disk, and what happens before it comes back.
+/// An image of a disk, and the events before it comes back.
 #[derive(Clone, Debug)]
 pub struct PlannedImage {
     /// Whose.
     pub member: usize,
     /// When it is made.
     pub taken_us: u64,
-    /// Who is restarted before it comes back, or with it.
+    /// The members that are restarted before it comes back, or with it.
     pub restarts: Restarts,
     /// How members end for that.
     pub how: Crash,
@@ -381,7 +382,7 @@ pub(crate) fn skewed(prng: &mut Prng, most: u64) -> u64 {
 }
 
 impl Plan {
-    /// What `seed` means.
+    /// The plan of `seed`.
     pub fn draw(seed: u64) -> Plan {
         let mut prng = Prng::named(seed, "shape");
         let mut shape = Shape::draw(&mut prng);
@@ -547,7 +548,7 @@ pub(crate) fn draw_clients(shape: &Shape, prng: &mut Prng) -> Vec<Vec<Planned>> 
         put: 1 + prng.below(6),
         delete: prng.below(3),
         condition_percent: pick(prng, &[0, 30, 80]),
-        // Whom a client asks: mostly its own member, or anybody.
+        // The member that a client asks: mostly its own one, or any.
         is_loyal: prng.chance(1, 2),
         gives_up: prng.chance(1, 4),
     };
@@ -740,9 +741,9 @@ fn draw_wrong_by(prng: &mut Prng) -> i64 {
     if prng.chance(1, 2) { -by_ms } else { by_ms }
 }
 
-/// In some runs, clocks that are wrong by more than members believe, of one member or of all, while
-/// other things go wrong and when everything else is well again. Not where values end by clocks: an
-/// owner forgets what has ended by its own one.
+/// In some runs, clocks that are wrong by more than members believe, of one member or of all. They
+/// are wrong during other faults, and when everything else is well again. Not where values end by
+/// clocks: an owner forgets values that have ended by its own one.
 fn draw_wrong_clocks(shape: &Shape, prng: &mut Prng) -> (Vec<Fault>, Option<WrongClocks>) {
     let is_on = prng.chance(1, 4);
     if !is_on || shape.keys.contains(&KeyClass::Fleeting) {
@@ -835,7 +836,8 @@ pub(crate) fn draw_scans(shape: &Shape, prng: &mut Prng) -> Vec<PlannedScan> {
     (0..count).map(draw).collect()
 }
 
-/// One member whose clock is set back and that ends again and again: what a restart must remember.
+/// One member whose clock is set back and that ends again and again: the test of a restart's
+/// memory.
 fn draw_crash_loop(shape: &Shape, prng: &mut Prng) -> Vec<Fault> {
     let member = prng.below(shape.members as u64) as usize;
     let begin_us = prng.below(shape.chaos_us / 2);
@@ -913,7 +915,7 @@ fn draw_links(shape: &Shape, prng: &mut Prng) -> CutLinks {
                 }
             }
         }
-        // One member is heard by nobody, or hears nobody.
+        // One member is heard by no other, or hears no other.
         1 => {
             let one = prng.below(members as u64) as usize;
             let is_deaf = prng.chance(1, 2);

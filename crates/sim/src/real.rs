@@ -1,4 +1,4 @@
-//! The real node as a decider: what runs of the simulator are about.
+//! The real node as a decider: the subject of the simulator's runs.
 //!
 //! Invariants
 //! 1. The origin of a loop is its member's plus its number, as in the server.
@@ -40,7 +40,7 @@ impl Decider for Real {
         }
         if orphans > 0 {
             return Some(format!(
-                "{orphans} questions and orders that nobody waits for"
+                "{orphans} questions and orders without an operation"
             ));
         }
         (wasteful > 0).then(|| format!("{wasteful} operations in mind that asked too much"))

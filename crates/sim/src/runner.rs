@@ -1,8 +1,8 @@
-//! Seeds, one after the other: runs, failures, and what a person needs to repeat one.
+//! Seeds, one after the other: runs, failures, and the text that repeats one.
 //!
 //! Invariants
 //! 1. A panic of a heart is a violation of its seed, not the end of the search.
-//! 2. What is printed for a failure repeats it: seed, and planted bug if there was one.
+//! 2. The text of a failure repeats it: seed, and planted bug if there was one.
 //!
 //! Not here: options of the command line (`main.rs`).
 
@@ -90,10 +90,10 @@ pub fn run_membership(seed: u64, tracing: Tracing) -> Option<Violation> {
     }
 }
 
-/// What came of one seed.
+/// The result of one seed.
 #[derive(Debug)]
 pub struct Ran {
-    /// What it broke, if anything.
+    /// The rule that it broke, if any.
     pub failure: Option<Failure>,
     /// How thoroughly that was looked for.
     pub searches: Searches,

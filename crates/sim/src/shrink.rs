@@ -1,5 +1,5 @@
 //! Makes a failing plan small: without faults, then without operations, then without members that
-//! nobody needs.
+//! are not needed.
 //!
 //! ```text
 //! halves, quarters, … single ones are left out, as long as the same rule stays broken
@@ -7,9 +7,9 @@
 //!
 //! Invariants
 //! 1. The result breaks the same rule as the plan that was given.
-//! 2. At most [`SHRINK_RUNS_MAX`] runs are made; what is left then is the result.
+//! 2. At most [`SHRINK_RUNS_MAX`] runs are made; the plan that is left then is the result.
 //!
-//! Not here: what a rule is (`check/`).
+//! Not here: the rules (`check/`).
 //! See: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002.
 
 use crate::check::Rule;

@@ -6,12 +6,13 @@
 //! Host: db1:8080             a name of the node itself         taken: --self, the machine's name
 //! Host: kv.example.com       --allowed-hosts *.example.com     taken
 //! Host: evil.example         any other name                    421
+//! Origin: https://app.example.com    --allowed-origins         taken on the data port, with CORS
 //! Sec-Fetch-Site: cross-site, same-site; Origin of another     403
 //! ```
 //!
-//! A page of a foreign site can point its own name at this node's address (DNS rebinding); its
-//! browser then takes the node for that site, and nothing but the name in `Host` tells. A page that
-//! did not do so is marked by its browser.
+//! A page of a foreign site can point its own name at this node's address (DNS rebinding). Its
+//! browser then takes the node for that site, and only the name in `Host` tells. A page that did
+//! not do so is marked by its browser.
 //!
 //! Invariants
 //! 1. Bytes are compared, nothing is looked up, and a check allocates nothing unless it refuses.
@@ -22,6 +23,7 @@
 //! Not here: the form of `Host` (`http/request/`).
 //! See: docs/api.md, section "Hosts and pages"; SECURITY.md.
 
+use crate::http::response::PageLines;
 use crate::http::{Field, Head};
 use crate::refusal::{Refusal, echo};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -98,6 +100,54 @@ impl HostRule {
     }
 }
 
+/// One entry of `--allowed-origins`, as browsers write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginRule(String);
+
+impl FromStr for OriginRule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OriginRule, String> {
+        let text = text.trim().to_ascii_lowercase();
+        let wrong = || {
+            format!(
+                "{text:?} is not an origin; write scheme, host and perhaps a port, like https://app.example.com or http://localhost:3000, one for each site"
+            )
+        };
+        let (scheme, authority) = text.split_once("://").ok_or_else(wrong)?;
+        let own_port = match scheme {
+            "http" => ":80",
+            "https" => ":443",
+            _ => return Err(wrong()),
+        };
+        let host = host_of(authority.as_bytes());
+        let port = authority.as_bytes().get(host.len()..).unwrap_or_default();
+        let is_port = match port {
+            [] => true,
+            [b':', digits @ ..] => {
+                (1..=5).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit)
+            }
+            _ => false,
+        };
+        let is_host = is_address(host)
+            || std::str::from_utf8(host).is_ok_and(|host| {
+                matches!(host.parse(), Ok(HostRule::Name(_))) && !host.starts_with('*')
+            });
+        if !is_host || !is_port {
+            return Err(wrong());
+        }
+        // A browser leaves the usual port away.
+        let authority = authority.strip_suffix(own_port).unwrap_or(authority);
+        Ok(OriginRule(format!("{scheme}://{authority}")))
+    }
+}
+
+impl fmt::Display for OriginRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// What a request says about its way here.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender<'a> {
@@ -124,6 +174,7 @@ impl<'a> From<&Head<'a>> for Sender<'a> {
 pub struct Hosts {
     own: Vec<String>,
     allowed: Vec<HostRule>,
+    origins: Vec<(String, &'static PageLines)>,
 }
 
 impl Hosts {
@@ -138,6 +189,18 @@ impl Hosts {
         Hosts {
             own,
             allowed: allowed.to_vec(),
+            origins: Vec::new(),
+        }
+    }
+
+    /// The same, with pages of other sites that may ask, too.
+    #[must_use]
+    pub fn with_origins(self, origins: &[OriginRule]) -> Hosts {
+        let origins = origins.iter();
+        let origins = origins.map(|rule| (rule.0.clone(), PageLines::new(&rule.0)));
+        Hosts {
+            origins: origins.collect(),
+            ..self
         }
     }
 
@@ -164,6 +227,21 @@ impl Hosts {
             }
             _ => Ok(()),
         }
+    }
+
+    /// As `check_page`, but for pages of origins that the operator named: then what their answers
+    /// have to say.
+    ///
+    /// # Errors
+    /// 403.
+    pub fn judge_page(&self, sender: &Sender<'_>) -> Result<Option<&'static PageLines>, Refusal> {
+        if let (Field::Once(origin), false) = (sender.origin, sender.site == Field::Repeated) {
+            let mut origins = self.origins.iter();
+            if let Some((_, lines)) = origins.find(|(name, _)| name.as_bytes() == origin) {
+                return Ok(Some(lines));
+            }
+        }
+        self.check_page(sender).map(|()| None)
     }
 
     /// Refuses a request that a browser sent for a page of another site.
@@ -382,6 +460,88 @@ mod tests {
             "Origin: http://localhost:8080\r\nOrigin: http://localhost:8080\r\n",
         ] {
             assert_eq!(of(lines), 403, "{lines}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_an_origin_that_was_named_may_ask_and_its_neighbours_may_not() {
+        let named = ["https://App.example.com:443", "http://localhost:3000"];
+        let named = named.map(|text| text.parse().expect("an origin"));
+        let hosts = hosts(&[]).with_origins(&named);
+        let of = |lines: &str| {
+            let text = format!("GET / HTTP/1.1\r\nHost: localhost:8080\r\n{lines}\r\n");
+            let Parsed::Head(head) = parse_head(text.as_bytes(), &Limits::USUAL) else {
+                panic!("{text:?} is not a head");
+            };
+            let judged = hosts.judge_page(&Sender::from(&head));
+            judged
+                .map(|lines| lines.is_some())
+                .map_err(|bad| bad.status)
+        };
+        for (lines, expected) in [
+            (
+                "Origin: https://app.example.com\r\nSec-Fetch-Site: cross-site\r\n",
+                Ok(true),
+            ),
+            (
+                "Origin: http://localhost:3000\r\nSec-Fetch-Site: same-site\r\n",
+                Ok(true),
+            ),
+            (
+                "Origin: http://localhost:8080\r\nSec-Fetch-Site: same-origin\r\n",
+                Ok(false),
+            ),
+            ("", Ok(false)),
+            ("Origin: http://app.example.com\r\n", Err(403)),
+            ("Origin: https://app.example.com:8443\r\n", Err(403)),
+            ("Origin: https://app.example.com.evil\r\n", Err(403)),
+            ("Origin: https://evil/app.example.com\r\n", Err(403)),
+            ("Origin: null\r\n", Err(403)),
+            // A picture of such a page: it names no origin.
+            ("Sec-Fetch-Site: cross-site\r\n", Err(403)),
+            (
+                "Origin: https://app.example.com\r\nOrigin: https://app.example.com\r\n",
+                Err(403),
+            ),
+            (
+                "Origin: https://app.example.com\r\nSec-Fetch-Site: none\r\nSec-Fetch-Site: none\r\n",
+                Err(403),
+            ),
+        ] {
+            assert_eq!(of(lines), expected, "{lines}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_origin_is_no_rule() {
+        for text in [
+            "",
+            "*",
+            "https://*",
+            "https://*.a.b",
+            "app.example.com",
+            "ftp://a",
+            "https://a/",
+            "https://a/b",
+            "https://a:",
+            "https://a:x",
+            "https://a b",
+            "null",
+            "https://",
+            "https://a:80:80",
+        ] {
+            let error = text.parse::<OriginRule>().expect_err(text);
+            assert!(error.contains("is not an origin"), "{error}");
+        }
+        for (text, shown) in [
+            ("HTTPS://A.b", "https://a.b"),
+            ("http://a:80", "http://a"),
+            ("https://a:80", "https://a:80"),
+            ("http://[::1]:3000", "http://[::1]:3000"),
+            ("http://127.0.0.1:3000", "http://127.0.0.1:3000"),
+        ] {
+            let rule: OriginRule = text.parse().expect(text);
+            assert_eq!(rule.to_string(), shown);
         }
     }
 

@@ -1,29 +1,34 @@
-//! Tokens and what they allow: the table that a cluster keeps under one key, and the check of a
+//! Tokens and their grants: the table that a cluster keeps under one key, and the check of a
 //! request.
 //!
 //! ```text
-//! dendra-tokens 1 LF
-//! <id> <role> <prefix> <sha-256 of the token> LF   one line a token, sorted by id; TOKENS_MAX at most
+//! dendra-tokens 2 LF
+//! <id> <role> <prefix> <holder>[ <limits>] LF   one line a token, sorted by id; TOKENS_MAX at most
 //!   id      1 to 64 of A-Z a-z 0-9 - _ .
 //!   role    read | write | admin
 //!   prefix  the keys that it is for, percent-encoded; - for all of them
+//!   holder  the SHA-256 of a token; or cert: and the name in a certificate
+//!   limits  requests=N bytes=N stored=N           those that there are, in this order
 //!
 //! a token   dendra_ and 43 letters of base64url: 256 random bits, one block of SHA-256
 //! ```
 //!
+//! A table without certificates and without limits is written as `dendra-tokens 1`, which nodes of
+//! the time before them read, too.
+//!
 //! Invariants
 //! 1. A token is nowhere but with its holder: the table has its hash. The hash of 256 random bits
 //!    needs no salt.
-//! 2. What is written is read again as the same table, and nothing else is read as a table.
+//! 2. A written table is read again as the same one, and no other bytes are read as a table.
 //! 3. Comparing takes the same time wherever two hashes differ. Which hash is compared is found by
 //!    its first bytes: of a token that is not known, they say nothing.
 //! 4. An admin's token is for all keys.
 //!
-//! Not here: where the table is kept and who reads it (crate `server`, `rights/`), making tokens
+//! Not here: where the table is kept, and its readers (crate `server`, `rights/`), making tokens
 //! (crate `dendra`).
 //! See: docs/api.md, section "Tokens"; SECURITY.md.
 
-use crate::limits::{TOKEN_ID_BYTES_MAX, TOKENS_MAX};
+use crate::limits::{CERTIFICATE_NAME_BYTES_MAX, TOKEN_ID_BYTES_MAX, TOKENS_MAX};
 use crate::percent;
 use crate::refusal::{Refusal, echo};
 use crate::route::{EntityOp, Route};
@@ -32,8 +37,14 @@ use dendra_base::limits::KEY_BYTES_MAX;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-/// The first line of a table.
+/// The first line of a table of tokens alone.
 const TITLE: &str = "dendra-tokens 1";
+/// The first line of a table that has certificates or limits.
+const TITLE_2: &str = "dendra-tokens 2";
+/// In front of the name of a certificate.
+const CERTIFICATE_MARK: &str = "cert:";
+/// The largest number of a limit: fifteen digits.
+const LIMIT_MAX: u64 = 999_999_999_999_999;
 /// How every token begins.
 pub const TOKEN_MARK: &str = "dendra_";
 /// Letters of base64url for 256 bits.
@@ -42,7 +53,7 @@ const SECRET_LEN: usize = 43;
 /// SHA-256 of a token.
 pub type TokenHash = [u8; 32];
 
-/// What a token allows.
+/// The operations that a token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TokenRole {
     /// To read keys.
@@ -73,28 +84,79 @@ impl TokenRole {
     }
 }
 
-/// One token of a table.
+/// By what the holder of a grant is known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holder {
+    /// It shows the token with this hash.
+    Token(TokenHash),
+    /// It shows a certificate with this name.
+    Certificate(String),
+}
+
+/// What a grant allows at most; `None` = no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Requests a second, on each node.
+    pub requests_per_second: Option<u64>,
+    /// Bytes of requests and answers a second, on each node.
+    pub bytes_per_second: Option<u64>,
+    /// Bytes that all keys with the prefix of the grant take.
+    pub stored_bytes: Option<u64>,
+}
+
+impl Quota {
+    /// Without any bound.
+    pub const NONE: Quota = Quota {
+        requests_per_second: None,
+        bytes_per_second: None,
+        stored_bytes: None,
+    };
+
+    /// The names of the limits in a table, in their order.
+    fn named(&self) -> [(&'static str, Option<u64>); 3] {
+        [
+            ("requests", self.requests_per_second),
+            ("bytes", self.bytes_per_second),
+            ("stored", self.stored_bytes),
+        ]
+    }
+}
+
+/// One token of a table, or one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// What people call it.
+    /// Its name for people.
     pub id: String,
-    /// What it allows.
+    /// The operations that it allows.
     pub role: TokenRole,
     /// The keys that it is for begin with this.
     pub prefix: Vec<u8>,
-    /// Of the token.
-    pub hash: TokenHash,
+    /// Whom it is for.
+    pub holder: Holder,
+    /// How much of it.
+    pub quota: Quota,
 }
 
 impl Grant {
     /// Everything.
     pub fn of_root(hash: TokenHash) -> Grant {
+        Grant::of_token("root", TokenRole::Admin, b"", hash)
+    }
+
+    /// Of a token, without limits.
+    pub fn of_token(id: &str, role: TokenRole, prefix: &[u8], hash: TokenHash) -> Grant {
         Grant {
-            id: "root".to_owned(),
-            role: TokenRole::Admin,
-            prefix: Vec::new(),
-            hash,
+            id: id.to_owned(),
+            role,
+            prefix: prefix.to_vec(),
+            holder: Holder::Token(hash),
+            quota: Quota::NONE,
         }
+    }
+
+    /// Is it of the second form of tables?
+    fn is_of_second(&self) -> bool {
+        self.quota != Quota::NONE || matches!(self.holder, Holder::Certificate(_))
     }
 
     /// May its holder do this? `stored_key` is that of an entity.
@@ -174,8 +236,15 @@ pub fn is_same(one: &TokenHash, other: &TokenHash) -> bool {
 /// All tokens of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenTable {
-    /// Sorted by hash.
+    /// Sorted by holder: tokens by their hashes, then certificates by their names.
     grants: Vec<Grant>,
+}
+
+/// May this stand behind `cert:` in a table? What a certificate says is compared with such names.
+pub fn is_certificate_name(name: &str) -> bool {
+    let is_letter =
+        |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'@' | b':' | b'/');
+    (1..=CERTIFICATE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_letter)
 }
 
 impl TokenTable {
@@ -187,9 +256,15 @@ impl TokenTable {
         let text = std::str::from_utf8(bytes).map_err(|_| "the table is not UTF-8".to_owned())?;
         let body = text.strip_suffix('\n').ok_or("the table has no end")?;
         let mut lines = body.split('\n');
-        if lines.next() != Some(TITLE) {
-            return Err(format!("the table does not begin with `{TITLE}`"));
-        }
+        let is_second = match lines.next() {
+            Some(TITLE) => false,
+            Some(TITLE_2) => true,
+            _ => {
+                return Err(format!(
+                    "the table begins neither with `{TITLE}` nor with `{TITLE_2}`"
+                ));
+            }
+        };
         let mut grants: Vec<Grant> = Vec::new();
         for (number, line) in lines.enumerate() {
             let grant = read_line(line).ok_or_else(|| format!("line {} is none", number + 2))?;
@@ -201,27 +276,55 @@ impl TokenTable {
             }
             grants.push(grant);
         }
-        grants.sort_by_key(|grant| grant.hash);
+        // One spelling for one table: the oldest form that holds it.
+        if grants.iter().any(Grant::is_of_second) != is_second {
+            return Err(format!(
+                "a table with certificates or limits begins with `{TITLE_2}`, and another one with `{TITLE}`"
+            ));
+        }
+        grants.sort_by(|one, other| one.holder.cmp(&other.holder));
         let mut pairs = grants.iter().zip(grants.iter().skip(1));
-        match pairs.find(|(one, other)| one.hash == other.hash) {
-            Some((one, other)) => Err(format!("`{}` and `{}` are one token", one.id, other.id)),
+        match pairs.find(|(one, other)| one.holder == other.holder) {
+            Some((one, other)) => Err(format!(
+                "`{}` and `{}` are of one token or certificate",
+                one.id, other.id
+            )),
             None => Ok(TokenTable { grants }),
         }
     }
 
     /// The bytes that `parse` reads.
     pub fn to_text(&self) -> String {
-        let mut text = format!("{TITLE}\n");
+        let is_second = self.grants.iter().any(Grant::is_of_second);
+        let title = if is_second { TITLE_2 } else { TITLE };
+        let mut text = format!("{title}\n");
         for grant in self.by_id() {
             let prefix = spelt(&grant.prefix);
             let (id, role) = (&grant.id, grant.role.as_str());
             let _ = write!(text, "{id} {role} {prefix} ");
-            for byte in grant.hash {
-                let _ = write!(text, "{byte:02x}");
+            match &grant.holder {
+                Holder::Token(hash) => {
+                    for byte in hash {
+                        let _ = write!(text, "{byte:02x}");
+                    }
+                }
+                Holder::Certificate(name) => {
+                    let _ = write!(text, "{CERTIFICATE_MARK}{name}");
+                }
+            }
+            for (name, limit) in grant.quota.named() {
+                if let Some(limit) = limit {
+                    let _ = write!(text, " {name}={limit}");
+                }
             }
             text.push('\n');
         }
         text
+    }
+
+    /// All of them, at the places that `place_of` tells.
+    pub fn grants(&self) -> &[Grant] {
+        &self.grants
     }
 
     /// The tokens by their names.
@@ -231,21 +334,40 @@ impl TokenTable {
         grants
     }
 
-    /// What the token with this hash allows.
+    /// The grant of the token with this hash.
     pub fn find(&self, hash: &TokenHash) -> Option<&Grant> {
-        let short = |hash: &TokenHash| {
-            u64::from_be_bytes([
-                hash[0], hash[1], hash[2], hash[3], hash[4], hash[5], hash[6], hash[7],
-            ])
+        self.place_of(hash).map(|place| &self.grants[place])
+    }
+
+    /// Where the token with this hash stands.
+    pub fn place_of(&self, hash: &TokenHash) -> Option<usize> {
+        // Certificates stand behind all tokens.
+        let short = |holder: &Holder| match holder {
+            Holder::Token(hash) => Some(first_of(hash)),
+            Holder::Certificate(_) => None,
         };
-        let wanted = short(hash);
+        let wanted = first_of(hash);
         let from = self
             .grants
-            .partition_point(|grant| short(&grant.hash) < wanted);
+            .partition_point(|grant| short(&grant.holder).is_some_and(|first| first < wanted));
         let alike = self.grants[from..]
             .iter()
-            .take_while(|grant| short(&grant.hash) == wanted);
-        alike.into_iter().find(|grant| is_same(&grant.hash, hash))
+            .take_while(|grant| short(&grant.holder) == Some(wanted));
+        let mut places = (from..).zip(alike);
+        let found = places.find(|(_, grant)| match &grant.holder {
+            Holder::Token(other) => is_same(other, hash),
+            Holder::Certificate(_) => false,
+        });
+        found.map(|(place, _)| place)
+    }
+
+    /// Where the certificate with this name stands.
+    pub fn place_of_certificate(&self, name: &str) -> Option<usize> {
+        let found = self.grants.binary_search_by(|grant| match &grant.holder {
+            Holder::Token(_) => std::cmp::Ordering::Less,
+            Holder::Certificate(other) => other.as_str().cmp(name),
+        });
+        found.ok()
     }
 
     /// The table with one token more.
@@ -262,6 +384,21 @@ impl TokenTable {
         if grant.role == TokenRole::Admin && !grant.prefix.is_empty() {
             return Err("an admin's token is for all keys: leave the prefix away".to_owned());
         }
+        if let Holder::Certificate(name) = &grant.holder
+            && !is_certificate_name(name)
+        {
+            return Err(format!(
+                "{name:?} is no name of a certificate here: write up to {CERTIFICATE_NAME_BYTES_MAX} letters, digits, and - _ . @ : /"
+            ));
+        }
+        if grant
+            .quota
+            .named()
+            .iter()
+            .any(|(_, limit)| *limit == Some(0))
+        {
+            return Err("a limit of zero allows nothing: revoke the token instead".to_owned());
+        }
         let mut grants = self.grants.clone();
         grants.push(grant);
         TokenTable::parse(TokenTable { grants }.to_text().as_bytes())
@@ -273,6 +410,13 @@ impl TokenTable {
         let grants: Vec<Grant> = others.cloned().collect();
         (grants.len() < self.grants.len()).then_some(TokenTable { grants })
     }
+}
+
+/// The bytes by which a hash is looked for.
+fn first_of(hash: &TokenHash) -> u64 {
+    u64::from_be_bytes([
+        hash[0], hash[1], hash[2], hash[3], hash[4], hash[5], hash[6], hash[7],
+    ])
 }
 
 /// A prefix as a table has it. A dash alone stands for none.
@@ -287,10 +431,11 @@ fn spelt(prefix: &[u8]) -> String {
 fn read_line(line: &str) -> Option<Grant> {
     let mut words = line.split(' ');
     let (id, role) = (words.next()?, TokenRole::parse(words.next()?)?);
-    let (prefix, hash) = (words.next()?, words.next()?);
+    let (prefix, holder) = (words.next()?, words.next()?);
+    let quota = read_quota(words)?;
     let is_letter = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let is_name = (1..=TOKEN_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(is_letter);
-    if words.next().is_some() || !is_name {
+    if !is_name {
         return None;
     }
     let prefix = match prefix {
@@ -310,8 +455,36 @@ fn read_line(line: &str) -> Option<Grant> {
         id: id.to_owned(),
         role,
         prefix,
-        hash: read_hash(hash)?,
+        holder: match holder.strip_prefix(CERTIFICATE_MARK) {
+            Some(name) if is_certificate_name(name) => Holder::Certificate(name.to_owned()),
+            Some(_) => return None,
+            None => Holder::Token(read_hash(holder)?),
+        },
+        quota,
     })
+}
+
+/// The limits behind a holder: each at most once, in their order, and none of zero.
+fn read_quota<'a>(words: impl Iterator<Item = &'a str>) -> Option<Quota> {
+    let mut quota = Quota::NONE;
+    let mut next = 0;
+    for word in words {
+        let (name, text) = word.split_once('=')?;
+        let (at, place) = match name {
+            "requests" => (0, &mut quota.requests_per_second),
+            "bytes" => (1, &mut quota.bytes_per_second),
+            "stored" => (2, &mut quota.stored_bytes),
+            _ => return None,
+        };
+        if at < next {
+            return None;
+        }
+        next = at + 1;
+        let is_plain = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
+        let number = text.parse().ok().filter(|n| is_plain && *n <= LIMIT_MAX)?;
+        *place = Some(number);
+    }
+    Some(quota)
 }
 
 fn read_hash(text: &str) -> Option<TokenHash> {
@@ -333,14 +506,12 @@ mod tests {
     use crate::route::{KeyBuf, Settings, route};
     use proptest::prelude::*;
 
+    fn hash(id: &str) -> TokenHash {
+        Sha256::digest(id.as_bytes()).into()
+    }
+
     fn grant(id: &str, role: TokenRole, prefix: &[u8]) -> Grant {
-        let hash = Sha256::digest(id.as_bytes()).into();
-        Grant {
-            id: id.to_owned(),
-            role,
-            prefix: prefix.to_vec(),
-            hash,
-        }
+        Grant::of_token(id, role, prefix, hash(id))
     }
 
     fn table(grants: &[Grant]) -> TokenTable {
@@ -405,13 +576,13 @@ mod tests {
         ];
         let table = table(&all);
         for grant in &all {
-            assert_eq!(table.find(&grant.hash), Some(grant));
-            let mut near = grant.hash;
+            assert_eq!(table.find(&hash(&grant.id)), Some(grant));
+            let mut near = hash(&grant.id);
             near[31] ^= 1;
             assert_eq!(table.find(&near), None);
         }
         let fewer = table.without("b").expect("it is there");
-        assert_eq!(fewer.find(&all[0].hash), None);
+        assert_eq!(fewer.find(&hash("b")), None);
         assert_eq!(fewer.without("b"), None);
         assert!(
             table.with(grant("a", TokenRole::Read, b"")).is_err(),
@@ -420,6 +591,60 @@ mod tests {
         assert!(table.with(grant("d", TokenRole::Admin, b"x")).is_err());
         assert!(table.with(grant("d e", TokenRole::Read, b"")).is_err());
         assert_eq!(TokenTable::parse(table.to_text().as_bytes()), Ok(table));
+    }
+
+    #[test]
+    fn certificates_and_limits_stand_in_a_table_of_the_second_form() {
+        let mut limited = grant("app", TokenRole::Write, b"a/");
+        limited.quota = Quota {
+            requests_per_second: Some(500),
+            bytes_per_second: None,
+            stored_bytes: Some(1 << 30),
+        };
+        let mut web = grant("web", TokenRole::Read, b"");
+        web.holder = Holder::Certificate("spiffe://a/web".to_owned());
+        let first = table(&[grant("old", TokenRole::Read, b"")]);
+        assert!(first.to_text().starts_with("dendra-tokens 1\n"));
+        let second = table(&[limited.clone(), web.clone()]);
+        let text = second.to_text();
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("dendra-tokens 2"));
+        let line = lines.next().expect("app");
+        assert!(line.ends_with(" requests=500 stored=1073741824"), "{line}");
+        assert_eq!(lines.next(), Some("web read - cert:spiffe://a/web"));
+        assert_eq!(TokenTable::parse(text.as_bytes()), Ok(second.clone()));
+        assert_eq!(second.find(&hash("app")), Some(&limited));
+        let place = second.place_of_certificate("spiffe://a/web");
+        assert_eq!(place.map(|place| &second.grants()[place]), Some(&web));
+        assert_eq!(second.place_of_certificate("web"), None);
+        assert_eq!(first.place_of_certificate("old"), None);
+        // Not the form of a table of tokens alone, and the other way round.
+        let other = text.replace("tokens 2", "tokens 1");
+        assert!(TokenTable::parse(other.as_bytes()).is_err());
+        let other = first.to_text().replace("tokens 1", "tokens 2");
+        assert!(TokenTable::parse(other.as_bytes()).is_err());
+        for (right, wrong) in [
+            ("requests=500 stored=1073741824", "stored=1 requests=500"),
+            ("requests=500", "requests=0"),
+            ("requests=500", "requests=0500"),
+            ("requests=500", "requests=500 requests=500"),
+            ("requests=500", "requests=1000000000000000"),
+            ("requests=500", "speed=500"),
+            ("requests=500", "requests=+500"),
+            ("cert:spiffe", "cert: spiffe"),
+            ("cert:spiffe", "cert:ü"),
+            ("cert:spiffe://a/web", "cert:"),
+        ] {
+            let other = text.replacen(right, wrong, 1);
+            assert_ne!(other, text);
+            assert!(TokenTable::parse(other.as_bytes()).is_err(), "{wrong}");
+        }
+        let mut nothing = grant("none", TokenRole::Read, b"");
+        nothing.quota.bytes_per_second = Some(0);
+        assert!(second.with(nothing).is_err());
+        let mut same = web.clone();
+        same.id = "again".to_owned();
+        assert!(second.with(same).is_err(), "one certificate twice");
     }
 
     #[test]
@@ -443,7 +668,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_read_is_written_the_same(text in
-            "(dendra-tokens 1\n)?([a-c]{0,2} (read|admin|x) (-|%2D|%41|a|%ff|%FF) [0-9a-f]{64}\n){0,3}") {
+            "(dendra-tokens [12]\n)?([a-c]{0,2} (read|admin|x) (-|%2D|%41|a|%ff|%FF) ([0-9a-f]{64}|cert:[a/]{1,2})( requests=[05]{1,2})?( stored=1)?\n){0,3}") {
             if let Ok(table) = TokenTable::parse(text.as_bytes()) {
                 prop_assert_eq!(table.to_text(), text);
             }

@@ -11,74 +11,15 @@
 //! Invariants
 //! 1. A name leads to the file that declares it, through all re-exports.
 //! 2. Code of tests draws no arrows.
-//! 3. `OPEN_LATER` only shrinks: a file on it that is in no circle is a finding, too.
 //!
 //! Not here: arrows between crates (`imports.rs`).
 //! See: docs/style.md.
 
 use super::finding::Finding;
 use crate::source::{Source, has_word, item_end, line_of};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 const RULE: &str = "circles";
-
-/// Files, from the crate's `src/`, whose circles are still to be opened.
-const OPEN_LATER: [(&str, &[&str]); 3] = [
-    (
-        "crates/dendra",
-        &[
-            "config/file.rs",
-            "config/mod.rs",
-            "dev/addresses.rs",
-            "dev/control.rs",
-            "dev/mod.rs",
-            "dev/screen.rs",
-            "main.rs",
-        ],
-    ),
-    (
-        "crates/lab",
-        &[
-            "driver/mod.rs",
-            "driver/worker/mod.rs",
-            "driver/worker/wait.rs",
-            "experiment/mod.rs",
-            "experiment/overload.rs",
-        ],
-    ),
-    (
-        "crates/server",
-        &[
-            "admin/exposition/cluster.rs",
-            "admin/exposition/mod.rs",
-            "admin/metrics.rs",
-            "admin/mod.rs",
-            "admin/profile/alloc.rs",
-            "admin/profile/lock.rs",
-            "admin/profile/mod.rs",
-            "admin/profile/roster.rs",
-            "admin/profile/sampler.rs",
-            "admin/profile/slots.rs",
-            "admin/profile/stack.rs",
-            "admin/profile/symbols.rs",
-            "admin/profile/waiting.rs",
-            "admin/stages.rs",
-            "disk/maintenance.rs",
-            "disk/store_pool.rs",
-            "disk/wal_thread.rs",
-            "event_loop/delay.rs",
-            "event_loop/thread/mod.rs",
-            "event_loop/mailbox.rs",
-            "event_loop/shared.rs",
-            "lifecycle.rs",
-            "peers/agent.rs",
-            "peers/link.rs",
-            "peers/notes.rs",
-            "peers/pool.rs",
-            "peers/store.rs",
-        ],
-    ),
-];
 
 /// Re-exports that lead to each other end a search after this many steps.
 const STEPS_MAX: usize = 32;
@@ -120,18 +61,13 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     folders.dedup();
     let mut findings = Vec::new();
     for folder in folders {
-        let listed = OPEN_LATER
-            .iter()
-            .find(|(crate_folder, _)| *crate_folder == folder);
-        let listed = listed.map_or(&[][..], |(_, files)| *files);
-        findings.extend(check_crate(folder, sources, listed));
+        findings.extend(check_crate(folder, sources));
     }
     findings
 }
 
-fn check_crate(folder: &str, sources: &[Source], listed: &[&str]) -> Vec<Finding> {
+fn check_crate(folder: &str, sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut in_circles = BTreeSet::new();
     for root in ["lib.rs", "main.rs"] {
         let Some(tree) = Crate::read(&format!("{folder}/src/{root}"), sources) else {
             continue;
@@ -144,26 +80,12 @@ fn check_crate(folder: &str, sources: &[Source], listed: &[&str]) -> Vec<Finding
             let path = &tree.files[file].path;
             let short =
                 |file: usize| tree.files[file].path[folder.len() + "/src/".len()..].to_owned();
-            in_circles.insert(short(file));
-            if !listed.contains(&short(file).as_str()) {
-                let names: Vec<String> = circle.into_iter().map(short).collect();
-                let message = format!(
-                    "{}: move down what both ends need, or join them",
-                    names.join(" → ")
-                );
-                findings.push(Finding::new(path, line + 1, RULE, message));
-            }
-        }
-    }
-    for name in listed {
-        if !in_circles.contains(*name) {
-            let message = "is in no circle any more: take it off the list in circles.rs";
-            findings.push(Finding::new(
-                format!("{folder}/src/{name}"),
-                0,
-                RULE,
-                message,
-            ));
+            let names: Vec<String> = circle.into_iter().map(short).collect();
+            let message = format!(
+                "{}: move down what both ends need, or join them",
+                names.join(" → ")
+            );
+            findings.push(Finding::new(path, line + 1, RULE, message));
         }
     }
     findings
@@ -505,12 +427,12 @@ fn paths(code: &str) -> Vec<(Place, usize)> {
 mod tests {
     use super::*;
 
-    fn found(files: &[(&str, &str)], listed: &[&str]) -> Vec<String> {
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
         let sources: Vec<Source> = files
             .iter()
             .map(|(name, text)| Source::new(&format!("crates/x/src/{name}"), text))
             .collect();
-        let findings = check_crate("crates/x", &sources, listed);
+        let findings = check_crate("crates/x", &sources);
         findings.iter().map(ToString::to_string).collect()
     }
 
@@ -522,7 +444,7 @@ mod tests {
             ("b.rs", "use super::c;\npub struct B(c::C);\n"),
             ("c.rs", "pub struct C(crate::a::A);\n"),
         ];
-        let found = found(&files, &[]);
+        let found = found(&files);
         assert_eq!(found.len(), 3, "{found:?}");
         let wanted = "crates/x/src/a.rs:2: [circles] a.rs → b.rs → c.rs → a.rs: ";
         assert!(
@@ -542,7 +464,7 @@ mod tests {
             ("b/mod.rs", "pub mod deep;\n"),
             ("b/deep.rs", "pub struct D(crate::A);\n"),
         ];
-        let found = found(&files, &[]);
+        let found = found(&files);
         assert_eq!(found.len(), 2, "{found:?}");
         let wanted = "a.rs → b/deep.rs → a.rs";
         assert!(
@@ -556,9 +478,9 @@ mod tests {
         let face = "mod a;\nmod b;\npub use a::A;\npub fn f() {}\n";
         let b = ("b.rs", "use crate::a::A;\nfn g(a: A) { super::f() }\n");
         let a = ("a.rs", "pub struct A;\nfn h() { crate::f() }\n");
-        assert_eq!(found(&[("lib.rs", face), a, b], &[]), [""; 0]);
+        assert_eq!(found(&[("lib.rs", face), a, b]), [""; 0]);
         let face = format!("{face}fn uses(a: A) {{}}\n");
-        assert_eq!(found(&[("lib.rs", &face), a, b], &[]).len(), 2);
+        assert_eq!(found(&[("lib.rs", &face), a, b]).len(), 2);
     }
 
     #[test]
@@ -574,7 +496,7 @@ mod tests {
                 "use crate::a;\nuse std::fmt::{self, Debug};\nfn f() -> a::X<fmt::Error> {}\n",
             ),
         ];
-        assert_eq!(found(&files, &[]), [""; 0]);
+        assert_eq!(found(&files), [""; 0]);
     }
 
     #[test]
@@ -587,28 +509,11 @@ mod tests {
             ),
             ("b.rs", "use crate::a::A;\npub struct B;\n"),
         ];
-        let found = found(&files, &[]);
+        let found = found(&files);
         assert_eq!(found.len(), 2, "{found:?}");
         let wanted = "crates/x/src/a.rs:3:";
         assert!(
             found.iter().any(|finding| finding.starts_with(wanted)),
-            "{found:?}"
-        );
-    }
-
-    #[test]
-    fn the_list_covers_a_circle_and_must_shrink_with_it() {
-        let files = [
-            ("lib.rs", "mod a;\nmod b;\nmod c;\n"),
-            ("a.rs", "use crate::b::B;\npub struct A;\n"),
-            ("b.rs", "use crate::a::A;\npub struct B;\n"),
-            ("c.rs", ""),
-        ];
-        assert_eq!(found(&files, &["a.rs", "b.rs"]), [""; 0]);
-        let found = found(&files, &["a.rs", "b.rs", "c.rs"]);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(
-            found[0].contains("c.rs:0: [circles] is in no circle"),
             "{found:?}"
         );
     }

@@ -8,8 +8,10 @@
 //! 1. A page counts when every member has it durably. Each keeps the records that it owns.
 //! 2. The id of a restore follows from backup and prefix: the same command goes on where it was.
 //! 3. Nothing is written before every member was asked and every one is empty, or has this restore.
+//! 4. The table of tokens is left out unless it is asked for: a token that was revoked since then
+//!    would open again.
 //!
-//! Not here: what a node does with a page (crate `server`).
+//! Not here: a node's work on a page (crate `server`).
 //! See: docs/format/backup.md, docs/operating.md.
 
 use super::archive::MergedWalk;
@@ -23,24 +25,28 @@ use crate::cli::AccessArgs;
 use crate::console::{Console, show_key};
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
-use dendra_base::{Cell, Kind};
+use dendra_base::{Cell, Key, Kind};
 use dendra_wire::restore::RestorePageWriter;
+use dendra_wire::route::is_tokens;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// Pages that are read ahead of the members.
 const PAGES_WAITING: usize = 4;
 
-/// What to do.
+/// The order.
 pub(crate) struct RestoreOrder<'a> {
     pub(crate) admin: &'a str,
     pub(crate) access: &'a AccessArgs,
     pub(crate) prefix: Vec<u8>,
+    /// Does the table of tokens come back, too?
+    pub(crate) with_tokens: bool,
     pub(crate) bytes_per_second: Option<u64>,
 }
 
-/// What a restore wrote, from where it began or went on.
+/// The records that a restore wrote, from where it began or went on.
 #[derive(Debug, Default)]
 pub(crate) struct Restored {
     pub(crate) values: u64,
@@ -50,7 +56,7 @@ pub(crate) struct Restored {
     pub(crate) was_done: bool,
 }
 
-/// One page, and what is in it.
+/// One page, and its content.
 struct SentPage {
     bytes: Bytes,
     values: u64,
@@ -59,13 +65,13 @@ struct SentPage {
 
 /// Restores the backup `manifest`.
 pub(crate) async fn restore(
-    repository: Repository,
+    repository: Arc<Repository>,
     manifest: BackupManifest,
     order: &RestoreOrder<'_>,
     console: Console,
 ) -> Result<Restored, Failure> {
     let nodes = AdminNode::all(order.admin, order.access, console)?;
-    let id = restore_id(&manifest, &order.prefix);
+    let id = restore_id(&manifest, order);
     let standings = join_all(nodes.iter().map(AdminNode::standing)).await;
     let standings: Vec<RestoreStanding> = standings.into_iter().collect::<Result<_, _>>()?;
     check(&standings, &manifest, id)?;
@@ -102,11 +108,14 @@ pub(crate) async fn restore(
     Ok(restored)
 }
 
-fn restore_id(manifest: &BackupManifest, prefix: &[u8]) -> u128 {
+fn restore_id(manifest: &BackupManifest, order: &RestoreOrder<'_>) -> u128 {
     let mut hash = Xxh3Default::new();
     hash.update(manifest.id.as_bytes());
-    hash.update(b"\0");
-    hash.update(prefix);
+    hash.update(match order.with_tokens {
+        true => b"\0tokens\0",
+        false => b"\0",
+    });
+    hash.update(&order.prefix);
     hash.digest128()
 }
 
@@ -166,7 +175,8 @@ async fn send(
 ) -> Result<Restored, Failure> {
     let bar = bar(walk.records(), console);
     let (pages, mut ready) = mpsc::channel(PAGES_WAITING);
-    let reading = tokio::task::spawn_blocking(move || read(walk, id, &pages));
+    let with_tokens = order.with_tokens;
+    let reading = tokio::task::spawn_blocking(move || read(walk, id, with_tokens, &pages));
     let pace = TransferPace::new(order.bytes_per_second);
     let mut restored = Restored::default();
     while let Some(page) = ready.recv().await {
@@ -197,7 +207,12 @@ async fn send(
 }
 
 /// Reads the backup on a thread that may wait, and fills pages.
-fn read(mut walk: MergedWalk, id: u128, pages: &mpsc::Sender<SentPage>) -> Result<(), String> {
+fn read(
+    mut walk: MergedWalk,
+    id: u128,
+    with_tokens: bool,
+    pages: &mpsc::Sender<SentPage>,
+) -> Result<(), String> {
     for number in 0.. {
         let mut writer = RestorePageWriter::new(id, number);
         let (mut values, mut tombstones) = (0, 0);
@@ -205,6 +220,9 @@ fn read(mut walk: MergedWalk, id: u128, pages: &mpsc::Sender<SentPage>) -> Resul
             let Some((key, cell)) = walk.next()? else {
                 break;
             };
+            if !with_tokens && is_tokens(Key::user(&key).as_stored()) {
+                continue;
+            }
             count(&cell, &mut values, &mut tombstones);
             writer.push(&key, &cell.as_ref());
             if let Some(found) = walk.disagreements.pop() {

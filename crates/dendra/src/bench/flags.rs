@@ -12,6 +12,7 @@
 //! See: docs/cli.md.
 
 use super::values::{self, Mix, UrlTemplate};
+use crate::access::AccessArgs;
 use clap::{Args, Subcommand};
 use dendra_base::workload::{Distribution, Sizes};
 use dendra_lab::schedule::Shape;
@@ -43,7 +44,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     #[arg(help_heading = "What to ask")]
     pub(crate) keys: u64,
-    /// Write all of them first; without it, a get of a record that nobody wrote is a miss
+    /// Write all of them first; without it, a get of a record that was not written is a miss
     #[arg(long)]
     #[arg(help_heading = "What to ask")]
     pub(crate) preload: bool,
@@ -158,6 +159,9 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "WORD", value_parser = values::method)]
     #[arg(help_heading = "Any other store")]
     pub(crate) method: Option<String>,
+    /// How targets and admin ports let the generator in
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
     /// A header line for every request; may be repeated
     #[arg(long, value_name = "LINE", value_parser = values::header)]
     #[arg(help_heading = "Any other store")]

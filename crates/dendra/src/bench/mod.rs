@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. A folder that cannot be written is found out before the first request.
-//! 2. Whatever was measured is written, cut or void.
+//! 2. All measurements are written, cut or void.
 //!
 //! Not here: measuring (crate `lab`), `bench compare` (`compare.rs`).
 //! See: docs/lab/run-json.md.
@@ -16,6 +16,7 @@ mod compare;
 pub(crate) mod flags;
 mod values;
 
+use crate::client::Credentials;
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
@@ -28,6 +29,7 @@ use dendra_lab::run::{Mode, Run, Search, Tool};
 use dendra_lab::schedule::{Instants, Shape, Spacing};
 use dendra_lab::template::Style;
 use dendra_lab::{summary, verdict};
+use dendra_server::tls::TlsClient;
 use flags::{Bench, BenchVerb};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{BufWriter, IsTerminal, Write};
@@ -37,7 +39,7 @@ use std::sync::Arc;
 /// Of `dendra serve`.
 const ADMIN_PORT_DEFAULT: u16 = 9080;
 
-/// Measures, or does what the verb says.
+/// Measures, or carries out the verb.
 pub(crate) fn bench(args: &Bench, console: Console) -> ExitResult {
     match &args.verb {
         Some(BenchVerb::Compare(args)) => compare::compare(args, console),
@@ -72,7 +74,7 @@ fn measure(args: &Bench, console: Console) -> ExitResult {
     exit_of(&run, was_interrupted)
 }
 
-/// What the run says to the caller.
+/// The exit code of a run.
 fn exit_of(run: &Run, was_interrupted: bool) -> ExitResult {
     if was_interrupted {
         return Err(Failure::new(
@@ -110,7 +112,7 @@ fn exit_of(run: &Run, was_interrupted: bool) -> ExitResult {
             ),
         ));
     }
-    // What the target refused it refused, however late it was asked.
+    // A refusal of the target counts as one, even if the request was late.
     if run.search.is_none() && !verdict::has_successes(run) {
         let trouble = run.notes.last().map_or("", String::as_str);
         return Err(Failure::new(
@@ -290,18 +292,22 @@ impl Show {
 
 /// Admin ports. Of one node that is to be profiled the default one.
 fn admins(args: &Bench) -> Vec<String> {
-    let host = |url: &String| url.parse::<hyper::Uri>().ok()?.host().map(str::to_owned);
+    let default = |url: &String| {
+        let url = url.parse::<hyper::Uri>().ok()?;
+        let (scheme, host) = (url.scheme_str()?, url.host()?);
+        Some(format!("{scheme}://{host}:{ADMIN_PORT_DEFAULT}"))
+    };
     match (&args.urls[..], &args.admin[..]) {
-        ([url], []) if !args.profile.is_empty() => host(url)
-            .map(|host| format!("http://{host}:{ADMIN_PORT_DEFAULT}"))
-            .into_iter()
-            .collect(),
+        ([url], []) if !args.profile.is_empty() => default(url).into_iter().collect(),
         (_, given) => given.to_vec(),
     }
 }
 
 /// The settings that the flags ask for. The error is a sentence.
 fn setup(args: &Bench) -> Result<Setup, String> {
+    let credentials = Credentials::of_bench(&args.access)?;
+    let mut fields = args.header.clone();
+    fields.extend(credentials.fields());
     let workload = workload(args)?;
     let ammo = match &args.ammo {
         Some(path) => Some(ammo(path, workload.sizes.max())?),
@@ -316,9 +322,12 @@ fn setup(args: &Bench) -> Result<Setup, String> {
             path: template.map(|template| template.path.clone()),
             method: args.method.clone(),
             body: args.body_template.clone(),
-            fields: args.header.clone(),
+            fields,
             query: args.query.clone(),
         },
+        tls: credentials
+            .tls()
+            .map(|TlsClient(config)| Arc::clone(config)),
         workload_name: if ammo.is_some() {
             "ammo".to_owned()
         } else {

@@ -1,4 +1,4 @@
-//! What the flags become.
+//! The settings that the flags become.
 
 use super::*;
 use crate::cli::{Cli, Command};
@@ -61,6 +61,7 @@ fn what_cannot_be_run_is_refused_with_a_sentence() {
         (&["--find-max"], "--slo"),
         (&["--closed", "--rate", "5"], "--closed"),
         (&["--header", "no header"], "Name: value"),
+        (&["--header", "authorization: Bearer x"], "--token-file"),
         (&["--value-bytes", "99999999"], "at most"),
         (&["--ammo", "there-is-no-such.tsv"], "cannot be read"),
         (&["--ammo", "what.bin"], ".tsv"),

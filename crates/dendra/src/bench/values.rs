@@ -139,6 +139,13 @@ pub(super) fn factor(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn header(text: &str) -> Result<String, String> {
+    let name = text.split_once(':').map_or("", |(name, _)| name.trim());
+    if name.eq_ignore_ascii_case("authorization") {
+        return Err(
+            "other users see flags: put the token into a file and say --token-file, or DENDRA_TOKEN"
+                .to_owned(),
+        );
+    }
     if text.contains(':') && text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
         return Ok(text.to_owned());
     }

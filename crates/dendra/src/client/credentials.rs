@@ -1,4 +1,4 @@
-//! What a client trusts, and what it shows to be let in.
+//! The CA that a client trusts, and its own certificate and token.
 //!
 //! ```text
 //! --ca, --cert, --key-file ─► a configuration of TLS ─► every connection to an https:// URL
@@ -13,7 +13,7 @@
 //! See: docs/cli.md.
 
 use super::Base;
-use crate::cli::AccessArgs;
+use crate::access::AccessArgs;
 use crate::exit::Failure;
 use dendra_server::tls::{ByteStream, TlsClient};
 use hyper::header::HeaderValue;
@@ -24,12 +24,12 @@ use tokio::net::TcpStream;
 #[derive(Clone, Debug)]
 pub(crate) struct Credentials {
     tls: Option<TlsClient>,
-    /// What `Authorization` says.
+    /// The content of `Authorization`.
     bearer: Option<HeaderValue>,
 }
 
 impl Credentials {
-    /// What the flags say, for a node at `base`.
+    /// The credentials of the flags, for a node at `base`.
     pub(crate) fn read(args: &AccessArgs, base: &Base) -> Result<Credentials, Failure> {
         let own = args.cert.as_deref().zip(args.key_file.as_deref());
         let tls = match (&args.ca, base.is_tls()) {
@@ -41,19 +41,32 @@ impl Credentials {
                 ));
             }
         };
-        let bearer = token(args)?.map(|token| {
-            let value = HeaderValue::from_str(&format!("Bearer {token}"));
-            value.map(|mut value| {
-                value.set_sensitive(true);
-                value
-            })
-        });
-        let bearer = bearer.transpose().map_err(|_| {
-            Failure::usage(
-                "the token holds a byte that no token has: check --token-file and DENDRA_TOKEN",
-            )
-        })?;
+        let bearer = bearer_of(args)?;
         Ok(Credentials { tls, bearer })
+    }
+
+    /// What the flags of `dendra bench` say: its targets may be of both schemes.
+    ///
+    /// # Errors
+    /// A sentence about the file that is of no use.
+    pub(crate) fn of_bench(args: &AccessArgs) -> Result<Credentials, String> {
+        let own = args.cert.as_deref().zip(args.key_file.as_deref());
+        let tls = args.ca.as_deref().map(|ca| TlsClient::read(ca, own));
+        Ok(Credentials {
+            tls: tls.transpose()?,
+            bearer: bearer_of(args).map_err(|failure| failure.sentence)?,
+        })
+    }
+
+    /// The header lines of the token.
+    pub(crate) fn fields(&self) -> Option<String> {
+        let value = self.bearer.as_ref()?.to_str().ok()?;
+        Some(format!("Authorization: {value}"))
+    }
+
+    /// What TLS trusts and shows.
+    pub(crate) fn tls(&self) -> Option<&TlsClient> {
+        self.tls.as_ref()
     }
 
     /// What `Authorization` says, if there is a token.
@@ -70,6 +83,21 @@ impl Credentials {
         let sealed = ByteStream::connect(tcp, Arc::clone(config), name).await;
         sealed.map_err(|error| format!("TLS: {error}"))
     }
+}
+
+fn bearer_of(args: &AccessArgs) -> Result<Option<HeaderValue>, Failure> {
+    let bearer = token(args)?.map(|token| {
+        let value = HeaderValue::from_str(&format!("Bearer {token}"));
+        value.map(|mut value| {
+            value.set_sensitive(true);
+            value
+        })
+    });
+    bearer.transpose().map_err(|_| {
+        Failure::usage(
+            "the token holds a byte that no token has: check --token-file and DENDRA_TOKEN",
+        )
+    })
 }
 
 /// A file of a token has a line; a longer one is something else.

@@ -9,10 +9,10 @@
 //! Invariants
 //! 1. Every problem names `file:line`; one bad line does not hide the next.
 //!
-//! Not here: what a value may be (`table.rs`), who wins (`mod.rs`).
+//! Not here: the values of an option (`table.rs`), precedence (`mod.rs`).
 //! See: docs/cli.md.
 
-use super::Source;
+use super::source::Source;
 use super::table::{self, Kind, OPTIONS, Value};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -42,7 +42,7 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// Adds what `text` says to `found`, by the table's order.
+/// Adds the options of `text` to `found`, by the table's order.
 pub(super) fn take(
     path: &Path,
     text: &str,
@@ -97,7 +97,7 @@ fn unknown_key(name: &str, line: usize, key: &str) -> String {
 fn raw_text(kind: Kind, value: &DeValue<'_>) -> Result<String, String> {
     let is_number = matches!(kind, Kind::Count { .. } | Kind::Bytes { .. });
     match value {
-        DeValue::Array(entries) if matches!(kind, Kind::Members | Kind::Hosts) => {
+        DeValue::Array(entries) if matches!(kind, Kind::Members | Kind::Hosts | Kind::Origins) => {
             let texts: Option<Vec<&str>> = entries
                 .iter()
                 .map(|entry| match entry.get_ref() {
@@ -130,7 +130,7 @@ fn raw_text(kind: Kind, value: &DeValue<'_>) -> Result<String, String> {
             match kind {
                 Kind::Bytes { .. } => "a size like \"256MiB\" or a number of bytes",
                 Kind::Count { .. } => "a number",
-                Kind::Members | Kind::Hosts => "text in quotes, or a list of texts",
+                Kind::Members | Kind::Hosts | Kind::Origins => "text in quotes, or a list of texts",
                 _ => "text in quotes",
             }
         )),

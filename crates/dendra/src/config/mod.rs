@@ -6,7 +6,7 @@
 //! units.rs   256MiB, 250ms
 //! table.rs   every option once: key, kind, default, help
 //! cluster.rs which cluster, which member
-//! settings.rs what the server is told, and what it refuses
+//! settings.rs the server's settings, and its refusals
 //! file.rs    TOML text -> raw settings with their lines
 //! ```
 //!
@@ -17,7 +17,7 @@
 //! 3. A problem is one sentence that begins with the place: `dendra.toml:3`, `DENDRA_MEMORY`,
 //!    `--memory`.
 //!
-//! Not here: what the options do (crate `server`); options of client commands (`cli.rs`).
+//! Not here: the effect of the options (crate `server`); options of client commands (`cli.rs`).
 //! See: docs/cli.md.
 
 mod backups;
@@ -25,9 +25,11 @@ pub(crate) mod cluster;
 mod file;
 mod print;
 mod settings;
+mod source;
 pub(crate) mod table;
 pub(crate) mod units;
 
+pub(crate) use source::Source;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -45,43 +47,14 @@ const OTHER_VARIABLES: [&str; 8] = [
     "DENDRA_TOKEN_FILE",
 ];
 
-/// Where an effective value came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// The command line.
-    Flag,
-    /// This environment variable.
-    Environment(String),
-    /// This line of this file.
-    File {
-        /// The file as it was named.
-        path: PathBuf,
-        /// Counted from 1.
-        line: usize,
-    },
-    /// Nobody set it.
-    Default,
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Source::Flag => f.write_str("flag"),
-            Source::Environment(variable) => write!(f, "environment {variable}"),
-            Source::File { path, line } => write!(f, "file {}:{line}", path.display()),
-            Source::Default => f.write_str("default"),
-        }
-    }
-}
-
 /// One option with its effective value.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     /// The option's name.
     pub(crate) key: &'static str,
-    /// What holds.
+    /// The value in force.
     pub(crate) value: Value,
-    /// Who said so.
+    /// The place that set it.
     pub(crate) source: Source,
 }
 
@@ -91,7 +64,7 @@ pub(crate) struct Effective {
     settings: Vec<Setting>,
 }
 
-/// What is wrong with the options: one sentence each.
+/// The faults of the options: one sentence each.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Problems(pub(crate) Vec<String>);
 
@@ -101,7 +74,7 @@ impl fmt::Display for Problems {
     }
 }
 
-/// Everything that was said, before anybody decided who is right.
+/// Everything that was said, before the precedence decides.
 #[derive(Default)]
 pub(crate) struct Said {
     /// Flags by option key.
@@ -169,7 +142,7 @@ impl Said {
 
     fn take_environment(&self, found: &mut [Vec<(Value, Source)>], problems: &mut Vec<String>) {
         for (variable, text) in &self.environment {
-            // A variable that is set but empty is what `${NAME:-}` leaves behind: not set.
+            // A variable that is set but empty is left behind by `${NAME:-}`: not set.
             let Some(name) = variable.to_str().filter(|name| name.starts_with("DENDRA_")) else {
                 continue;
             };
@@ -257,7 +230,7 @@ impl Effective {
         }
     }
 
-    /// As `number`, for what is counted in memory.
+    /// As `number`, for counts of things in memory.
     pub(crate) fn size(&self, key: &str) -> usize {
         usize::try_from(self.number(key)).unwrap_or(usize::MAX)
     }

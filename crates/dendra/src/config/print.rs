@@ -1,4 +1,4 @@
-//! `dendra config print`: each effective value and who set it.
+//! `dendra config print`: each effective value and the place that set it.
 //!
 //! ```text
 //! memory = "256MiB"            # file dendra.toml:3
@@ -14,35 +14,15 @@
 
 use super::table::Value;
 use super::{Effective, Setting, Source, units};
-use dendra_server::settings::{HostRule, Member};
 use serde_json::{Map, json};
-use std::net::SocketAddr;
 use std::path::Path;
 
 /// With commas, as the option reads them.
-fn show_addresses(addresses: &[SocketAddr]) -> String {
-    if addresses.is_empty() {
+fn show_list<T: ToString>(list: &[T]) -> String {
+    if list.is_empty() {
         return "off".to_owned();
     }
-    let texts: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-    texts.join(",")
-}
-
-/// With commas, as the option reads them.
-fn show_members(members: &[Member]) -> String {
-    if members.is_empty() {
-        return "off".to_owned();
-    }
-    let texts: Vec<String> = members.iter().map(Member::to_string).collect();
-    texts.join(",")
-}
-
-/// With commas, as the option reads them.
-fn show_hosts(hosts: &[HostRule]) -> String {
-    if hosts.is_empty() {
-        return "off".to_owned();
-    }
-    let texts: Vec<String> = hosts.iter().map(HostRule::to_string).collect();
+    let texts: Vec<String> = list.iter().map(T::to_string).collect();
     texts.join(",")
 }
 
@@ -56,11 +36,12 @@ impl Value {
         let text = match self {
             Value::Count(n) => return n.to_string(),
             Value::Bytes(n) => units::show_bytes(*n),
-            Value::Addresses(addresses) => show_addresses(addresses),
+            Value::Addresses(addresses) => show_list(addresses),
             Value::Folder(path) => path.display().to_string(),
             Value::Choice(word) => (*word).to_owned(),
-            Value::Members(members) => show_members(members),
-            Value::Hosts(hosts) => show_hosts(hosts),
+            Value::Members(members) => show_list(members),
+            Value::Hosts(hosts) => show_list(hosts),
+            Value::Origins(origins) => show_list(origins),
             Value::File(path) => show_file(path.as_deref()),
             Value::Text(text) => text.clone(),
         };
@@ -70,11 +51,12 @@ impl Value {
     fn to_json(&self) -> serde_json::Value {
         match self {
             Value::Count(n) | Value::Bytes(n) => json!(n),
-            Value::Addresses(addresses) => json!(show_addresses(addresses)),
+            Value::Addresses(addresses) => json!(show_list(addresses)),
             Value::Folder(path) => json!(path.display().to_string()),
             Value::Choice(word) => json!(word),
-            Value::Members(members) => json!(show_members(members)),
-            Value::Hosts(hosts) => json!(show_hosts(hosts)),
+            Value::Members(members) => json!(show_list(members)),
+            Value::Hosts(hosts) => json!(show_list(hosts)),
+            Value::Origins(origins) => json!(show_list(origins)),
             Value::File(path) => json!(show_file(path.as_deref())),
             Value::Text(text) => json!(text),
         }

@@ -6,16 +6,17 @@
 //! ```
 //!
 //! Invariants
-//! 1. What `config print` accepts, `serve` accepts: both judge by the server's own check, in its words.
+//! 1. Options that `config print` accepts, `serve` accepts: both judge by the server's own check,
+//!    in its words.
 //!
-//! Not here: what the settings do (crate `server`).
+//! Not here: the effect of the settings (crate `server`).
 //! See: docs/cli.md.
 
 use super::Effective;
 use super::table::Value;
 use dendra_engine::Durability;
 use dendra_server::Settings;
-use dendra_server::settings::{Timeouts, TlsSettings};
+use dendra_server::settings::{AuditSettings, Timeouts, TlsSettings};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,6 +38,15 @@ impl Effective {
             Value::Hosts(hosts) => hosts.clone(),
             _ => unreachable!("the table says that allowed-hosts is hosts"),
         };
+        settings.allowed_origins = match &self.setting("allowed-origins").value {
+            Value::Origins(origins) => origins.clone(),
+            _ => unreachable!("the table says that allowed-origins is origins"),
+        };
+        settings.audit = self.file("audit-log").map(|path| AuditSettings {
+            path,
+            file_bytes: self.number("audit-log-bytes"),
+            keep: u32::try_from(self.number("audit-log-keep")).unwrap_or(u32::MAX),
+        });
         settings.workers = self.size("workers");
         settings.queue = self.size("queue");
         let target_ms = self.number("queue-delay-target-ms");
@@ -71,25 +81,50 @@ impl Effective {
     /// # Errors
     /// When some are named and others that they need are not.
     fn tls(&self) -> Result<Option<TlsSettings>, String> {
-        let file = |key: &str| match &self.setting(key).value {
-            Value::File(path) => path.clone(),
-            _ => unreachable!("the table says that {key} is a file"),
-        };
+        let file = |key: &str| self.file(key);
         let change_over = self.setting("tls-change-over").value == Value::Choice("on");
         let (client_ca, peer_ca) = (file("tls-client-ca"), file("tls-peer-ca"));
+        let (revoked, renewal) = (file("tls-revoked"), file("tls-renew-with"));
+        if revoked.is_some() && client_ca.is_none() && peer_ca.is_none() {
+            return Err(
+                "tls-revoked goes with tls-client-ca or tls-peer-ca: without them no certificate is asked for"
+                    .to_owned(),
+            );
+        }
         match (file("tls-cert"), file("tls-key")) {
             (Some(cert), Some(key)) => Ok(Some(TlsSettings {
                 client_ca,
                 peer_ca,
+                revoked,
                 change_over,
                 ..TlsSettings::new(cert, key)
             })),
-            (None, None) if client_ca.is_none() && peer_ca.is_none() && !change_over => Ok(None),
+            (None, None)
+                if client_ca.is_none()
+                    && peer_ca.is_none()
+                    && renewal.is_none()
+                    && !change_over =>
+            {
+                Ok(None)
+            }
             _ => Err(
                 "tls-cert and tls-key go together, and the other options of TLS need both: \
                       dendra cert makes a pair"
                     .to_owned(),
             ),
+        }
+    }
+
+    /// The folder of the CA with which the node renews its certificate.
+    pub(crate) fn renewal(&self) -> Option<PathBuf> {
+        self.file("tls-renew-with")
+    }
+
+    /// Requires: `key` is an option of a file.
+    fn file(&self, key: &str) -> Option<PathBuf> {
+        match &self.setting(key).value {
+            Value::File(path) => path.clone(),
+            _ => unreachable!("the table says that {key} is a file"),
         }
     }
 
@@ -153,6 +188,14 @@ mod tests {
             ("listen", "127.0.0.1:1,127.0.0.1:2"),
             ("admin", "off"),
             ("allowed-hosts", "KV.example.com,*.internal"),
+            (
+                "allowed-origins",
+                "https://a.example.com,http://localhost:3000",
+            ),
+            ("audit-log", "audit.log"),
+            ("audit-log-bytes", "1MiB"),
+            ("audit-log-keep", "3"),
+            ("tls-revoked", "ca.crl"),
             ("tls-cert", "a.crt"),
             ("tls-key", "a.key"),
             ("tls-client-ca", "clients.crt"),
@@ -198,7 +241,16 @@ mod tests {
         expected.admin = None;
         let hosts = ["kv.example.com", "*.internal"].map(|text| text.parse());
         expected.allowed_hosts = hosts.into_iter().collect::<Result<_, _>>().expect("hosts");
+        let origins = ["https://a.example.com", "http://localhost:3000"];
+        let origins = origins.map(|text| text.parse());
+        expected.allowed_origins = origins.into_iter().collect::<Result<_, _>>().expect("fine");
+        expected.audit = Some(AuditSettings {
+            path: "audit.log".into(),
+            file_bytes: 1 << 20,
+            keep: 3,
+        });
         let mut tls = TlsSettings::new("a.crt", "a.key");
+        tls.revoked = Some("ca.crl".into());
         tls.client_ca = Some("clients.crt".into());
         tls.peer_ca = Some("ca.crt".into());
         tls.change_over = true;

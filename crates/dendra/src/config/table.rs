@@ -12,20 +12,20 @@
 //! 2. Every fixed default parses as its own kind.
 //! 3. A parse error is the rest of a sentence that begins with where the value came from.
 //!
-//! Not here: who wins when two places set one option (`mod.rs`); what the options do (crate
+//! Not here: precedence when two places set one option (`mod.rs`); the effect of the options (crate
 //! `server`).
 //! See: docs/cli.md.
 
 use super::units;
 use crate::client::Base;
 use dendra_base::limits;
-use dendra_server::settings::{HostRule, Member, Topology};
+use dendra_server::settings::{HostRule, Member, OriginRule, Topology};
 use std::ffi::OsStr;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What an option's text means and what it may be.
+/// The meaning of an option's text, and its possible values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// One or more of `host:port`, with commas.
@@ -60,6 +60,8 @@ pub(crate) enum Kind {
     FileOrOff,
     /// Names of hosts, with commas, or `off`.
     Hosts,
+    /// Origins of pages, with commas, or `off`.
+    Origins,
     /// A length of time, at least a second.
     Time,
     /// URLs of nodes, with commas, or `off`.
@@ -81,10 +83,12 @@ pub(crate) enum Value {
     Bytes(u64),
     /// One of the words of `Kind::Choice`.
     Choice(&'static str),
-    /// Members of a cluster; nobody when empty.
+    /// Members of a cluster; none when empty.
     Members(Vec<Member>),
     /// Hosts that requests may name.
     Hosts(Vec<HostRule>),
+    /// Sites whose pages may ask.
+    Origins(Vec<OriginRule>),
     /// A file, or none.
     File(Option<PathBuf>),
     /// Any other text, checked.
@@ -94,7 +98,7 @@ pub(crate) enum Value {
 /// A value from the values of earlier options.
 pub(crate) type Derivation = fn(&dyn Fn(&str) -> Value) -> Value;
 
-/// What an option is when nobody sets it.
+/// The value of an option that is not set.
 #[derive(Clone, Copy)]
 pub(crate) enum Fallback {
     /// This text, parsed as any other.
@@ -112,11 +116,11 @@ pub(crate) enum Fallback {
 pub(crate) struct Spec {
     /// The name, as in the flag and in the file.
     pub(crate) key: &'static str,
-    /// In the help: what stands for the value.
+    /// In the help: the word for the value.
     pub(crate) shape: &'static str,
-    /// What it accepts.
+    /// The values that it accepts.
     pub(crate) kind: Kind,
-    /// When nobody sets it.
+    /// When it is not set.
     pub(crate) fallback: Fallback,
     /// One sentence for the help.
     pub(crate) help: &'static str,
@@ -130,7 +134,7 @@ impl Spec {
 }
 
 /// The table.
-pub(crate) static OPTIONS: [Spec; 46] = [
+pub(crate) static OPTIONS: [Spec; 53] = [
     Spec {
         key: "listen",
         shape: "HOST:PORT",
@@ -151,6 +155,13 @@ pub(crate) static OPTIONS: [Spec; 46] = [
         kind: Kind::Hosts,
         fallback: Fallback::Fixed("off"),
         help: "Names of this node that requests may use beside addresses, localhost, the machine's name and --self, with commas: kv.example.com, *.example.com, or * for every name",
+    },
+    Spec {
+        key: "allowed-origins",
+        shape: "ORIGINS",
+        kind: Kind::Origins,
+        fallback: Fallback::Fixed("off"),
+        help: "Sites whose pages may ask the data port (CORS), with commas: https://app.example.com; pages of all others are refused",
     },
     Spec {
         key: "tls-cert",
@@ -181,6 +192,20 @@ pub(crate) static OPTIONS: [Spec; 46] = [
         help: "CA of the members: they speak TLS with each other, and show certificates with the hosts of their URLs",
     },
     Spec {
+        key: "tls-revoked",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "Certificates that their CA took back (PEM, one list of each CA): they open nothing any more",
+    },
+    Spec {
+        key: "tls-renew-with",
+        shape: "FOLDER",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "Folder with ca.crt and ca.key, as dendra cert makes them: the node renews its certificate when a third of its time is left",
+    },
+    Spec {
         key: "tls-change-over",
         shape: "off|on",
         kind: Kind::Choice(&["off", "on"]),
@@ -193,6 +218,30 @@ pub(crate) static OPTIONS: [Spec; 46] = [
         kind: Kind::FileOrOff,
         fallback: Fallback::Fixed("off"),
         help: "File with the token that may do everything and makes the others: with it every client needs a token",
+    },
+    Spec {
+        key: "audit-log",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "File of lines of JSON: failed logins, changes of tokens, calls on the admin port, restores",
+    },
+    Spec {
+        key: "audit-log-bytes",
+        shape: "SIZE",
+        kind: Kind::Bytes {
+            min: 4 << 10,
+            max: 1 << 40,
+        },
+        fallback: Fallback::Fixed("16MiB"),
+        help: "Size at which the file of the audit log is put aside",
+    },
+    Spec {
+        key: "audit-log-keep",
+        shape: "N",
+        kind: Kind::Count { min: 0, max: 1_000 },
+        fallback: Fallback::Fixed("7"),
+        help: "Files of the audit log that were put aside and stay",
     },
     Spec {
         key: "insecure-clients",
@@ -463,6 +512,13 @@ pub(crate) static OPTIONS: [Spec; 46] = [
         help: "Folder of backups that this node makes by itself, or off",
     },
     Spec {
+        key: "backup-key",
+        shape: "FILE",
+        kind: Kind::FileOrOff,
+        fallback: Fallback::Fixed("off"),
+        help: "File of the key with which those backups are encrypted (dendra backup key FILE makes one), or off",
+    },
+    Spec {
         key: "backup-every",
         shape: "TIME",
         kind: Kind::Time,
@@ -539,7 +595,7 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// `text` as a value of `kind`, or what is wrong with it and what to write.
+/// `text` as a value of `kind`, or the fault in it and how to write it.
 pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
     if let Kind::Folder = kind {
         return if text.is_empty() {
@@ -573,6 +629,11 @@ pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
         Kind::Hosts => {
             let found: Result<Vec<HostRule>, _> = text.split(',').map(str::parse).collect();
             found.map(Value::Hosts)
+        }
+        Kind::Origins if text == "off" => Ok(Value::Origins(Vec::new())),
+        Kind::Origins => {
+            let found: Result<Vec<OriginRule>, _> = text.split(',').map(str::parse).collect();
+            found.map(Value::Origins)
         }
         Kind::ClusterName => Topology::check_name(text)
             .map(|()| Value::Text(text.to_owned()))
@@ -614,7 +675,7 @@ pub(crate) fn parse(kind: Kind, text: &OsStr) -> Result<Value, String> {
     }
 }
 
-/// The known word closest to `wrong`, when it is close enough to be what was meant.
+/// The known word closest to `wrong`, when it is close enough to be the meant one.
 pub(crate) fn closest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|word| (strsim::levenshtein(wrong, word), word))

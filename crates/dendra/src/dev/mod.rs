@@ -14,11 +14,12 @@
 //! 4. A node that came later, or whose folder was replaced, joins through a node that runs. One that
 //!    left is not started again.
 //!
-//! Not here: what a node does (crate `server`).
+//! Not here: the nodes themselves (crate `server`).
 //! See: docs/cli.md.
 
 mod addresses;
 mod control;
+mod member;
 mod proxy;
 mod rot;
 mod screen;
@@ -27,9 +28,12 @@ use crate::cli;
 use crate::cluster;
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
-use addresses::{Addresses, Doors};
+use crate::runtime::runtime;
+use crate::signals::on_signals;
+use addresses::{Addresses, Doors, default_folder};
 use control::{Order, Ordered};
-use proxy::{Fault, Faults, Proxy};
+use member::{Member, State, url_of};
+use proxy::{Fault, Faults};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,55 +44,10 @@ use std::time::Duration;
 
 /// How often the screen is drawn and the children are looked after.
 const LOOK: Duration = Duration::from_secs(1);
-/// Nodes of a cluster of which nobody says how many: the fewest of which one may fail.
-const NODES_DEFAULT: u8 = 3;
 /// Nodes that a cluster can grow to: each is a process with its threads.
 const NODES_MAX: usize = 20;
 /// How long a node may take to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(8);
-
-/// What is known of one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Up,
-    Paused,
-    Down,
-    /// By itself, with this code; `None` = by a signal that nobody here sent.
-    Ended(Option<i32>),
-}
-
-struct Member {
-    addresses: Addresses,
-    url: String,
-    child: Option<Child>,
-    state: State,
-    /// A plan that makes it leave was begun.
-    is_leaving: bool,
-    _proxy: Proxy,
-}
-
-impl Member {
-    fn start(index: usize, doors: Doors, faults: &Arc<Faults>) -> io::Result<Member> {
-        let (addresses, faults) = (doors.addresses, Arc::clone(faults));
-        Ok(Member {
-            addresses,
-            url: url_of(&addresses),
-            child: None,
-            state: State::Down,
-            is_leaving: false,
-            _proxy: Proxy::start(doors.proxy, index, addresses.listen, faults)?,
-        })
-    }
-
-    fn is_running(&self) -> bool {
-        self.state == State::Up && !self.addresses.life.has_left
-    }
-}
-
-/// Under which address the other members know a node.
-fn url_of(addresses: &Addresses) -> String {
-    format!("http://{}", addresses.known_as)
-}
 
 struct Dev {
     folder: PathBuf,
@@ -100,12 +59,7 @@ struct Dev {
     last: Option<String>,
 }
 
-/// Where a cluster lives that names no folder.
-fn default_folder() -> PathBuf {
-    std::env::temp_dir().join("dendra-dev")
-}
-
-/// Runs a cluster, or tells the running one what to do.
+/// Runs a cluster, or sends an order to the running one.
 pub(crate) fn dev(args: &cli::Dev, console: Console) -> ExitResult {
     let folder = args.folder.clone().unwrap_or_else(default_folder);
     match &args.verb {
@@ -138,7 +92,7 @@ fn run(args: &cli::Dev, folder: PathBuf, console: Console) -> ExitResult {
     Ok(Exit::OK)
 }
 
-/// Removes what a run that was killed left in the temporary folder: nothing of it is for the next one.
+/// Removes the rest of a killed run from the temporary folder: the next run needs none of it.
 fn remove_leftovers(folder: &Path) -> Result<(), Failure> {
     control::refuse_second(folder)?;
     match std::fs::remove_dir_all(folder) {
@@ -159,7 +113,7 @@ fn run_in(
     let doors = addresses::doors(folder, args.nodes)?;
     let mut dev = Dev::new(folder.to_owned(), doors, args.flags.clone(), console)
         .map_err(failed("the cluster cannot be laid out"))?;
-    crate::on_signals(move || drop(orders.try_send((Order::Stop, None))))
+    on_signals(move || drop(orders.try_send((Order::Stop, None))))
         .map_err(failed("signals cannot be caught"))?;
     for index in 0..dev.members.len() {
         if !dev.members[index].addresses.life.has_left {
@@ -175,7 +129,7 @@ fn run_in(
             Ok((order, answer)) => {
                 let said = dev.carry_out(&order);
                 if let Some(answer) = answer {
-                    // Whoever asked may have gone.
+                    // The asker may have gone.
                     drop(answer.send(said));
                 }
             }
@@ -285,7 +239,7 @@ impl Dev {
             other.ok_or_else(|| io::Error::other("no other node runs that can be told"))?;
         let admin = format!("http://{}", other.addresses.admin);
         let url = &self.members[index].url;
-        let removed = crate::runtime()
+        let removed = runtime()
             .and_then(|runtime| runtime.block_on(cluster::remove(&admin, url, self.console)));
         removed.map_err(|failure| io::Error::other(failure.sentence))?;
         self.members[index].is_leaving = true;
@@ -297,7 +251,7 @@ impl Dev {
         addresses::write(&self.folder, &all)
     }
 
-    /// Carries out what somebody wants; a sentence about it.
+    /// Carries out an order; a sentence about it.
     fn carry_out(&mut self, order: &Order) -> String {
         let nodes = self.members.len();
         let names = order.nodes();
@@ -463,9 +417,4 @@ impl Drop for Dev {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Where the control socket of a cluster in `folder` is.
-fn socket_of(folder: &Path) -> PathBuf {
-    folder.join("dev.sock")
 }

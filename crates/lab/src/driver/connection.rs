@@ -1,18 +1,20 @@
-//! One connection: a socket that never blocks, what is to be written, what is in flight.
+//! One connection: a socket that never blocks, its bytes to write, its requests in flight.
 //!
 //! ```text
 //! Closed(until) ──connect──► Opening ──writable──► Open ──error, end, timeout──► Closed(until)
+//!                                └─ with TLS ─► Shaking ─┘
 //! ```
 //!
 //! Invariants
 //! 1. `in_flight` is in the order of the requests on the wire, which is the order of the answers.
 //! 2. A connection that failed carries nothing over to the next one.
 //!
-//! Not here: which request goes where, what counts (`worker/`).
+//! Not here: which request goes where, which ones count (`worker/`).
 //! See: RFC 9112, section 9.
 
 use super::answer::Reader;
-use super::arrival;
+use super::sealed::TlsSession;
+use super::{Asked, TlsTarget, arrival};
 use crate::limits::{RECONNECT_MS_MAX, RECONNECT_MS_MIN};
 use dendra_base::workload::Operation;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -22,6 +24,7 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, connect, ipproto, send, socket_with, sockopt,
 };
 use std::collections::VecDeque;
+use std::io;
 use std::net::SocketAddr;
 
 /// A request that waits for its answer.
@@ -46,10 +49,11 @@ pub(crate) struct Pending {
 enum Link {
     Closed { until_ns: u64 },
     Opening(OwnedFd),
+    Shaking(OwnedFd),
     Open(OwnedFd),
 }
 
-/// What writing did.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrote {
     /// All is out, or the rest waits for the socket.
@@ -64,6 +68,11 @@ pub(crate) struct Connection {
     pub(crate) target: usize,
     address: SocketAddr,
     number: u64,
+    tls: Option<TlsTarget>,
+    seal: Option<Box<TlsSession>>,
+    /// Requests, in clear.
+    requests: Vec<u8>,
+    /// What goes to the socket.
     out: Vec<u8>,
     out_at: usize,
     waits_for_room: bool,
@@ -82,18 +91,25 @@ pub(crate) struct Connection {
     failures: u32,
 }
 
+/// What is to be told of a socket.
+fn wanted(waits_for_room: bool) -> EventFlags {
+    if waits_for_room {
+        EventFlags::IN | EventFlags::OUT
+    } else {
+        EventFlags::IN
+    }
+}
+
 impl Connection {
-    pub(crate) fn new(
-        number: u64,
-        target: usize,
-        address: SocketAddr,
-        is_stamped: bool,
-    ) -> Connection {
+    pub(crate) fn new(number: u64, target: usize, asked: &Asked, is_stamped: bool) -> Connection {
         Connection {
             link: Link::Closed { until_ns: 0 },
             target,
-            address,
+            address: asked.socket,
             number,
+            tls: asked.tls.clone(),
+            seal: None,
+            requests: Vec::new(),
             out: Vec::new(),
             out_at: 0,
             waits_for_room: false,
@@ -113,7 +129,7 @@ impl Connection {
     }
 
     pub(crate) fn is_opening(&self) -> bool {
-        matches!(self.link, Link::Opening(_))
+        matches!(self.link, Link::Opening(_) | Link::Shaking(_))
     }
 
     /// Is it time to connect (again)?
@@ -124,7 +140,7 @@ impl Connection {
     pub(crate) fn socket(&self) -> Option<&OwnedFd> {
         match &self.link {
             Link::Open(fd) => Some(fd),
-            Link::Opening(_) | Link::Closed { .. } => None,
+            Link::Opening(_) | Link::Shaking(_) | Link::Closed { .. } => None,
         }
     }
 
@@ -167,26 +183,92 @@ impl Connection {
         Ok(fd)
     }
 
-    /// The socket of a connection that opens became ready: is it open now?
-    pub(crate) fn opened(&mut self, epoll: &OwnedFd, now_ns: u64) -> Result<(), Errno> {
+    /// The socket of a connection that opens became ready: it is open now, or shakes hands.
+    pub(crate) fn opened(&mut self, epoll: &OwnedFd, now_ns: u64) -> io::Result<()> {
         let link = std::mem::replace(&mut self.link, Link::Closed { until_ns: 0 });
-        let Link::Opening(fd) = link else {
-            self.link = link;
-            return Ok(());
+        let stepped = match link {
+            Link::Opening(fd) => self.connected(&fd).and_then(|()| self.shake(epoll, fd)),
+            Link::Shaking(fd) => self.shake(epoll, fd),
+            other @ (Link::Open(_) | Link::Closed { .. }) => {
+                self.link = other;
+                return Ok(());
+            }
         };
-        let outcome = sockopt::socket_error(&fd).and_then(|outcome| outcome);
-        let outcome = outcome.and_then(|()| self.interest(epoll, &fd, EventFlags::IN));
-        match outcome {
-            Ok(()) => {
-                self.link = Link::Open(fd);
+        match stepped {
+            Ok(link) => {
+                self.link = link;
                 self.free_since_ns = now_ns;
                 Ok(())
             }
-            Err(errno) => {
+            Err(error) => {
                 self.close(now_ns, true);
-                Err(errno)
+                Err(error)
             }
         }
+    }
+
+    fn connected(&mut self, fd: &OwnedFd) -> io::Result<()> {
+        sockopt::socket_error(fd).and_then(|outcome| outcome)?;
+        self.seal = match &self.tls {
+            None => None,
+            Some(target) => Some(Box::new(TlsSession::new(target)?)),
+        };
+        Ok(())
+    }
+
+    /// Goes on with the handshake as far as the socket does, if there is one.
+    fn shake(&mut self, epoll: &OwnedFd, fd: OwnedFd) -> io::Result<Link> {
+        let Some(mut seal) = self.seal.take() else {
+            self.interest(epoll, &fd, EventFlags::IN)?;
+            return Ok(Link::Open(fd));
+        };
+        let mut buffer = [0; 4096];
+        loop {
+            seal.put(&mut self.requests, &mut self.out)?;
+            let is_sent = self.send_out(&fd)?;
+            if seal.is_ready() && is_sent {
+                self.seal = Some(seal);
+                self.interest(epoll, &fd, EventFlags::IN)?;
+                return Ok(Link::Open(fd));
+            }
+            match rustix::io::read(&fd, &mut buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                // Answers come behind requests: there is nothing in clear yet.
+                Ok(n) => seal.take(&buffer[..n], &mut Vec::new())?,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.seal = Some(seal);
+                    self.interest(epoll, &fd, wanted(!is_sent))?;
+                    return Ok(Link::Shaking(fd));
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Sends what there is: did the socket take all of it?
+    fn send_out(&mut self, fd: &OwnedFd) -> Result<bool, Errno> {
+        while self.out_at < self.out.len() {
+            match send(fd, &self.out[self.out_at..], SendFlags::NOSIGNAL) {
+                Ok(written) => self.out_at += written,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(errno) => return Err(errno),
+            }
+        }
+        self.out.clear();
+        self.out_at = 0;
+        Ok(true)
+    }
+
+    /// Opens what came, if the connection is sealed: whether it is, and then the bytes in `plain`.
+    pub(crate) fn unseal(&mut self, came: &[u8], plain: &mut Vec<u8>) -> io::Result<bool> {
+        let Some(seal) = &mut self.seal else {
+            return Ok(false);
+        };
+        plain.clear();
+        seal.take(came, plain)?;
+        Ok(true)
     }
 
     fn interest(&self, epoll: &OwnedFd, fd: impl AsFd, flags: EventFlags) -> Result<(), Errno> {
@@ -198,8 +280,8 @@ impl Connection {
         self.failures = 0;
     }
 
-    /// Closes the socket and forgets everything but what is in flight, which is the caller's to account
-    /// for. After a failure the next attempt waits, longer each time.
+    /// Closes the socket and forgets everything but the requests in flight: the caller accounts for
+    /// those. After a failure the next attempt waits, longer each time.
     pub(crate) fn close(&mut self, now_ns: u64, has_failed: bool) {
         let wait_ms = if has_failed {
             let wait_ms = RECONNECT_MS_MIN << self.failures.min(16);
@@ -211,6 +293,8 @@ impl Connection {
         self.link = Link::Closed {
             until_ns: now_ns + wait_ms * 1_000_000,
         };
+        self.seal = None;
+        self.requests.clear();
         self.out.clear();
         self.out_at = 0;
         self.waits_for_room = false;
@@ -225,36 +309,36 @@ impl Connection {
 
     /// Where a request is appended to.
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {
-        &mut self.out
+        match self.tls {
+            None => &mut self.out,
+            Some(_) => &mut self.requests,
+        }
     }
 
-    /// Writes what is there.
+    /// Writes the bytes that are there.
     pub(crate) fn write(&mut self, epoll: &OwnedFd) -> Wrote {
-        let Link::Open(fd) = &self.link else {
-            return Wrote::Fine;
+        let link = std::mem::replace(&mut self.link, Link::Closed { until_ns: 0 });
+        let wrote = match &link {
+            Link::Open(fd) => self.write_to(epoll, fd),
+            Link::Opening(_) | Link::Shaking(_) | Link::Closed { .. } => Wrote::Fine,
         };
-        while self.out_at < self.out.len() {
-            match send(fd, &self.out[self.out_at..], SendFlags::NOSIGNAL) {
-                Ok(written) => self.out_at += written,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    if !self.waits_for_room {
-                        self.waits_for_room = true;
-                        let flags = EventFlags::IN | EventFlags::OUT;
-                        if let Err(errno) = self.interest(epoll, fd, flags) {
-                            return Wrote::Failed(errno);
-                        }
-                    }
-                    return Wrote::Fine;
-                }
-                Err(errno) => return Wrote::Failed(errno),
-            }
+        self.link = link;
+        wrote
+    }
+
+    fn write_to(&mut self, epoll: &OwnedFd, fd: &OwnedFd) -> Wrote {
+        if let Some(seal) = &mut self.seal
+            && seal.put(&mut self.requests, &mut self.out).is_err()
+        {
+            return Wrote::Failed(Errno::PROTO);
         }
-        self.out.clear();
-        self.out_at = 0;
-        if self.waits_for_room {
-            self.waits_for_room = false;
-            if let Err(errno) = self.interest(epoll, fd, EventFlags::IN) {
+        let waits = match self.send_out(fd) {
+            Ok(is_sent) => !is_sent,
+            Err(errno) => return Wrote::Failed(errno),
+        };
+        if waits != self.waits_for_room {
+            self.waits_for_room = waits;
+            if let Err(errno) = self.interest(epoll, fd, wanted(waits)) {
                 return Wrote::Failed(errno);
             }
         }

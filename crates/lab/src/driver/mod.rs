@@ -1,4 +1,4 @@
-//! The driver: sends what the plan says when the plan says it, and never waits for an answer to do so.
+//! The driver: sends requests at the times of the plan, and never waits for an answer to do so.
 //!
 //! ```text
 //! Plan ──► thread 0: requests 0, T, 2T, …     own epoll, own connections, own recorder
@@ -9,136 +9,34 @@
 //! ```
 //!
 //! Invariants
-//! 1. In an open loop, when and to whom a request goes was fixed before the first one was sent.
+//! 1. In an open loop, the time and the target of a request were fixed before the first one was
+//!    sent.
 //! 2. A request that finds no connection waits, bounded in number and time, and counts. The order in which
 //!    they are served is the plan's ([`QueueOrder`]).
 //! 3. All threads share one time zero, after all connections were made.
 //!
-//! Not here: what the figures mean (`verdict.rs`, `experiment/`).
+//! Not here: the meaning of the figures (`verdict.rs`, `experiment/`).
 //! See: docs/lab/run-json.md.
 
 mod answer;
 mod arrival;
 mod connection;
 mod patience;
+mod plan;
+mod sealed;
 mod worker;
 
+pub use plan::{Asked, DriveError, Idle, Pace, Plan, Progress, QueueOrder, StopFlag};
+pub use sealed::TlsTarget;
+
 use crate::recorder::PhaseRecord;
-use crate::schedule::{Instants, Slope, Spacing};
-use crate::source::Source;
-use crate::template::Templates;
-use std::fmt;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Barrier, OnceLock};
+use plan::Seen;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 use worker::Worker;
 
-/// A server, as the driver needs it.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    /// Where to connect to.
-    pub socket: SocketAddr,
-    /// What to send.
-    pub templates: Templates,
-}
-
-/// What decides when a request is due.
-#[derive(Clone, Debug)]
-pub enum Pace {
-    /// Stages, phase by phase.
-    Open(Spacing),
-    /// These instants, nanoseconds, in order.
-    Recorded(Arc<[u64]>),
-    /// The answer to the one before, until this many were planned or the time is over.
-    Closed(Option<u64>),
-}
-
-/// Which request gets a connection that becomes free while several wait for one.
-///
-/// The target sees the same either way: as many clients as there are connections, each of which asks again at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueOrder {
-    /// The one that has waited longest, as in a pool of connections: nothing is late that need not be.
-    OldestFirst,
-    /// The one that became due last. Beyond saturation those that wait for longer are clients that found no place; in
-    /// the other order each request would wait for its timeout here, and its time would say nothing of the target.
-    NewestFirst,
-}
-
-/// How a thread waits while there is nothing to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Idle {
-    /// It sleeps until something comes or is due.
-    Sleep,
-    /// It looks again at once: no answer of a target has to wake it. The time counts as spun.
-    Spin,
-}
-
-/// What to do.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Phases without a gap between them. In a closed loop only their lengths count.
-    pub phases: Vec<Vec<Slope>>,
-    /// When.
-    pub pace: Pace,
-    /// What.
-    pub source: Source,
-    /// Number of the first request: the runs of a search go on where the one before ended.
-    pub first_index: u64,
-    /// Whom.
-    pub targets: Vec<Asked>,
-    /// Connections, all targets together.
-    pub connections: u32,
-    /// Threads.
-    pub threads: u32,
-    /// Requests in flight on one connection.
-    pub pipeline: u32,
-    /// From the planned instant until a request is given up.
-    pub timeout: Duration,
-    /// Who gets a free connection.
-    pub order: QueueOrder,
-    /// How threads wait.
-    pub idle: Idle,
-    /// A request that left later than this although it could have, missed its instant.
-    pub lag_limit_us: f64,
-    /// Seed of the schedule.
-    pub seed: u64,
-    /// Keep the numbers of requests that did not do what was asked, up to a million of them.
-    pub keeps_failures: bool,
-}
-
-/// How it goes, readable at any time.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Due so far.
-    pub planned: AtomicU64,
-    /// Whole answers so far.
-    pub answered: AtomicU64,
-    /// Refused, failed, broken, timed out.
-    pub errors: AtomicU64,
-}
-
-/// Two words to a running driver.
-#[derive(Debug, Default)]
-pub struct StopFlag {
-    /// End now; what is in flight may finish.
-    pub is_asked: AtomicBool,
-}
-
-impl StopFlag {
-    /// Was it asked for?
-    pub fn is_asked(&self) -> bool {
-        self.is_asked.load(Relaxed)
-    }
-
-    /// Asks for it.
-    pub fn ask(&self) {
-        self.is_asked.store(true, Relaxed);
-    }
-}
-
-/// What the driver saw.
+/// The record of the driver.
 #[derive(Debug)]
 pub struct Drive {
     /// Phase by phase, all threads together.
@@ -147,100 +45,21 @@ pub struct Drive {
     pub is_cut: bool,
     /// The first thing that went wrong with a connection, as a clause.
     pub trouble: Option<String>,
-    /// The first answer that refused: its status, and what it said.
+    /// The first answer that refused: its status, and its text.
     pub refusal: Option<String>,
     /// Number behind the last request that was planned.
     pub next_index: u64,
-    /// Numbers of requests that did not do what was asked, if the plan keeps them.
+    /// Numbers of requests that failed, if the plan keeps them.
     pub failures: Vec<u64>,
     /// Wall time from time zero, seconds.
     pub length_s: f64,
 }
 
-/// Why nothing could be driven.
-#[derive(Debug)]
-pub enum DriveError {
-    /// Not one connection to this target could be made.
-    Down {
-        /// Which.
-        target: usize,
-        /// What the system said.
-        reason: String,
-    },
-    /// The system refused what the driver needs itself.
-    System(std::io::Error),
-}
-
-impl fmt::Display for DriveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DriveError::Down { reason, .. } => f.write_str(reason),
-            DriveError::System(e) => write!(
-                f,
-                "the generator cannot start ({e}); raise `ulimit -n`, or use fewer connections"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for DriveError {}
-
-/// Instants of one plan; every thread walks over all of them and takes its own.
-#[derive(Clone, Debug)]
-enum Dues {
-    Shape(Instants),
-    Recorded(Arc<[u64]>, usize, u64),
-}
-
-impl Iterator for Dues {
-    type Item = u64;
-
-    fn next(&mut self) -> Option<u64> {
-        match self {
-            Dues::Shape(instants) => instants.next(),
-            Dues::Recorded(list, at, end_ns) => {
-                let due_ns = *list.get(*at)?;
-                *at += 1;
-                (due_ns < *end_ns).then_some(due_ns)
-            }
-        }
-    }
-}
-
 impl Plan {
-    /// The instants at which the phases end, nanoseconds.
-    pub fn ends_ns(&self) -> Vec<u64> {
-        let mut at_s = 0.0;
-        let ends = self.phases.iter().map(|stages| {
-            at_s += stages.iter().map(|stage| stage.length_s).sum::<f64>();
-            (at_s * 1e9).round() as u64
-        });
-        ends.collect()
-    }
-
-    fn dues(&self) -> Option<Dues> {
-        match &self.pace {
-            Pace::Open(spacing) => {
-                let stages = self.phases.iter().flatten().copied().collect();
-                Some(Dues::Shape(Instants::new(stages, *spacing, self.seed)))
-            }
-            Pace::Recorded(list) => {
-                let end_ns = self.ends_ns().last().copied().unwrap_or(0);
-                Some(Dues::Recorded(list.clone(), 0, end_ns))
-            }
-            Pace::Closed(_) => None,
-        }
-    }
-
-    /// All instants of an open loop, in order: what `--record` writes. None in a closed one.
-    pub fn instants(&self) -> Option<impl Iterator<Item = u64>> {
-        self.dues()
-    }
-
     /// Runs it. `tick` is called about ten times a second on the calling thread.
     ///
     /// # Errors
-    /// See [`DriveError`]. What goes wrong after time zero is counted, not returned.
+    /// See [`DriveError`]. A failure after time zero is counted, not returned.
     pub fn drive(
         &self,
         stop: &StopFlag,
@@ -266,7 +85,7 @@ impl Plan {
                         ready.wait();
                         go.wait();
                         let start = *zero.get_or_init(Instant::now);
-                        // One thread without connections: then nobody runs.
+                        // One thread without connections: then none runs.
                         match made {
                             Ok(worker) if !failed.load(Relaxed) => {
                                 worker.run(start, stop, progress).map(Some)
@@ -312,16 +131,6 @@ impl Plan {
             error.map_or(Ok(drive), Err)
         })
     }
-}
-
-/// What one thread saw.
-struct Seen {
-    phases: Vec<PhaseRecord>,
-    is_cut: bool,
-    trouble: Option<String>,
-    refusal: Option<String>,
-    next_index: u64,
-    failures: Vec<u64>,
 }
 
 impl Drive {

@@ -7,22 +7,27 @@
 //! ```
 //!
 //! Invariants
-//! 1. What was measured before something went wrong is in the run that comes back.
-//! 2. An overload and what follows it are one drive: nothing is drained between them.
+//! 1. All that was measured before a failure is in the run that comes back.
+//! 2. An overload and the phase behind it are one drive: nothing is drained between them.
 //!
-//! Not here: the command line, files, what a terminal shows (crate `dendra`).
+//! Not here: the command line, files, the words on a terminal (crate `dendra`).
 //! See: docs/lab/run-json.md.
 
+mod again;
+mod course;
 mod overload;
 
 use crate::address::Address;
 use crate::ammo::Ammo;
-use crate::driver::{Asked, Drive, DriveError, Idle, Pace, Plan, Progress, QueueOrder, StopFlag};
+use crate::driver::{
+    Asked, Drive, DriveError, Idle, Pace, Plan, Progress, QueueOrder, StopFlag, TlsTarget,
+};
 use crate::limits::{RATE_MAX, SEND_LAG_LIMIT_US};
 use crate::run::{
     FORMAT, Mode, PhaseKind, Profile, Run, Search, SearchStep, SearchWhy, Server, Settings, Target,
     Tool, Verdict, WorkloadNote,
 };
+use crate::sampler::AdminPort;
 use crate::schedule::{Shape, Slope, Spacing, mean_rate};
 use crate::search::{Course, Next};
 use crate::slo::Slo;
@@ -30,17 +35,17 @@ use crate::source::Source;
 use crate::summary::all_operations;
 use crate::template::{Style, Templates};
 use crate::{machine, sampler, verdict};
+use again::Again;
+use course::PhaseNews;
 use dendra_base::Workload;
 use dendra_base::workload::Operation;
+use rustls::pki_types::ServerName;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Passes over records that a preload could not write at first.
-const PRELOAD_PASSES: usize = 50;
-
-/// Pause between two of them, and between two steps of a search, for the target to come to itself.
+/// Pause between two steps of a search, for the target to come to itself.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// A run in which nothing at all was answered for this long beyond the timeout is cut.
@@ -64,6 +69,8 @@ pub struct Setup {
     pub admins: Vec<String>,
     /// How requests look.
     pub style: Style,
+    /// What is trusted and shown where a URL is https.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
     /// What clients do; also gives value sizes for ammo.
     pub workload: Workload,
     /// Its name.
@@ -109,7 +116,7 @@ pub struct Setup {
 /// Why there is no run at all.
 #[derive(Debug)]
 pub enum SetupError {
-    /// What was set makes no sense; a sentence.
+    /// The settings make no sense; a sentence.
     Unusable(String),
     /// A target does not answer; a sentence.
     Down(String),
@@ -127,7 +134,7 @@ impl fmt::Display for SetupError {
 
 impl std::error::Error for SetupError {}
 
-/// What a watcher is told.
+/// The news for a watcher.
 #[derive(Clone, Debug)]
 pub enum News<'a> {
     /// A drive begins: its name, how long it takes, and how many requests that is if that is known.
@@ -156,11 +163,35 @@ pub enum News<'a> {
     Line(&'a str),
 }
 
+/// How a place is sealed, if its URL says so.
+fn tls_of(setup: &Setup, address: &Address) -> Result<Option<TlsTarget>, SetupError> {
+    if !address.is_tls {
+        return Ok(None);
+    }
+    let unusable = |sentence: &str| SetupError::Unusable(sentence.to_owned());
+    let config = setup.tls.clone().ok_or_else(|| {
+        unusable(
+            "an https:// URL needs --ca FILE (or DENDRA_CA): the CA that signed the node's certificate",
+        )
+    })?;
+    let name = dendra_wire::hosts::name_of_authority(&address.authority).to_owned();
+    let name = ServerName::try_from(name)
+        .map_err(|_| unusable("the host of an https:// URL is no name that a certificate has"))?;
+    Ok(Some(TlsTarget { config, name }))
+}
+
+/// Does a header line let one in?
+fn is_token(field: &str) -> bool {
+    field
+        .split_once(':')
+        .is_some_and(|(name, _)| name.eq_ignore_ascii_case("authorization"))
+}
+
 /// Runs an experiment.
 pub struct Experiment<'a> {
     setup: &'a Setup,
     asked: Vec<Asked>,
-    admins: Vec<Address>,
+    admins: Vec<AdminPort>,
     stop: &'a StopFlag,
     watch: &'a mut dyn FnMut(News<'_>),
     run: Run,
@@ -303,7 +334,13 @@ pub fn run(
         let address = Address::parse(url).map_err(SetupError::Unusable)?;
         let admin = setup.admins.get(index).filter(|text| !text.is_empty());
         if let Some(admin) = admin {
-            let admin = Address::parse(admin).map_err(SetupError::Unusable)?;
+            let address = Address::parse(admin).map_err(SetupError::Unusable)?;
+            let fields = setup.style.fields.iter();
+            let admin = AdminPort {
+                tls: tls_of(setup, &address)?,
+                address,
+                fields: fields.filter(|field| is_token(field)).cloned().collect(),
+            };
             if !setup.profiles.is_empty() {
                 sampler::fetch(&admin, "/healthz", ADMIN_TIMEOUT).map_err(|sentence| {
                     SetupError::Down(format!(
@@ -320,6 +357,7 @@ pub fn run(
         });
         asked.push(Asked {
             socket: address.socket,
+            tls: tls_of(setup, &address)?,
             templates: Templates::new(&setup.style, &address.authority, &address.path),
         });
     }
@@ -401,7 +439,7 @@ impl Experiment<'_> {
         self.run.verdict = verdict::judge_run(&self.run.phases, self.run.search.as_ref());
         match outcome {
             Ok(()) => Ok(self.run),
-            // What was measured before is kept.
+            // Earlier measurements are kept.
             Err(error) if self.run.phases.is_empty() => Err(error),
             Err(error) => {
                 self.run.notes.push(error.to_string());
@@ -478,7 +516,7 @@ impl Experiment<'_> {
             Some((name, _)) => name.as_str(),
             None => "",
         };
-        let mut course = overload::Course::new(plan.ends_ns(), names);
+        let mut course = PhaseNews::new(plan.ends_ns(), names);
         (self.watch)(News::Begin {
             name,
             length_s,
@@ -563,7 +601,7 @@ impl Experiment<'_> {
         Ok(drive)
     }
 
-    /// Writes every record once; what is refused is written again.
+    /// Writes every record once; refused ones are written again.
     fn preload(&mut self) -> Result<(), SetupError> {
         let workload = &self.setup.workload;
         let mut source = Source::preload(workload.clone());
@@ -574,34 +612,37 @@ impl Experiment<'_> {
             to: 0.0,
         }]];
         let name = format!("preload of {count} records");
-        for pass in 0..PRELOAD_PASSES {
+        let mut again = Again::of(count, workload.seed);
+        for pass in 1.. {
             self.next_index = 0;
             let mut plan = self.plan(day.clone(), Pace::Closed(Some(count)), source.clone());
             plan.pipeline = 1;
             plan.keeps_failures = true;
-            let name = if pass == 0 {
-                name.clone()
-            } else {
-                format!("preload, pass {}", pass + 1)
+            let name = match pass {
+                1 => name.clone(),
+                _ => format!("preload, pass {pass}"),
             };
             let drive = self.drive(&plan, &[(name, PhaseKind::Preload)])?;
-            if drive.failures.is_empty() || self.is_cut() {
-                self.next_index = 0;
+            self.next_index = 0;
+            let refused = drive.failures.len() as u64;
+            if refused == 0 || self.is_cut() {
                 return Ok(());
             }
-            let numbers: Vec<u64> = drive
-                .failures
-                .iter()
-                .map(|&index| source.preloaded(index))
-                .collect();
-            count = numbers.len() as u64;
+            let (taken, pause) = again.take(refused).unwrap_or_default();
+            if taken < refused {
+                let missing = refused - taken;
+                let words = "records could not be written, and were not tried again; reads of them are misses";
+                self.run.notes.push(format!("{missing} {words}"));
+            }
+            if taken == 0 {
+                return Ok(());
+            }
+            let failures = drive.failures.iter().take(taken as usize);
+            let numbers: Vec<u64> = failures.map(|&index| source.preloaded(index)).collect();
+            count = taken;
             source = source.again(numbers);
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(pause);
         }
-        self.next_index = 0;
-        self.run.notes.push(format!(
-            "{count} records could not be written; reads of them are misses"
-        ));
         Ok(())
     }
 
@@ -636,8 +677,8 @@ impl Experiment<'_> {
         Ok(self.run.phases.last().map_or(0.0, |phase| phase.rate))
     }
 
-    /// The load of before once more, at `rate` in an open loop, while profiles are taken: what they cost the target is
-    /// not in the figures of before.
+    /// The load of before once more, at `rate` in an open loop, while profiles are taken. So their
+    /// cost to the target is not in the figures of before.
     fn profile(&mut self, rate: f64) -> Result<(), SetupError> {
         let setup = self.setup;
         let is_open = setup.mode == Mode::Open;

@@ -1,4 +1,4 @@
-//! `--overload`: what happens beyond the rate, and how long until it is over.
+//! `--overload`: the behaviour beyond the rate, and how long until it is over.
 //!
 //! ```text
 //! calm ─► 2x ─► calm ─► 5x ─► calm        one drive: nothing is drained between them
@@ -19,7 +19,6 @@ use crate::limits::CALM_SHARE;
 use crate::run::{HEAT_BUCKETS, Overload, OverloadStep, Phase, PhaseKind, Run, heat_bound_us};
 use crate::schedule::Shape;
 use crate::summary::all_operations;
-use std::collections::VecDeque;
 
 impl Experiment<'_> {
     /// The calm rate, then each factor of the base rate followed by the calm one again, without a gap.
@@ -98,48 +97,7 @@ impl Experiment<'_> {
     }
 }
 
-/// Tells how each phase of an overload went, as soon as it is over: the totals of all threads, as they are
-/// shown while a drive runs, so within a tick of about 100 ms.
-pub(super) struct Course {
-    /// Name and end, from the next one on.
-    ends: VecDeque<(String, f64)>,
-    begun_s: f64,
-    before: [u64; 3],
-}
-
-impl Course {
-    /// Of a drive with these phases; others than those of an overload are not told about.
-    pub(super) fn new(ends_ns: Vec<u64>, names: &[(String, PhaseKind)]) -> Course {
-        let is_told = |kind: PhaseKind| matches!(kind, PhaseKind::Overload | PhaseKind::Recovery);
-        let ends = names
-            .iter()
-            .zip(ends_ns)
-            .filter(|((_, kind), _)| is_told(*kind))
-            .map(|((name, _), ns)| (name.clone(), ns as f64 / 1e9));
-        Course {
-            ends: ends.collect(),
-            begun_s: 0.0,
-            before: [0; 3],
-        }
-    }
-
-    /// A line about the phase that ended, if one did since the last look: planned, answered, errors so far.
-    pub(super) fn passed(&mut self, at_s: f64, now: [u64; 3]) -> Option<String> {
-        let (name, _) = self.ends.pop_front_if(|(_, end_s)| at_s >= *end_s)?;
-        let length_s = (at_s - self.begun_s).max(1e-9);
-        let rate = |i: usize| now[i].saturating_sub(self.before[i]) as f64 / length_s;
-        let line = format!(
-            "{name}: {:.0}/s planned, {:.0}/s answered, {:.0}/s refused or lost",
-            rate(0),
-            rate(1),
-            rate(2)
-        );
-        (self.begun_s, self.before) = (at_s, now);
-        Some(line)
-    }
-}
-
-/// The most goodput of what was measured, void phases left out.
+/// The most goodput of the measured phases, void ones left out.
 fn peak_goodput(run: &Run) -> f64 {
     let is_measured = |phase: &Phase| {
         let is_kind = matches!(
@@ -154,7 +112,8 @@ fn peak_goodput(run: &Run) -> f64 {
     goodputs.fold(0.0, f64::max)
 }
 
-/// 99th percentile of the response time of what did as asked, without what was given up.
+/// 99th percentile of the response time of requests that were done, without those that were given
+/// up.
 fn accepted_p99_us(phase: &Phase) -> Option<f64> {
     let mut response = all_operations(phase, |op| &op.response)?;
     if let Some(given_up) = all_operations(phase, |op| &op.given_up) {
@@ -165,13 +124,14 @@ fn accepted_p99_us(phase: &Phase) -> Option<f64> {
     (!response.is_empty()).then(|| response.value_at_percentile(99.0) as f64 / 1000.0)
 }
 
-/// 99th percentile of what the target took for what did as asked.
+/// 99th percentile of the target's time for requests that were done.
 fn service_p99_us(phase: &Phase) -> Option<f64> {
     let service = all_operations(phase, |op| &op.service)?;
     Some(service.value_at_percentile(99.0) as f64 / 1000.0)
 }
 
-/// The upper bound of the heat map's bucket that holds the 99th percentile of what was due in `second`.
+/// The upper bound of the heat map's bucket that holds the 99th percentile of the requests due in
+/// `second`.
 fn p99_of_second_us(phase: &Phase, second: usize) -> Option<f64> {
     let mut sum = [0u64; HEAT_BUCKETS];
     for op in &phase.ops {
@@ -195,8 +155,8 @@ fn p99_of_second_us(phase: &Phase, second: usize) -> Option<f64> {
     (total > 0).then(|| heat_bound_us(bucket + 1))
 }
 
-/// Seconds of `after` until one was as good as `base`: at most one per cent more errors, and a 99th
-/// percentile of at most twice the base's or 2 ms.
+/// Seconds of `after` until one was as good as `base`. That means at most one per cent more errors,
+/// and a 99th percentile of at most twice the base's or 2 ms.
 fn normal_after_s(base: &Phase, after: &Phase) -> Option<f64> {
     let p99_us = all_operations(base, |op| &op.response)?.value_at_percentile(99.0) as f64 / 1000.0;
     let base_errors = base.counts.errors() as f64 / base.counts.planned.max(1) as f64;
@@ -216,29 +176,4 @@ fn normal_after_s(base: &Phase, after: &Phase) -> Option<f64> {
             && p99.is_some_and(|us| us <= (2.0 * p99_us).max(2000.0))
     };
     (0..seconds).find(is_normal).map(|second| second as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_phase_of_an_overload_has_its_line_when_it_is_over() {
-        let names = [
-            ("warm-up".to_owned(), PhaseKind::Warmup),
-            ("overload calm".to_owned(), PhaseKind::Overload),
-            ("after 2x".to_owned(), PhaseKind::Recovery),
-        ];
-        let second = 1_000_000_000;
-        let mut course = Course::new(vec![second, 2 * second, 3 * second], &names);
-        assert_eq!(course.passed(1.9, [100, 100, 0]), None);
-        let line = course.passed(2.0, [200, 150, 50]).expect("the calm ended");
-        assert!(line.starts_with("overload calm: 100/s planned, 75/s answered, 25/s"));
-        assert_eq!(course.passed(2.5, [300, 200, 100]), None);
-        let line = course
-            .passed(3.0, [400, 250, 150])
-            .expect("it was the last");
-        assert!(line.starts_with("after 2x: 200/s planned, 100/s answered, 100/s"));
-        assert_eq!(course.passed(9.0, [400, 250, 150]), None);
-    }
 }

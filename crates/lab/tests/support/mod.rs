@@ -303,6 +303,7 @@ pub fn setup(url: String, rate: f64, duration_s: f64) -> Setup {
     Setup {
         urls: vec![url],
         admins: Vec::new(),
+        tls: None,
         style: Style::default(),
         workload: Workload::named("get", 1000, 1).expect("it is a name"),
         workload_name: "get".to_owned(),

@@ -50,14 +50,14 @@ use std::sync::atomic::Ordering;
 /// Bytes in front of the raw key: which member.
 const MEMBER_BYTES: usize = 8;
 
-/// What a hint is filed under: a member keeps it through changes of the member list.
+/// The label under which a member's hints are stored: it survives changes of the member list.
 fn label(topology: &Topology, member: MemberIndex) -> [u8; MEMBER_BYTES] {
     let mut hasher = SipHasher13::new_with_key(&topology.hash_key());
     hasher.write(topology.member(member).url.as_bytes());
     hasher.finish().to_be_bytes()
 }
 
-/// About what a hint takes.
+/// About how many bytes a hint takes.
 fn size(key: &Key, cell: &Cell) -> u64 {
     (key.as_stored().len() + cell.as_ref().encoded_len()) as u64
 }
@@ -97,7 +97,7 @@ pub(crate) fn keep(
     put(desk, turn, Box::new(keeping));
 }
 
-/// Orders the write, over what is known to be there.
+/// Orders the write, under the condition that the record in its place is still the known one.
 fn put(desk: &mut Desk, turn: &mut Turn<'_>, keeping: Box<Keeping>) {
     let (key, cell) = (keeping.key.clone(), keeping.hint.clone());
     let guard = Guard::If(Condition::unchanged(
@@ -128,7 +128,7 @@ pub(crate) fn kept(
     }
 }
 
-/// What is in the place of a hint that shall be kept.
+/// The store read the place of a hint that is to be kept.
 pub(crate) fn found(
     desk: &mut Desk,
     turn: &mut Turn<'_>,
@@ -184,7 +184,7 @@ struct Walk {
     waiting: VecDeque<Delivery>,
     under_way: Vec<Option<Delivery>>,
     open: usize,
-    /// Somebody refused: no more of this member for now.
+    /// The member refused a write: no more of its hints for now.
     is_refused: bool,
 }
 
@@ -431,7 +431,7 @@ fn deliver(
     };
     let raw_key = Bytes::copy_from_slice(&delivery.key.raw()[MEMBER_BYTES..]);
     let Some(cell) = CellRef::decode(&delivery.hint.value).map(|cell| cell.to_owned()) else {
-        // Not a hint that this release can read: it is of no use to anybody.
+        // This release cannot read it as a hint: it is of no use to any member.
         delete(desk, turn, &delivery);
         return;
     };

@@ -14,6 +14,7 @@ use crate::ring::table::MemberId;
 use crate::steward::draft_id::DraftId;
 use crate::topology::BadMember;
 use crate::topology::why_not::WhyNot;
+use dendra_base::{ClusterVersion, ClusterVersions};
 use std::fmt;
 
 /// Why an order was declined. `Display` names the way out.
@@ -98,6 +99,25 @@ pub enum Declined {
         /// The address that it joins with.
         url: String,
     },
+    /// The version in force is the newest that this member knows.
+    NewestVersion {
+        /// That version.
+        version: ClusterVersion,
+    },
+    /// A member runs a release that does not know the version.
+    OlderRelease {
+        /// Of that member.
+        url: String,
+        /// What it knows.
+        versions: ClusterVersions,
+        /// The version that was to be in force.
+        version: ClusterVersion,
+    },
+    /// A member does not answer, and its release is not known.
+    Away {
+        /// Of that member.
+        url: String,
+    },
     /// This member was removed, or has no vote yet.
     NoVote {
         /// This member.
@@ -146,6 +166,9 @@ impl Declined {
             Declined::Returned { .. } => "removed",
             Declined::SameOrigin { .. } => "same-origin",
             Declined::NoFolder { .. } => "no-folder",
+            Declined::NewestVersion { .. } => "newest-version",
+            Declined::OlderRelease { .. } => "older-release",
+            Declined::Away { .. } => "member-away",
             Declined::NoVote { .. } => "no-vote",
             Declined::Busy => "busy",
             Declined::NoMajority { .. } => "no-majority",
@@ -223,6 +246,25 @@ impl fmt::Display for Declined {
             Declined::NoFolder { url } => write!(
                 f,
                 "{url} shows no folder; start it with a data folder that it may write to"
+            ),
+            Declined::NewestVersion { version } => write!(
+                f,
+                "version {version} is in force, and the release of this member knows no later one; \
+                 there is nothing to finalize"
+            ),
+            Declined::OlderRelease {
+                url,
+                versions,
+                version,
+            } => write!(
+                f,
+                "the release of {url} knows version {versions}, and the next one is {version}; start \
+                 that member with the new release first"
+            ),
+            Declined::Away { url } => write!(
+                f,
+                "{url} cannot be reached from here, and an older release could not start again \
+                 afterwards; start that member with the new release, or remove it, first"
             ),
             Declined::NoVote { member } => write!(
                 f,

@@ -1,4 +1,4 @@
-//! Counters of one event loop: written by that loop alone, summed when somebody looks.
+//! Counters of one event loop: written by that loop alone, summed at a scrape.
 //!
 //! ```text
 //! requests   [operation][status class]      count
@@ -7,7 +7,7 @@
 //! refused    [share][reason]                 count
 //! admitted   [share]                         count
 //! rounds     [kind of round][bucket]         of operations in a cluster, as of the last sweep
-//! peers      [member]                        what is expected of it, as of the last sweep
+//! peers      [member]                        the expectations of it, as of the last sweep
 //! ```
 //!
 //! Invariants
@@ -17,66 +17,10 @@
 //! Not here: names and help texts for Prometheus (`exposition.rs`).
 
 use crate::admin::stages::Stages;
+pub(crate) use crate::admin::tally::{BUCKETS_NS, Histogram, Op, Tally};
 use dendra_node::limits::MEMBERS_MAX;
 use dendra_node::rounds::{ROUND_BUCKETS_US, RoundTimes};
 use dendra_node::{MemberIndex, PeerHealth, Round, Rounds};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A number with one writer and any number of readers.
-#[derive(Debug, Default)]
-pub(crate) struct Tally(AtomicU64);
-
-impl Tally {
-    /// Adds `n`. Requires: called by the one writer.
-    pub(crate) fn add(&self, n: u64) {
-        let value = self.0.load(Ordering::Relaxed);
-        self.0.store(value.wrapping_add(n), Ordering::Relaxed);
-    }
-
-    /// Replaces the number. Requires: called by the one writer.
-    pub(crate) fn set(&self, n: u64) {
-        self.0.store(n, Ordering::Relaxed);
-    }
-
-    /// The number as of a moment ago.
-    pub(crate) fn read(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// What a request asked for, as a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum Op {
-    Get,
-    Put,
-    Delete,
-    Scan,
-    Status,
-    Other,
-}
-
-impl Op {
-    pub(crate) const ALL: [Op; 6] = [
-        Op::Get,
-        Op::Put,
-        Op::Delete,
-        Op::Scan,
-        Op::Status,
-        Op::Other,
-    ];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Op::Get => "get",
-            Op::Put => "put",
-            Op::Delete => "delete",
-            Op::Scan => "scan",
-            Op::Status => "status",
-            Op::Other => "other",
-        }
-    }
-}
 
 /// Which share of the node a piece of work is done from: see docs/overload.md, "Classes and their shares".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +30,7 @@ pub(crate) enum Share {
     Points,
     Writes,
     Scans,
-    /// What other members order of the own store.
+    /// Orders of other members to the own store.
     Peers,
 }
 
@@ -113,7 +57,7 @@ impl Share {
     }
 }
 
-/// What refused a request.
+/// The part that refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Refused {
@@ -165,58 +109,8 @@ impl Refused {
     }
 }
 
-/// Upper bounds of the buckets, in nanoseconds; one more bucket holds the rest. A read from memory is
-/// answered in two microseconds, and its stages take a part of that.
-pub(crate) const BUCKETS_NS: [u64; 24] = [
-    250,
-    500,
-    1_000,
-    2_500,
-    5_000,
-    10_000,
-    25_000,
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    5_000_000,
-    10_000_000,
-    25_000_000,
-    50_000_000,
-    100_000_000,
-    250_000_000,
-    500_000_000,
-    1_000_000_000,
-    2_500_000_000,
-    5_000_000_000,
-    10_000_000_000,
-];
 /// Status classes: 1xx to 5xx.
 pub(crate) const CLASSES: usize = 5;
-
-/// How long something took, with one writer.
-#[derive(Debug, Default)]
-pub(crate) struct Histogram {
-    pub(crate) buckets: [Tally; BUCKETS_NS.len() + 1],
-    pub(crate) sum_ns: Tally,
-}
-
-impl Histogram {
-    /// Notes that it took `took_ns`, `times` times. Requires: called by the one writer.
-    pub(crate) fn note(&self, took_ns: u64, times: u64) {
-        let bucket = BUCKETS_NS.partition_point(|&bound| bound < took_ns);
-        self.buckets[bucket].add(times);
-        self.sum_ns.add(took_ns.saturating_mul(times));
-    }
-
-    /// How often it was noted.
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> u64 {
-        self.buckets.iter().map(Tally::read).sum()
-    }
-}
 
 /// How long one kind of round took, as the loop's node counts it.
 #[derive(Debug, Default)]
@@ -256,14 +150,14 @@ impl RoundTallies {
     }
 }
 
-/// What a loop expects of one other member; zero until it has asked it.
+/// A loop's expectations of one other member; zero until it has asked it.
 #[derive(Debug, Default)]
 pub(crate) struct PeerTally {
     pub(crate) latency_us: Tally,
     pub(crate) patience_us: Tally,
 }
 
-/// What a loop expects of all other members.
+/// A loop's expectations of all other members.
 #[derive(Debug)]
 pub(crate) struct PeerTallies(Box<[PeerTally]>);
 
@@ -274,12 +168,12 @@ impl Default for PeerTallies {
 }
 
 impl PeerTallies {
-    /// What is expected of this member.
+    /// The expectations of this member.
     pub(crate) fn of(&self, member: MemberIndex) -> &PeerTally {
         &self.0[member.at()]
     }
 
-    /// Replaces what is expected of this member. Requires: called by the one writer.
+    /// Replaces the expectations of this member. Requires: called by the one writer.
     pub(crate) fn set(&self, member: MemberIndex, health: PeerHealth) {
         let peer = self.of(member);
         if let Some(us) = health.latency_us {
@@ -327,7 +221,7 @@ pub(crate) struct LoopMetrics {
     pub(crate) pooled: Tally,
     /// Operations and scans that the loop's node works on, as of the last sweep.
     pub(crate) operations: Tally,
-    /// How long rounds took, and whom they waited for, as of the last sweep.
+    /// How long rounds took, and which members they waited for, as of the last sweep.
     pub(crate) rounds: RoundTallies,
     /// How often copies of one version were seen to differ, as of the last sweep.
     pub(crate) disputes: Tally,
@@ -354,7 +248,7 @@ impl LoopMetrics {
         self.refused[share as usize][gate as usize].add(1);
     }
 
-    /// Notes what became of an order of a member.
+    /// Notes the result of a member's order.
     pub(crate) fn note_order(&self, offered: Result<(), Refused>) {
         match offered {
             Ok(()) => self.admitted[Share::Peers as usize].add(1),

@@ -1,4 +1,4 @@
-//! The admin plane: what people, probes and scrapers ask, on a port and a thread of its own.
+//! The admin plane: requests of people, probes and scrapers, on a port and a thread of its own.
 //!
 //! ```text
 //! /healthz       200 while the process lives
@@ -6,8 +6,8 @@
 //! /metrics       OpenMetrics text
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
-//! /v0/checkpoints, /v0/restore  what `dendra backup` and `dendra restore` ask
-//! /debug/profile/{cpu,wall,alloc,lock}  what the threads do, as folded stacks or a flame graph
+//! /v0/checkpoints, /v0/restore  questions of `dendra backup` and `dendra restore`
+//! /debug/profile/{cpu,wall,alloc,lock}  the work of the threads, as folded stacks or a flame graph
 //! /v0/cluster…   members, epochs, plans: cluster/
 //! /              a page that draws /v0/status, and links to the above; /page.js and /page.css are parts of it
 //! ```
@@ -16,6 +16,7 @@
 //! 1. It answers from the first moment of a start, before the folder is open.
 //! 2. Nothing here changes the node, apart from orders about members and a restore.
 //! 5. Where there are tokens, all but health and readiness takes one, and all but looking an admin's.
+//! 6. Whatever changes something, and each profile, stands in the audit log with its outcome.
 //! 3. No connection lasts longer than `ADMIN_CONNECTION_TIME`, and a client that does not finish its head is dropped
 //!    sooner. When `ADMIN_CONNECTIONS_MAX` are there, the oldest one for which nothing is being computed makes room:
 //!    who asks for health is answered, whatever others do.
@@ -32,14 +33,17 @@ pub(crate) mod exposition;
 pub(crate) mod metrics;
 pub(crate) mod profile;
 pub(crate) mod stages;
+pub(crate) mod tally;
 
+use crate::audit::{self, Audit, AuditEvent, AuditKind, Port};
+use crate::border::Border;
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
-use crate::lifecycle::StartError;
 use crate::limits;
 use crate::peers::Cluster;
-use crate::rights::Rights;
-use crate::tls::{ByteStream, Opening, Tls};
+use crate::rights::{LoginProof, ShownNames};
+use crate::start_error::StartError;
+use crate::tls::{ByteStream, Opening};
 use axum::Router;
 use axum::extract::{FromRef, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -73,7 +77,7 @@ struct Plane {
     shared: Arc<OnceLock<Arc<Shared>>>,
     registry: Registry,
     hosts: Hosts,
-    rights: Option<Arc<Rights>>,
+    border: Border,
 }
 
 /// The running admin plane.
@@ -89,8 +93,7 @@ pub(crate) fn start(
     socket: TcpListener,
     phase: Arc<PhaseCell>,
     hosts: Hosts,
-    tls: Option<Arc<Tls>>,
-    rights: Option<Arc<Rights>>,
+    border: Border,
 ) -> Result<Admin, StartError> {
     let failed = |error: io::Error| StartError::System {
         reason: format!("the admin plane could not be started: {error}"),
@@ -106,7 +109,7 @@ pub(crate) fn start(
         shared: Arc::clone(&shared),
         registry: exposition::registry(numbers),
         hosts,
-        rights,
+        border: border.clone(),
     });
     let node = Arc::clone(&shared);
     let (stop, stopped) = watch::channel(false);
@@ -118,7 +121,7 @@ pub(crate) fn start(
         .name("admin".to_owned())
         .spawn(move || {
             let _seat = profile::register(profile::Kind::Admin);
-            runtime.block_on(accept(socket, router(plane), node, tls, stopped));
+            runtime.block_on(accept(socket, router(plane), node, border, stopped));
         })
         .map_err(failed)?;
     tracing::info!(%addr, "admin plane");
@@ -156,7 +159,7 @@ async fn accept(
     socket: TcpListener,
     router: Router,
     node: Arc<OnceLock<Arc<Shared>>>,
-    tls: Option<Arc<Tls>>,
+    border: Border,
     mut stopped: watch::Receiver<bool>,
 ) {
     let socket = match tokio::net::TcpListener::from_std(socket) {
@@ -171,7 +174,7 @@ async fn accept(
     let serving = async {
         loop {
             match socket.accept().await {
-                Ok((stream, _)) => guests.welcome(stream, &router, tls.clone()),
+                Ok((stream, _)) => guests.welcome(stream, &router, &border),
                 Err(error) => {
                     tracing::debug!(%error, "the admin plane could not accept");
                     tokio::time::sleep(limits::SWEEP).await;
@@ -198,7 +201,7 @@ struct Guest {
 
 impl Guests {
     /// Serves `stream`, and makes room for it before.
-    fn welcome(&mut self, stream: TcpStream, router: &Router, tls: Option<Arc<Tls>>) {
+    fn welcome(&mut self, stream: TcpStream, router: &Router, border: &Border) {
         self.0.retain(|guest| !guest.task.is_finished());
         if self.0.len() >= limits::ADMIN_CONNECTIONS_MAX {
             let is_idle = |guest: &Guest| !guest.is_at_work.load(Ordering::Relaxed);
@@ -210,13 +213,14 @@ impl Guests {
             }
         }
         let is_at_work = Arc::new(AtomicBool::new(false));
-        // Where it comes from, for what is counted by address.
+        // Its address, for counts by address.
         let source = stream
             .peer_addr()
             .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |at| at.ip());
         let mark = middleware::from_fn_with_state(Arc::clone(&is_at_work), mark_work);
         let router = router.clone().layer(axum::Extension(source));
-        let task = tokio::spawn(enter(stream, tls, router.layer(mark)));
+        let border = border.clone();
+        let task = tokio::spawn(enter(stream, source, border, router.layer(mark)));
         self.0.push_back(Guest { is_at_work, task });
     }
 }
@@ -233,13 +237,19 @@ async fn mark_work(
 }
 
 /// Seals one connection where the port is sealed, and serves it.
-async fn enter(tcp: TcpStream, tls: Option<Arc<Tls>>, router: Router) {
+async fn enter(tcp: TcpStream, source: IpAddr, border: Border, router: Router) {
     let entering = async {
-        let Some(tls) = tls else {
+        let Some(tls) = &border.tls else {
             return Some(ByteStream::Clear(tcp));
         };
         match tls.first_of(&tcp).await {
-            Ok(Opening::Tls) => tls.accept(tcp).await.ok(),
+            Ok(Opening::Tls) => {
+                let entered = tls.accept(tcp).await.ok();
+                if entered.is_none() {
+                    audit::note_handshake(border.audit.as_deref(), source, Port::Admin);
+                }
+                entered
+            }
             Ok(Opening::Clear) if tls.takes_clear() => Some(ByteStream::Clear(tcp)),
             Ok(Opening::Clear) => {
                 tls.refuse_clear(tcp).await;
@@ -249,7 +259,13 @@ async fn enter(tcp: TcpStream, tls: Option<Arc<Tls>>, router: Router) {
         }
     };
     match tokio::time::timeout(limits::ADMIN_HEAD_TIMEOUT, entering).await {
-        Ok(Some(stream)) => serve(stream, router).await,
+        Ok(Some(stream)) => {
+            let names = match &border.rights {
+                Some(_) => ShownNames::of(&stream),
+                None => ShownNames::default(),
+            };
+            serve(stream, router.layer(axum::Extension(Arc::new(names)))).await;
+        }
         Ok(None) | Err(_) => tracing::debug!("an admin connection has no TLS session"),
     }
 }
@@ -287,8 +303,16 @@ async fn check_sender(State(plane): State<Arc<Plane>>, request: Request, next: N
     };
     let checked = plane.hosts.check_host(&sender);
     let checked = checked.and_then(|()| plane.hosts.check_page(&sender));
-    let mut answer = match checked.and_then(|()| check_token(&plane, &request)) {
-        Ok(()) => next.run(request).await,
+    let checked = checked.and_then(|()| check_token(&plane, &request));
+    let mut answer = match checked {
+        Ok(who) => match Recorded::of(&plane, &request, who) {
+            None => next.run(request).await,
+            Some(recorded) => {
+                let answer = next.run(request).await;
+                recorded.note(answer.status().as_u16());
+                answer
+            }
+        },
         Err(refusal) => refused(&refusal),
     };
     let nosniff = HeaderValue::from_static("nosniff");
@@ -298,28 +322,80 @@ async fn check_sender(State(plane): State<Arc<Plane>>, request: Request, next: N
     answer
 }
 
-/// Once there are tokens, all but health and readiness takes one.
-fn check_token(plane: &Plane, request: &Request) -> Result<(), Refusal> {
+/// A call that goes into the audit log with its outcome.
+struct Recorded {
+    audit: Arc<Audit>,
+    event: AuditEvent,
+    /// Is it one of many of the same work, of which only failures are written?
+    is_one_of_many: bool,
+}
+
+impl Recorded {
+    /// All that changes something, and profiles.
+    fn of(plane: &Plane, request: &Request, who: Option<String>) -> Option<Recorded> {
+        let audit = plane.border.audit.clone()?;
+        let path = request.uri().path();
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        if is_read && !path.starts_with("/debug/profile/") {
+            return None;
+        }
+        let kind = match path {
+            _ if path.starts_with("/v0/cluster/") => AuditKind::Topology,
+            _ if path.starts_with("/v0/restore") => AuditKind::BulkLoad,
+            _ => AuditKind::Admin,
+        };
+        let what = audit::what_of(request.method().as_str(), path);
+        let who = who.unwrap_or_else(|| "-".to_owned());
+        let event = AuditEvent::new(kind, what).by(who);
+        Some(Recorded {
+            audit,
+            event: event.from(source_of(request), Port::Admin),
+            is_one_of_many: path == "/v0/restore/page",
+        })
+    }
+
+    fn note(self, status: u16) {
+        if !self.is_one_of_many || status >= 400 {
+            self.audit.note(self.event.ending(status));
+        }
+    }
+}
+
+fn source_of(request: &Request) -> IpAddr {
+    let source = request.extensions().get::<IpAddr>().copied();
+    source.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+}
+
+/// Once there are tokens, all but health and readiness takes one: whose it is, where it was asked for.
+fn check_token(plane: &Plane, request: &Request) -> Result<Option<String>, Refusal> {
     let path = request.uri().path();
-    let Some(rights) = &plane.rights else {
-        return Ok(());
+    let Some(rights) = &plane.border.rights else {
+        return Ok(None);
     };
     if matches!(path, "/healthz" | "/readyz") {
-        return Ok(());
+        return Ok(None);
     }
     let value = request.headers().get(header::AUTHORIZATION);
-    let token = value.and_then(|value| token_of(value.as_bytes()));
+    let token = value.map(|value| token_of(value.as_bytes()));
+    let names = request.extensions().get::<Arc<ShownNames>>();
+    let proof = LoginProof {
+        token: token.as_ref().map(|token| token.as_deref().ok_or(())),
+        names: names.map_or(&[][..], |names| names.at(clock::wall_ms())),
+    };
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let looks = matches!(
         path,
         "/" | "/page.js" | "/page.css" | "/metrics" | "/v0/status" | "/openapi.yaml"
     );
     // Checkpoints hold every record: what is not named here takes an admin.
-    let judged = rights.judge_admin(token.as_deref(), !(is_read && looks));
-    judged.map_err(|denied| {
-        let source = request.extensions().get::<IpAddr>().copied();
-        let source = source.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let judged = rights.judge_admin(proof, !(is_read && looks));
+    judged.map(Some).map_err(|denied| {
+        let source = source_of(request);
+        let who = denied.who();
         let mut refusal = rights.refuse(denied, source, clock::monotonic_us());
+        let what = || audit::what_of(request.method().as_str(), path);
+        let audit = plane.border.audit.as_deref();
+        audit::note_login(audit, who, (source, Port::Admin), what, &refusal);
         // A browser asks its user for a name, which says nothing, and for a password: the token.
         refusal.challenge = refusal
             .challenge
@@ -602,7 +678,7 @@ fn queues(shared: &Shared) -> serde_json::Value {
     })
 }
 
-/// What was let in and refused of each class since the start.
+/// Requests of each class that were let in and refused since the start.
 fn classes(shared: &Shared) -> serde_json::Value {
     let classes = Share::ALL.map(|share| {
         let refused = Refused::ALL.map(|what| {

@@ -1,4 +1,4 @@
-//! What a connection goes through before its first request where the port speaks TLS.
+//! The steps of a connection before its first request, where the port speaks TLS.
 //!
 //! ```text
 //! accepted ─► first byte ─┬─ a handshake ─► session, within the deadline of a head ─► requests
@@ -14,6 +14,7 @@
 //! Not here: sessions and certificates (`tls/`), the admin port (`admin/`).
 //! See: SECURITY.md, docs/overload.md.
 
+use crate::audit::{self, Port};
 use crate::clients::seat::Seat;
 use crate::clients::socket::{End, Linger, Socket};
 use crate::clients::status;
@@ -29,7 +30,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// Lets a connection in, or gives back what there is to be closed.
+/// Lets a connection in, or gives back the socket to be closed.
 pub(crate) async fn enter(
     lane: &Rc<EventLoop>,
     seat: &Rc<Seat>,
@@ -67,7 +68,10 @@ pub(crate) async fn enter(
             lane.refresh();
             Ok(stream)
         }
-        Some(Ok(Err(tcp))) => Err(Some(ByteStream::Clear(tcp))),
+        Some(Ok(Err(tcp))) => {
+            audit::note_handshake(lane.shared.audit.as_deref(), source, Port::Data);
+            Err(Some(ByteStream::Clear(tcp)))
+        }
         Some(Err(_)) | None => {
             lane.metrics().timed_out.add(1);
             Err(None)
@@ -75,7 +79,7 @@ pub(crate) async fn enter(
     }
 }
 
-/// What `what` leads to, if it does so in time and before the node drains.
+/// The result of `what`, if it comes in time and before the node drains.
 async fn within<T>(
     lane: &EventLoop,
     seat: &Seat,

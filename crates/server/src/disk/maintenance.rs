@@ -11,79 +11,21 @@
 //! 1. One caller per engine lane, so a flush never waits behind a compaction.
 //! 2. A failed slice is logged and tried again after a pause; only `Poisoned` ends the thread.
 //!
-//! Not here: what a slice does (crate `engine`).
+//! Not here: the work of a slice (crate `engine`).
 //! See: docs/overload.md.
 
-use crate::admin::profile::{self, Lock};
+use crate::admin::profile;
 use crate::disk::wal_thread;
 use crate::event_loop::clock;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
+use crate::rights;
 use dendra_engine::{Error, Maintained, Maintenance};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// How others tell the maintenance threads that there may be work.
-#[derive(Debug, Default)]
-pub(crate) struct Poke {
-    state: Lock<State>,
-    wake: Condvar,
-    /// Bytes handed to the log since the last poke.
-    bytes: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    pokes: u64,
-    is_closed: bool,
-}
-
-/// Submitted bytes between two pokes: much less than a memtable or a log segment, so that a sealed
-/// memtable waits at most this long for its flush.
-const POKE_BYTES: u64 = 1 << 20;
-
-impl Poke {
-    /// Counts bytes on their way into the log; wakes the threads once a megabyte.
-    pub(crate) fn note_bytes(&self, bytes: u64) {
-        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes >= POKE_BYTES {
-            self.bytes.store(0, Ordering::Relaxed);
-            self.state.hold().pokes += 1;
-            self.wake.notify_all();
-        }
-    }
-
-    /// Ends the threads after their current slice.
-    pub(crate) fn close(&self) {
-        self.state.hold().is_closed = true;
-        self.wake.notify_all();
-    }
-
-    /// Waits until a poke newer than `seen`, at most `at_most`; false when closed.
-    fn wait(&self, seen: &mut u64, at_most: Duration) -> bool {
-        let state = self.state.hold();
-        let (state, _) = self
-            .wake
-            .wait_timeout_while(state, at_most, |state| {
-                state.pokes == *seen && !state.is_closed
-            })
-            .expect("no holder panics");
-        *seen = state.pokes;
-        !state.is_closed
-    }
-
-    /// Sleeps for `pause` unless closed; false when closed.
-    pub(crate) fn pause(&self, pause: Duration) -> bool {
-        let state = self.state.hold();
-        let (state, _) = self
-            .wake
-            .wait_timeout_while(state, pause, |state| !state.is_closed)
-            .expect("no holder panics");
-        !state.is_closed
-    }
-}
 
 /// Starts both threads.
 pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>> {
@@ -137,7 +79,16 @@ fn work(shared: &Shared, lane: Maintenance, nice: i32) {
         tracing::debug!(%error, ?lane, "maintenance keeps its priority");
     }
     let mut seen = 0;
+    let mut looked_us = 0;
     loop {
+        if lane == Maintenance::Flush
+            && let Some(rights) = &shared.rights
+            && clock::monotonic_us().saturating_sub(looked_us)
+                >= limits::STORED_LOOK.as_micros() as u64
+        {
+            looked_us = clock::monotonic_us();
+            rights::look_at_stored(shared, rights);
+        }
         let began_us = clock::monotonic_us();
         let slice = shared
             .engine
@@ -181,19 +132,5 @@ mod tests {
             limits::MAINTAIN_PAUSE_MAX
         );
         assert_eq!(pause_after(Maintenance::Flush, 4_000, 0.0), ms(1));
-    }
-
-    #[test]
-    fn a_megabyte_of_writes_is_a_poke_and_less_is_none() {
-        let poke = Poke::default();
-        let mut seen = 0;
-        poke.note_bytes(POKE_BYTES - 1);
-        assert!(poke.wait(&mut seen, Duration::ZERO));
-        assert_eq!(seen, 0);
-        poke.note_bytes(1);
-        assert!(poke.wait(&mut seen, Duration::from_secs(60)));
-        assert_eq!(seen, 1);
-        poke.close();
-        assert!(!poke.wait(&mut seen, Duration::from_secs(60)));
     }
 }

@@ -1,121 +1,32 @@
-//! Threads for reads that would block, behind a bounded queue.
+//! The bounded queue of reads that would block.
 //!
 //! ```text
 //! loop ─► offer ─► points [job job]  ─┐
 //!                  scans  [job]      ─┴─► worker: engine, Wait::Block ─► mailbox of the asking loop
 //! full ─► refused at once (503)           late at dequeue ─► PoolAnswer::Late, work not started
-//! a loop is near its target ─► one chunk at a time, then a rest of three times what it took
+//! a loop is near its target ─► one chunk at a time, then a rest of three times its duration
 //! ```
 //!
 //! Invariants
 //! 1. `points` and `scans` together hold at most `queue_len_max` jobs, scans at most a half of it:
 //!    readers of whole ranges cannot shut out point reads.
-//! 2. Every job that was taken is answered exactly once, even when the work panics.
-//! 3. Four point reads pass for one scan chunk when both wait.
-//! 4. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE` of the time of one
-//!    processor, and at least one is begun in `SCAN_REST_MAX`.
+//! 2. Four point reads pass for one scan chunk when both wait.
+//! 3. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE`
+//!    of the time of one processor. At least one is begun in `SCAN_REST_MAX`.
 //!
-//! Not here: reads that do not block (`alone.rs` asks the engine itself), writes (`wal_thread.rs`).
+//! Not here: the threads (`readers.rs`), reads that do not block (`alone.rs` asks the engine itself).
 //! See: docs/overload.md.
 
-use crate::admin::metrics::{Op, Refused};
-use crate::admin::profile::{self, Lock};
-use crate::admin::stages::{RequestStage, Stages, Watch};
-use crate::clients::finished::Finished;
-use crate::disk::scan_job::Scan;
+use crate::admin::profile::Lock;
+use crate::admin::stages::Stages;
+use crate::disk::work::{Job, Work};
 use crate::event_loop::clock;
-use crate::event_loop::delay::Overload;
-use crate::event_loop::mailbox::LoopEvent;
-use crate::event_loop::shared::Shared;
+use crate::event_loop::overload::Overload;
 use crate::limits;
-use crate::peers::{Page, Paged, look};
-use dendra_base::{Cell, Key};
-use dendra_engine::vfs::Wait;
-use dendra_engine::{Engine, Error, Lookup};
-use dendra_node::Outcome;
-use dendra_node::compare::survey::{Survey, Surveyed};
 use dendra_node::standing::Crowding;
-use dendra_node::step::StoreFailure;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar};
-use std::thread::JoinHandle;
+use std::sync::Condvar;
 use std::time::Duration;
-
-/// What a worker should do.
-#[derive(Debug)]
-pub(crate) enum Work {
-    /// Read one key from the disk.
-    Get(Key),
-    /// Fill the scan's buffer once.
-    Chunk(Box<Scan>),
-    /// Read a part of a range for the node.
-    Page(Box<Page>),
-    /// Look at a part of a space for the node.
-    Survey(Box<Survey>),
-}
-
-/// One piece of work and who asked for it.
-#[derive(Debug)]
-pub(crate) struct Job {
-    /// Index of the event loop that asked.
-    pub(crate) lane: usize,
-    /// Where that loop waits for the answer.
-    pub(crate) slot: u32,
-    /// Past this moment (`clock::monotonic_us`) the work is not started.
-    pub(crate) deadline_us: u64,
-    /// Runs since the job was offered, when its request is measured.
-    pub(crate) watch: Watch,
-    /// What to do.
-    pub(crate) work: Work,
-}
-
-/// What became of a job.
-#[derive(Debug)]
-pub(crate) enum PoolAnswer {
-    /// The key's newest cell, if there is one.
-    Cell(Option<Box<Cell>>),
-    /// The scan with its next chunk.
-    Chunk(Box<Scan>),
-    /// The scan without a further chunk, and whether damage was met.
-    ChunkFailed(Box<Scan>, bool),
-    /// A part of a range, for the node.
-    Page(Paged),
-    /// A look, for the node.
-    Surveyed(Result<Surveyed, StoreFailure>),
-    /// The deadline passed in the queue.
-    Late,
-    /// Bytes on disk are not what was written.
-    Damaged,
-    /// The engine or the worker failed; the log has the reason.
-    Failed,
-}
-
-impl From<PoolAnswer> for Finished {
-    fn from(answer: PoolAnswer) -> Finished {
-        match answer {
-            PoolAnswer::Cell(None) => Finished::Outcome {
-                outcome: Outcome::Missing,
-                acks: 1,
-                cell: None,
-            },
-            PoolAnswer::Cell(Some(cell)) => Finished::Outcome {
-                outcome: Outcome::Found {
-                    version: cell.version,
-                    expiry_ms: cell.expiry_ms,
-                },
-                acks: 1,
-                cell: Some(*cell),
-            },
-            PoolAnswer::Chunk(scan) => Finished::Chunk(scan),
-            PoolAnswer::ChunkFailed(scan, is_damaged) => Finished::ChunkFailed(scan, is_damaged),
-            PoolAnswer::Late => Finished::Refused(Refused::Deadline),
-            PoolAnswer::Damaged => Finished::Damaged,
-            // Pages and looks are made for the node alone.
-            PoolAnswer::Failed | PoolAnswer::Page(_) | PoolAnswer::Surveyed(_) => Finished::Failed,
-        }
-    }
-}
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -183,12 +94,12 @@ pub(crate) struct StorePool {
     queue: Lock<Queue>,
     bell: Condvar,
     queue_len_max: usize,
-    /// What each worker measured.
+    /// The times that each worker measured.
     pub(crate) stages: Box<[Stages]>,
 }
 
 impl StorePool {
-    /// A pool that queues at most `queue_len_max` jobs for `workers`; `spawn` gives it threads.
+    /// A pool that queues at most `queue_len_max` jobs for `workers`; `readers::spawn` gives it threads.
     pub(crate) fn new(queue_len_max: usize, workers: usize) -> StorePool {
         StorePool {
             queue: Lock::new(Queue::default()),
@@ -248,13 +159,14 @@ impl StorePool {
         self.queue.hold().scan_rests
     }
 
-    /// Lets the workers finish what is queued and end.
+    /// Lets the workers finish their queue and end.
     pub(crate) fn close(&self) {
         self.queue.hold().is_closed = true;
         self.bell.notify_all();
     }
 
-    fn next(&self, overload: &Overload) -> Option<Job> {
+    /// Waits for the next job; `None` when the pool is closed and empty.
+    pub(super) fn next(&self, overload: &Overload) -> Option<Job> {
         let mut queue = self.queue.hold();
         loop {
             let held_until_us = match queue.scans.is_empty() {
@@ -279,7 +191,8 @@ impl StorePool {
         }
     }
 
-    fn end_scan(&self, overload: &Overload, began_us: u64) {
+    /// A chunk that was begun at `began_us` is made.
+    pub(super) fn end_scan(&self, overload: &Overload, began_us: u64) {
         let now_us = clock::monotonic_us();
         let took_us = now_us.saturating_sub(began_us);
         let mut queue = self.queue.hold();
@@ -292,133 +205,12 @@ impl StorePool {
     }
 }
 
-/// Starts the workers of `shared.pool`.
-pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>> {
-    (0..shared.pool.stages.len())
-        .map(|n| {
-            let shared = Arc::clone(shared);
-            std::thread::Builder::new()
-                .name(format!("store-{n}"))
-                .spawn(move || {
-                    let _seat = profile::register(profile::Kind::Worker);
-                    while let Some(job) = shared.pool.next(&shared.overload) {
-                        answer(&shared, job, &shared.pool.stages[n]);
-                    }
-                })
-        })
-        .collect()
-}
-
-fn answer(shared: &Shared, job: Job, stages: &Stages) {
-    let Job {
-        lane,
-        slot,
-        deadline_us,
-        mut watch,
-        work,
-    } = job;
-    let op = match work {
-        Work::Get(_) => Op::Get,
-        Work::Chunk(_) | Work::Page(_) | Work::Survey(_) => Op::Scan,
-    };
-    watch.lap(stages, op, RequestStage::Queue);
-    let began_us = clock::monotonic_us();
-    let failed = Unanswered::of(&work);
-    let answer = if began_us >= deadline_us {
-        failed.as_late()
-    } else {
-        // The engine's locks are poisoned by a panic inside it, and then every later call panics
-        // too: each is answered, none is lost, and the log says what came first.
-        catch_unwind(AssertUnwindSafe(|| run(&shared.engine, work))).unwrap_or_else(|panic| {
-            let reason = panic
-                .downcast_ref::<&str>()
-                .copied()
-                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-                .unwrap_or("no message");
-            tracing::error!(reason, "a read panicked in the store pool");
-            failed.as_failed()
-        })
-    };
-    watch.lap(stages, op, RequestStage::Engine);
-    if op == Op::Scan {
-        shared.pool.end_scan(&shared.overload, began_us);
-    }
-    shared.lanes[lane]
-        .mailbox
-        .post(LoopEvent::Answered { slot, answer });
-}
-
-/// Of a job that has no result: the node waits for an answer of the job's own kind.
-#[derive(Clone, Copy, Debug)]
-enum Unanswered {
-    Other,
-    Page,
-    Survey,
-}
-
-impl Unanswered {
-    fn of(work: &Work) -> Unanswered {
-        match work {
-            Work::Get(_) | Work::Chunk(_) => Unanswered::Other,
-            Work::Page(_) => Unanswered::Page,
-            Work::Survey(_) => Unanswered::Survey,
-        }
-    }
-
-    fn as_late(self) -> PoolAnswer {
-        match self {
-            Unanswered::Other => PoolAnswer::Late,
-            Unanswered::Page => PoolAnswer::Page(Err(StoreFailure::Late)),
-            Unanswered::Survey => PoolAnswer::Surveyed(Err(StoreFailure::Late)),
-        }
-    }
-
-    fn as_failed(self) -> PoolAnswer {
-        match self {
-            Unanswered::Other => PoolAnswer::Failed,
-            Unanswered::Page => PoolAnswer::Page(Err(StoreFailure::NotApplied)),
-            Unanswered::Survey => PoolAnswer::Surveyed(Err(StoreFailure::NotApplied)),
-        }
-    }
-}
-
-fn run(engine: &Engine, work: Work) -> PoolAnswer {
-    match work {
-        Work::Get(key) => read(engine, &key).unwrap_or_else(|error| {
-            if note(&error) {
-                PoolAnswer::Damaged
-            } else {
-                PoolAnswer::Failed
-            }
-        }),
-        Work::Page(page) => PoolAnswer::Page(page.fill(engine)),
-        Work::Survey(work) => PoolAnswer::Surveyed(look(engine, &work)),
-        Work::Chunk(mut scan) => match scan.fill(engine) {
-            Ok(()) => PoolAnswer::Chunk(scan),
-            Err(error) => PoolAnswer::ChunkFailed(scan, note(&error)),
-        },
-    }
-}
-
-/// Logs a failed read; is it damage?
-fn note(error: &Error) -> bool {
-    tracing::error!(%error, "a read failed in the store pool");
-    matches!(error, Error::Damaged { .. })
-}
-
-fn read(engine: &Engine, key: &Key) -> Result<PoolAnswer, Error> {
-    let lookup = engine.get(key.as_stored(), Wait::Block, |cell| cell.to_owned())?;
-    Ok(match lookup {
-        Lookup::Cell(cell) => PoolAnswer::Cell(Some(Box::new(cell))),
-        Lookup::Nothing => PoolAnswer::Cell(None),
-        // A blocking read has nobody to send it on to.
-        Lookup::WouldBlock => PoolAnswer::Failed,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::stages::Watch;
+    use crate::disk::scan_job::Scan;
+    use dendra_base::Key;
 
     fn point(slot: u32) -> Job {
         Job {
@@ -469,19 +261,6 @@ mod tests {
         let next = || pool.next(&overload).map(|job| (job.lane, job.slot));
         let left: Vec<(usize, u32)> = std::iter::from_fn(next).collect();
         assert_eq!(left, [(0, 1), (0, 3), (1, 2)]);
-    }
-
-    #[test]
-    fn a_job_without_a_result_is_answered_in_its_own_kind() {
-        let page = Work::Page(Box::new(Page::for_tests()));
-        let failed = Unanswered::of(&page);
-        let late = PoolAnswer::Page(Err(StoreFailure::Late));
-        assert!(
-            matches!((failed.as_late(), late), (PoolAnswer::Page(a), PoolAnswer::Page(b)) if a == b)
-        );
-        assert!(matches!(failed.as_failed(), PoolAnswer::Page(Err(_))));
-        let get = Unanswered::of(&Work::Get(Key::user(b"k")));
-        assert!(matches!(get.as_late(), PoolAnswer::Late));
     }
 
     #[test]

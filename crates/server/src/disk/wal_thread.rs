@@ -8,24 +8,25 @@
 //! ```
 //!
 //! Invariants
-//! 1. No timer in front of a commit: what arrives during a sync is the next batch.
+//! 1. No timer in front of a commit: writes that arrive during a sync are the next batch.
 //! 2. A queued write is answered by its outcome. When the disk has no room for the next log segment
-//!    the outcome is `NoRoom` (507, nothing changed), and later values are refused by
-//!    `engine.pressure` before they are read.
+//!    the outcome is `NoRoom` (507, not applied). Later values are refused by `engine.pressure`
+//!    before they are read.
 //! 3. After `Poisoned` nothing is committed any more.
 //!
 //! Not here: commits that an event loop makes itself with durability `os` (`thread/mod.rs`; it uses
 //! `deliver` from here).
 //! See: docs/overload.md, crate `engine`.
 
-use crate::admin::profile::{self, Lock};
+use crate::admin::profile;
+use crate::disk::bell::Woken;
 use crate::disk::import::IMPORT_LANE;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::{Phase, Shared};
 use crate::limits;
 use dendra_engine::{Error, WriteOutcome};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -49,61 +50,6 @@ pub(crate) fn token_lane(token: u64) -> usize {
 /// The slot of a token.
 pub(crate) fn token_slot(token: u64) -> u32 {
     token as u32
-}
-
-#[derive(Debug, Default)]
-struct Rung {
-    has_work: bool,
-    is_closed: bool,
-}
-
-/// How loops wake the committing thread.
-#[derive(Debug, Default)]
-pub(crate) struct Bell {
-    rung: Lock<Rung>,
-    wake: Condvar,
-    /// Something was committed since the last seal.
-    is_unsealed: AtomicBool,
-}
-
-enum Woken {
-    Work,
-    Quiet,
-    Closed,
-}
-
-impl Bell {
-    /// Asks for a commit.
-    pub(crate) fn ring(&self) {
-        self.rung.hold().has_work = true;
-        self.wake.notify_one();
-    }
-
-    /// Notes a commit that somebody else made, so that it is sealed in time.
-    pub(crate) fn note_commit(&self) {
-        self.is_unsealed.store(true, Ordering::Relaxed);
-    }
-
-    /// One last commit, one last seal, then the thread ends.
-    pub(crate) fn close(&self) {
-        self.rung.hold().is_closed = true;
-        self.wake.notify_one();
-    }
-
-    fn wait(&self, at_most: Duration) -> Woken {
-        let rung = self.rung.hold();
-        let (mut rung, _) = self
-            .wake
-            .wait_timeout_while(rung, at_most, |rung| !rung.has_work && !rung.is_closed)
-            .expect("no holder panics");
-        if std::mem::take(&mut rung.has_work) {
-            Woken::Work
-        } else if rung.is_closed {
-            Woken::Closed
-        } else {
-            Woken::Quiet
-        }
-    }
 }
 
 /// Hands outcomes to the loops that wait for them: one post, so at most one wake, per loop.
@@ -180,7 +126,7 @@ fn commit_until_closed(shared: &Shared) {
     }
 }
 
-/// Commits until nothing is left. Once is not always enough with durability `os`: a commit that an
+/// Commits until nothing is left. Once is not always enough with durability `os`. A commit that an
 /// event loop began and could not finish goes first, and alone, while others queue behind it.
 fn commit_all(
     shared: &Shared,
@@ -197,9 +143,9 @@ fn commit_all(
     }
 }
 
-/// Attests what was committed; false when the log failed.
+/// Attests the committed writes; false when the log failed.
 fn seal(shared: &Shared) -> bool {
-    if !shared.bell.is_unsealed.swap(false, Ordering::Relaxed) {
+    if !shared.bell.take_unsealed() {
         return true;
     }
     match shared.engine.seal() {
@@ -215,7 +161,7 @@ fn seal(shared: &Shared) -> bool {
     }
 }
 
-/// Nobody knows what is durable any more: say so to everyone and leave the rest to a restart.
+/// The durable state is unknown: tells all threads, and leaves the rest to a restart.
 pub(crate) fn poison(shared: &Shared, reason: &str) {
     if shared.phase.turn(Phase::Poisoned) {
         tracing::error!(
@@ -240,16 +186,5 @@ mod tests {
             let token = token(lane, slot);
             assert_eq!((token_lane(token), token_slot(token)), (lane, slot));
         }
-    }
-
-    #[test]
-    fn a_ring_before_the_wait_is_not_lost() {
-        let bell = Bell::default();
-        bell.ring();
-        assert!(matches!(bell.wait(QUIET), Woken::Work));
-        bell.ring();
-        bell.close();
-        assert!(matches!(bell.wait(QUIET), Woken::Work));
-        assert!(matches!(bell.wait(QUIET), Woken::Closed));
     }
 }

@@ -8,34 +8,37 @@
 //! ```
 //!
 //! Invariants
-//! 1. A loop at rest is not woken for it, and a busy one once in a millisecond at most: below the knee it costs a
-//!    comparison for each read.
-//! 2. What stands in line has not been read: its bytes wait in the socket, and hold no room.
-//! 3. Said once when it begins and then at most once a minute, for all loops together.
+//! 1. A loop at rest is not woken for it, and a busy one once in a millisecond at most. Below the
+//!    knee it costs a comparison for each read.
+//! 2. A request that stands in line has not been read: its bytes wait in the socket, and hold no
+//!    room.
 //!
-//! Not here: who is called next (`standing.rs` of crate `node`).
+//! Not here: which request is called next (`standing.rs` of crate `node`), all loops together
+//! (`overload.rs`).
 //! See: docs/overload.md, "When the processor is what runs out".
 
 use crate::clients::seat::{LocalBell, Seat};
 use crate::event_loop::clock;
-use crate::event_loop::thread::EventLoop;
+use crate::event_loop::giving_way::GivingWay;
+use crate::event_loop::shared::{LoopHandle, Shared};
 use dendra_node::Line;
 use dendra_node::standing::{AddressGroup, Called, Change, Crowding, Place, STANDING_US};
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::Arc;
 
 /// The least time between two probes of one loop.
 const PROBE_US: u64 = 1_000;
 /// Work for one connection in front of others is cut into pieces once the probe has waited for this long.
 const CROWDED_US: u64 = 2_000;
-/// A minute between two lines of the log.
-const SAID_US: u64 = 60_000_000;
 
 /// One loop's.
 pub(crate) struct Delay {
+    shared: Arc<Shared>,
+    /// Of the loop.
+    index: usize,
+    giving_way: Rc<GivingWay>,
     line: RefCell<Line<Rc<Standee>>>,
     is_standing: Cell<bool>,
     crowding: Cell<Crowding>,
@@ -76,20 +79,14 @@ impl Drop for InLine<'_> {
     }
 }
 
-/// What all loops know together.
-#[derive(Debug, Default)]
-pub(crate) struct Overload {
-    /// Loops that are near their target, or beyond it.
-    near: AtomicUsize,
-    /// Loops that are beyond it.
-    beyond: AtomicUsize,
-    said_us: AtomicU64,
-}
-
 impl Delay {
-    /// A loop at rest.
-    pub(crate) fn new(target: Duration) -> Delay {
+    /// The loop `index` of `shared`, at rest.
+    pub(crate) fn new(shared: &Arc<Shared>, index: usize, giving_way: &Rc<GivingWay>) -> Delay {
+        let target = shared.settings.queue_delay_target;
         Delay {
+            shared: Arc::clone(shared),
+            index,
+            giving_way: Rc::clone(giving_way),
             line: RefCell::new(Line::new(target.as_micros() as u64)),
             is_standing: Cell::new(false),
             crowding: Cell::new(Crowding::None),
@@ -100,8 +97,12 @@ impl Delay {
         }
     }
 
+    fn handle(&self) -> &LoopHandle {
+        &self.shared.lanes[self.index]
+    }
+
     /// Something was read: looks whether it is time for a probe, or whether one is late.
-    pub(crate) fn look(&self, lane: &EventLoop, now_us: u64) {
+    pub(crate) fn look(&self, now_us: u64) {
         if now_us < self.due_us.get() {
             return;
         }
@@ -113,28 +114,28 @@ impl Delay {
             }
             Some(rung_us) => {
                 self.due_us.set(now_us + STANDING_US);
-                self.sample(lane, now_us, now_us.saturating_sub(rung_us));
+                self.sample(now_us, now_us.saturating_sub(rung_us));
             }
         }
     }
 
-    fn sample(&self, lane: &EventLoop, now_us: u64, lag_us: u64) {
+    fn sample(&self, now_us: u64, lag_us: u64) {
         let change = self.line.borrow_mut().sample(now_us, lag_us);
-        self.note(lane, now_us, change);
+        self.note(now_us, change);
     }
 
-    fn note(&self, lane: &EventLoop, now_us: u64, change: Option<Change>) {
-        let overload = &lane.shared.overload;
+    fn note(&self, now_us: u64, change: Option<Change>) {
+        let overload = &self.shared.overload;
         match change {
             Some(Change::Begins) => {
                 self.is_standing.set(true);
-                lane.metrics().is_standing.set(1);
+                self.handle().metrics.is_standing.set(1);
                 self.porter.ring();
-                lane.giving_way.call_all();
+                self.giving_way.call_all();
             }
             Some(Change::Ends) => {
                 self.is_standing.set(false);
-                lane.metrics().is_standing.set(0);
+                self.handle().metrics.is_standing.set(0);
             }
             None => {}
         }
@@ -174,14 +175,14 @@ impl Delay {
         })
     }
 
-    fn call(&self, lane: &EventLoop, now_us: u64) {
+    fn call(&self, now_us: u64) {
         let mut called = Vec::new();
         let change = self.line.borrow_mut().call(now_us, &mut called);
         for (standee, what) in called {
             standee.called.set(Some(what));
             standee.seat.wake();
         }
-        self.note(lane, now_us, change);
+        self.note(now_us, change);
     }
 
     /// Do others wait behind the connection that is worked on now?
@@ -194,90 +195,66 @@ impl Delay {
                 .is_some_and(|rung_us| waits_us(rung_us) > CROWDED_US)
     }
 
-    /// What was measured may be over.
-    pub(crate) fn sweep(&self, lane: &EventLoop, now_us: u64) {
+    /// The delay that was measured may be over.
+    pub(crate) fn sweep(&self, now_us: u64) {
         let delay_us = self.line.borrow().delay_us(now_us);
-        lane.metrics().standing_us.set(delay_us);
-        lane.metrics().standing.set(self.line.borrow().len() as u64);
-        self.note(lane, now_us, None);
+        self.handle().metrics.standing_us.set(delay_us);
+        self.handle()
+            .metrics
+            .standing
+            .set(self.line.borrow().len() as u64);
+        self.note(now_us, None);
         if self.is_standing() {
             self.porter.ring();
         }
     }
 }
 
-impl Overload {
-    /// Of the loop that is pressed most.
-    pub(crate) fn crowding(&self) -> Crowding {
-        if self.beyond.load(Ordering::Relaxed) > 0 {
-            Crowding::Beyond
-        } else if self.near.load(Ordering::Relaxed) > 0 {
-            Crowding::Near
-        } else {
-            Crowding::None
-        }
-    }
-
-    /// One loop's changed.
-    fn count(&self, before: Crowding, now: Crowding) {
-        for (least, loops) in [
-            (Crowding::Near, &self.near),
-            (Crowding::Beyond, &self.beyond),
-        ] {
-            match (before >= least, now >= least) {
-                (false, true) => _ = loops.fetch_add(1, Ordering::Relaxed),
-                (true, false) => _ = loops.fetch_sub(1, Ordering::Relaxed),
-                _ => {}
-            }
-        }
-    }
-
-    fn say(&self, now_us: u64, delay_us: u64) {
-        let said_us = self.said_us.load(Ordering::Relaxed);
-        if said_us != 0 && now_us.saturating_sub(said_us) < SAID_US {
-            return;
-        }
-        let claim = self.said_us.compare_exchange(
-            said_us,
-            now_us.max(1),
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
-        if claim.is_ok() {
-            tracing::warn!(
-                standing_delay_us = delay_us,
-                "more requests arrive than the processor serves in time: the newest are served first, some are refused with 503"
-            );
-        }
-    }
+/// The longest that a request waits for its loop: in the run queue, or among those that give way.
+fn delay_us(lag_us: u64, gives_way_us: u64) -> u64 {
+    lag_us.max(gives_way_us)
 }
 
 /// The probe of one loop: it waits in the run queue as every request does.
-pub(crate) async fn probe(lane: Rc<EventLoop>) {
+pub(crate) async fn probe(delay: Rc<Delay>) {
     loop {
-        lane.delay.bell.rung().await;
+        delay.bell.rung().await;
         let now_us = clock::monotonic_us();
-        let delay = &lane.delay;
         if let Some(rung_us) = delay.rung_us.take() {
             delay.due_us.set(now_us + PROBE_US);
             let lag_us = now_us.saturating_sub(rung_us);
-            delay.sample(&lane, now_us, lag_us.max(lane.giving_way.waited_us(now_us)));
+            let gives_way_us = delay.giving_way.waited_us(now_us);
+            delay.sample(now_us, delay_us(lag_us, gives_way_us));
         }
     }
 }
 
-/// Calls requests out of the line of one loop, as many at a time as take less than a millisecond: the sockets are
-/// polled in between.
-pub(crate) async fn porter(lane: Rc<EventLoop>) {
+/// Calls requests out of the line of one loop. It calls as many at a time as take less than a
+/// millisecond: the sockets are polled in between.
+pub(crate) async fn porter(delay: Rc<Delay>) {
     loop {
-        lane.delay.porter.rung().await;
-        while lane.delay.is_standing() {
-            lane.delay.call(&lane, clock::monotonic_us());
-            if lane.delay.line.borrow().is_empty() {
+        delay.porter.rung().await;
+        while delay.is_standing() {
+            delay.call(clock::monotonic_us());
+            if delay.line.borrow().is_empty() {
                 break;
             }
             // Behind all that is ready, and behind a look at the sockets.
             tokio::task::yield_now().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_among_newcomers_is_delay() {
+        assert_eq!(delay_us(5, 3), 5);
+        let waiting = GivingWay::default();
+        let seat = Rc::new(Seat::default());
+        let _place = waiting.join(&seat, 1_000);
+        assert_eq!(delay_us(5, waiting.waited_us(41_000)), 40_000);
     }
 }

@@ -1,12 +1,12 @@
-//! One event loop's node, and what surrounds it: events wait here until the turn ends, then the node
+//! One event loop's node and its queues. Events wait here until the turn ends; then the node
 //! decides about all of them, and its effects are carried out.
 //!
 //! ```text
 //! post(event) ─► queue ─┐ end of turn (or due_us): step … step, Tick, step …
 //!                       └► effects ─┬─ Outcome, Scanned ─► the client's seat
 //!                                   ├─ Ask, Reply       ─► conduits, flushed when the round is over
-//!                                   └─ Read, Write, …   ─► store.rs; what it answers at once is the next event
-//! round: turn ─► connections send what the turn told them ─► turn, for what came meanwhile ─► flush
+//!                                   └─ Read, Write, …   ─► store.rs; an answer given at once is the next event
+//! round: turn ─► connections send the turn's results ─► turn, for events that came meanwhile ─► flush
 //! ```
 //!
 //! Invariants
@@ -16,7 +16,7 @@
 //! 4. The number of a link, or of a request that asks, is never used again: an answer cannot go to
 //!    one that came later.
 //!
-//! Not here: what the events mean (crate `node`).
+//! Not here: the meaning of the events (crate `node`).
 //! See: docs/overload.md.
 
 use super::cluster::{Cluster, count};
@@ -24,18 +24,19 @@ use super::conduit::Conduit;
 use super::pool::Pool;
 use crate::admin::metrics::LoopMetrics;
 use crate::clients::finished::Finished;
+use crate::clients::room::RoomPermit;
 use crate::clients::seat::{LocalBell, Seat};
 use crate::clients::unproven::Unproven;
 use crate::disk::lost;
-use crate::event_loop::thread::{EventLoop, RoomPermit};
 use crate::limits;
 use crate::settings::Settings;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
+use dendra_engine::Engine;
 use dendra_node::limits::{
     COMPARE_PAUSE_US_DEFAULT, LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, MEMBERS_MAX,
 };
 use dendra_node::ring::table::MemberId;
-use dendra_node::step::{Asker, ClientTicket, Effect, Event, LostSpan, Now};
+use dendra_node::step::{Asker, ClientTicket, Effect, Event, LostSpan, Now, StoreTicket};
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::{CompareReport, Layout, MemberIndex, Node, NodeConfig};
 use dendra_wire::limits::PEER_WITHDRAW_IDS_MAX;
@@ -46,6 +47,24 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The parts of the event loop below that a turn needs.
+pub(crate) trait Ground {
+    /// Reads the clocks.
+    fn refresh(&self);
+    /// Both clocks as of the last `refresh`.
+    fn now(&self) -> Now;
+    /// How the store takes writes.
+    fn readiness(&self) -> Readiness;
+    /// Commits what the turn wrote, if a loop does that itself: is more known now?
+    fn commit_at_once(&self) -> bool;
+    /// Begins an order to the store; `Some` when it is done already.
+    fn carry_out(&self, order: Effect) -> Option<Event>;
+    /// Takes orders back that have not begun; returns the events that answer them.
+    fn cancel(&self, tickets: Vec<StoreTicket>) -> Vec<Event>;
+    /// The own store.
+    fn engine(&self) -> &Engine;
+}
 
 /// A client's operation or scan that the node works on.
 struct Client {
@@ -155,7 +174,7 @@ pub(crate) struct Agent {
     tickets_so_far: Cell<u32>,
     dirty: RefCell<Vec<Rc<Conduit>>>,
     probes_so_far: Cell<u64>,
-    /// What the node was told of the store last.
+    /// The readiness of the store that the node was told last.
     readiness: Cell<Readiness>,
     /// Did the own clock agree with no majority in the last sweep? Of the first loop only.
     is_doubted: Cell<bool>,
@@ -317,7 +336,8 @@ impl Agent {
     /// A peer answered a question of this loop.
     pub(super) fn answered(&self, member: MemberIndex, id: u64, answer: Answer) {
         count(&self.cluster.peers[member.at()].answers);
-        // What it says to keep counts as confirmed: to whomever it confirms writes, it is no less than they are.
+        // The clock value that it keeps counts as confirmed, for every member that it confirms
+        // writes to.
         let kept = match &answer {
             Answer::Written(version) => version.hlc,
             Answer::Clock { kept, .. } => *kept,
@@ -353,7 +373,7 @@ impl Agent {
             self.bell.ring();
         }
         if conduit.waiting() > 2 * limits::LINK_OUT_BYTES_MAX {
-            // Answers to questions that were let in, and nobody takes them.
+            // Answers to admitted questions pile up: the peer does not read them.
             conduit.close();
         }
     }
@@ -458,7 +478,7 @@ impl Agent {
 
     // Clients.
 
-    /// A place for the outcome of what `seat` is about to begin.
+    /// A place for the outcome of the operation that `seat` is about to begin.
     pub(crate) fn ticket(&self, seat: &Rc<Seat>, permit: RoomPermit) -> ClientTicket {
         let client = Client {
             seat: Rc::clone(seat),
@@ -508,7 +528,7 @@ impl Agent {
         }
     }
 
-    /// Says what a comparison found and did.
+    /// Logs the findings and repairs of a comparison.
     fn tell(&self, report: &CompareReport) {
         let CompareReport {
             peer,
@@ -543,7 +563,7 @@ impl Agent {
 
     // The turn.
 
-    fn turn(&self, lane: &EventLoop) {
+    fn turn(&self, lane: &impl Ground) {
         lane.refresh();
         let now = lane.now();
         let readiness = lane.readiness();
@@ -561,7 +581,7 @@ impl Agent {
                     has_ticked = true;
                     Event::Tick
                 }
-                // What the log says at once belongs to this turn.
+                // The outcomes that the log tells at once belong to this turn.
                 None if lane.commit_at_once() => {
                     has_ticked = false;
                     continue;
@@ -573,18 +593,18 @@ impl Agent {
                 self.carry_out(lane, now, effect);
             }
         }
-        // Everything was looked at, what the turn itself posted included.
+        // All events were looked at, those that the turn itself posted included.
         self.bell.still();
     }
 
-    /// Ends a round: what waits in links goes.
+    /// Ends a round: the frames that wait in links go.
     fn flush(&self) {
         for conduit in self.dirty.borrow_mut().drain(..) {
             conduit.flush();
         }
     }
 
-    fn carry_out(&self, lane: &EventLoop, now: Now, effect: Effect) {
+    fn carry_out(&self, lane: &impl Ground, now: Now, effect: Effect) {
         match effect {
             Effect::Outcome {
                 client,
@@ -630,13 +650,13 @@ impl Agent {
                 let event = StewardEvent::Loaded { epoch, partitions };
                 self.cluster.door.tell_surely(event);
             }
-            Effect::Repaired { id } => lost::repaired(&lane.shared.engine, id),
+            Effect::Repaired { id } => lost::repaired(lane.engine(), id),
             Effect::Cancel { tickets } => {
-                let events = lane.cancel_orders(tickets);
+                let events = lane.cancel(tickets);
                 self.events.borrow_mut().extend(events);
             }
             store => {
-                if let Some(event) = super::store::carry_out(lane, store) {
+                if let Some(event) = lane.carry_out(store) {
                     self.events.borrow_mut().push_back(event);
                 }
             }
@@ -645,7 +665,7 @@ impl Agent {
 
     fn reply(&self, asker: Asker, answer: Answer) {
         let askers = self.askers.borrow();
-        // A link or a request that is gone has nobody behind it who waits.
+        // Behind a link or a request that is gone no asker waits.
         if let Some(accepted) = askers.get(&asker.link) {
             self.send(&accepted.conduit, |out, seal| {
                 peer::encode_answer(out, seal, asker.id, &answer);
@@ -707,7 +727,7 @@ impl Agent {
 }
 
 /// Runs the turns of the loop's agent.
-pub(crate) async fn run(lane: Rc<EventLoop>, agent: Rc<Agent>) {
+pub(crate) async fn run(lane: Rc<impl Ground>, agent: Rc<Agent>) {
     let start = tokio::time::Instant::now();
     let start_us = crate::event_loop::clock::monotonic_us();
     let sleep = tokio::time::sleep(limits::SWEEP);
@@ -715,7 +735,7 @@ pub(crate) async fn run(lane: Rc<EventLoop>, agent: Rc<Agent>) {
     loop {
         let due_us = agent.node.borrow().due_us().unwrap_or(u64::MAX);
         // At least once per sweep, so that a far deadline needs no timer of its own.
-        let at_us = due_us.min(lane.now_us() + limits::SWEEP.as_micros() as u64);
+        let at_us = due_us.min(lane.now().mono_us + limits::SWEEP.as_micros() as u64);
         let at = start + Duration::from_micros(at_us.saturating_sub(start_us));
         // A timer that rings too early costs one look; setting it anew each turn costs more.
         if sleep.is_elapsed() || at < sleep.deadline() {
@@ -726,12 +746,13 @@ pub(crate) async fn run(lane: Rc<EventLoop>, agent: Rc<Agent>) {
             () = agent.bell.rung() => {}
             () = &mut sleep => {}
         }
-        agent.turn(&lane);
+        agent.turn(&*lane);
         if !agent.dirty.borrow().is_empty() {
-            // A write to a link wakes somebody at its other end: what is known a moment later goes with it.
+            // A write to a link wakes a thread at its other end: frames that are ready a moment
+            // later go with it.
             tokio::task::yield_now().await;
             if !agent.events.borrow().is_empty() {
-                agent.turn(&lane);
+                agent.turn(&*lane);
             }
             agent.flush();
         }

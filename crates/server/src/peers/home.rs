@@ -12,7 +12,7 @@
 //! Invariants
 //! 1. Effects are carried out in their order. A note is durable before anything behind it is done.
 //! 2. The fence rises before a loop gets the layout of its epoch.
-//! 3. A note that cannot be written is tried again until it is: without it the member takes no part
+//! 3. A note that cannot be written is tried again until it is. Without it the member takes no part
 //!    in changes, and everything else goes on.
 //!
 //! Not here: decisions (crate `node`, `steward/`).
@@ -28,7 +28,7 @@ use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use dendra_base::{CellRef, Key};
-use dendra_engine::Guard;
+use dendra_engine::{Guard, Stop};
 use dendra_node::limits::EPOCH_PAGE_RECORDS_MAX;
 use dendra_node::membership::Disowned;
 use dendra_node::ring::table::MemberId;
@@ -83,6 +83,10 @@ impl StewardHome {
         mut ordered: tokio::sync::mpsc::Receiver<OrderCall>,
     ) {
         self.places.note(self.steward.layout());
+        if let Some(order) = self.steward.throttled() {
+            let bytes_per_second = order.bytes_per_second;
+            self.agent.post(Event::Throttle { bytes_per_second });
+        }
         let cluster = Arc::clone(&self.agent.cluster);
         let mut ticks = tokio::time::interval(limits::SWEEP);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -133,6 +137,13 @@ impl StewardHome {
             loaded_bytes: self.agent.loaded_bytes(),
         };
         self.step(event).await;
+        let is_full = self.is_disk_full();
+        self.step(StewardEvent::DiskLooked { is_full }).await;
+    }
+
+    fn is_disk_full(&self) -> bool {
+        let stop = self.lane.shared.engine.pressure().stop;
+        matches!(stop, Some(Stop::DiskFull | Stop::DiskAndMemoryFull))
     }
 
     async fn step(&mut self, event: StewardEvent) {
@@ -147,7 +158,7 @@ impl StewardHome {
         }
     }
 
-    /// What is told to the steward next, if anything.
+    /// The next event for the steward, if there is one.
     async fn carry_out(&mut self, effect: StewardEffect) -> Option<StewardEvent> {
         match effect {
             StewardEffect::Send { to, message } => self.send(to, &message),
@@ -159,6 +170,9 @@ impl StewardHome {
             StewardEffect::Adopt { record, layout } => {
                 let (epoch, change) = (record.epoch(), record.change());
                 tracing::info!(epoch, ?change, "an epoch of the cluster is adopted");
+                if let Some(why) = self.steward.why_stopped() {
+                    tracing::warn!(epoch, why, "the plan under way is stopped");
+                }
                 self.agent.cluster.adopt(&record, &layout);
                 self.places.note(self.steward.layout());
                 for lane in &self.lane.shared.lanes {
@@ -180,11 +194,23 @@ impl StewardHome {
             }
             StewardEffect::Throttle { bytes_per_second } => {
                 self.agent.post(Event::Throttle { bytes_per_second });
+                if let Some(order) = self.steward.throttled()
+                    && let Err(reason) = self.write(&notes::throttle_key(), &order.encode()).await
+                {
+                    tracing::warn!(
+                        reason,
+                        "the order to load slower or faster could not be noted: it ends with this process"
+                    );
+                }
             }
             StewardEffect::Removed { epoch } => {
                 let cluster = &self.agent.cluster;
+                let why = match self.is_disk_full() {
+                    true => " (its disk is full, which stops a plan that moves copies to it)",
+                    false => "",
+                };
                 let sentence = format!(
-                    "{} was removed from the cluster {} by epoch {epoch} or an earlier one: its folder never comes back; \
+                    "{} was removed from the cluster {} by epoch {epoch} or an earlier one{why}: its folder never comes back; \
                      join with an empty one",
                     cluster.own_url(),
                     cluster.topology().name()
@@ -193,6 +219,15 @@ impl StewardHome {
                 self.lane.shared.disown(Disowned {
                     sentence,
                     is_for_ever: true,
+                });
+            }
+            StewardEffect::Outdated { version } => {
+                let cluster = &self.agent.cluster;
+                let sentence = notes::outdated(cluster.topology().name(), version);
+                tracing::error!(sentence, "the node stops");
+                self.lane.shared.disown(Disowned {
+                    sentence,
+                    is_for_ever: false,
                 });
             }
             StewardEffect::Diverged { from, epoch } => tracing::error!(
@@ -228,8 +263,8 @@ impl StewardHome {
             let reading = move || notes::epochs_from(&shared.engine, from, most, most);
             let found = match tokio::task::spawn_blocking(reading).await {
                 Ok(Ok(found)) => found,
-                Ok(Err(reason)) => {
-                    tracing::warn!(reason, "epochs of the folder cannot be read");
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "epochs of the folder cannot be read");
                     return;
                 }
                 Err(error) => {

@@ -14,40 +14,29 @@
 //!    lost. Sweeps and not time, so that a node that was stopped itself does not blame the others.
 //! 3. While there is no link, questions are refused, not queued.
 //!
-//! Not here: links that others opened (`accept.rs`), the link over plain HTTP while it is up
-//! (`pool.rs`), what a failed handshake means (crate `node`, `membership/`).
+//! Not here: links that others opened (`accept.rs`), how a link carries questions (`frame_link.rs`,
+//! `http_link.rs`), the meaning of a failed handshake (crate `node`, `membership/`).
 //! See: docs/peer.md.
 
 use super::agent::{Agent, Link};
-use super::cluster::{Cluster, Told, count, host_of, random};
-use super::conduit::{Broken, Conduit, End, Seals};
-use super::notes::{learn, write_notes};
-use super::pool;
+use super::cluster::{Told, count};
+use super::notes::write_notes;
+use super::{frame_link, http_link};
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use crate::settings::PeerTransport;
-use crate::tls::{ByteStream, Tls};
-use bytes::{Bytes, BytesMut};
-use dendra_base::Prng;
+use crate::tls::ByteStream;
+use dendra_base::{ClusterVersions, Prng};
 use dendra_node::MemberIndex;
 use dendra_node::membership::identity::Peer;
-use dendra_node::membership::{Maker, MemberEffect, MemberEvent, NoLink};
+use dendra_node::membership::{MemberEffect, MemberEvent, NoLink};
 use dendra_node::ring::table::MemberId;
 use dendra_node::step::Event;
 use dendra_node::steward::step::StewardEvent;
 use dendra_node::topology::chain::ChainPeer;
-use dendra_wire::client::{Asked, ParsedAnswer, parse_answer};
-use dendra_wire::limits::{HEAD_BYTES_MAX, PEER_SENTENCE_BYTES_MAX};
-use dendra_wire::peer::{self, Hello, Malformed, Message, Proof, Role, Seal, SessionKeys};
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
-/// A welcome or a farewell, with what surrounds its sentence.
-const SHORT_FRAME_BYTES_MAX: usize = PEER_SENTENCE_BYTES_MAX + 64;
 
 /// Keeps the link of `lane` to `member` up.
 pub(crate) async fn keep(lane: Rc<EventLoop>, agent: Rc<Agent>, member: MemberIndex) {
@@ -149,8 +138,10 @@ fn no_link(lane: &EventLoop, agent: &Agent, member: MemberIndex, why: NoLink) ->
 /// A link whose handshake is over.
 struct Opened {
     link: Link,
-    /// What the member said about itself.
+    /// The member's claim.
     claim: Peer,
+    /// What its release knows.
+    versions: ClusterVersions,
     /// What a link over plain HTTP begins with.
     first: Option<ByteStream>,
 }
@@ -158,18 +149,21 @@ struct Opened {
 async fn open(lane: &EventLoop, agent: &Agent, member: MemberIndex) -> Result<Opened, NoLink> {
     match agent.cluster.transport {
         PeerTransport::Frames => {
-            let (conduit, claim) = upgrade(lane, agent, member).await?;
+            let (conduit, claim, versions) = frame_link::open(lane, agent, member).await?;
             Ok(Opened {
                 link: Link::Frames(Rc::new(conduit)),
                 claim,
+                versions,
                 first: None,
             })
         }
         PeerTransport::Http => {
-            let (pool, first, claim) = pool::open(lane, agent, member).await?;
+            let (pool, first, known) = http_link::open(lane, agent, member).await?;
+            let (claim, versions) = known;
             Ok(Opened {
                 link: Link::Http(Rc::new(pool)),
                 claim,
+                versions,
                 first: Some(first),
             })
         }
@@ -186,207 +180,10 @@ async fn run(
     match opened.link {
         Link::Frames(conduit) => {
             let life = opened.claim.life;
-            let broken = answers(lane, agent, member, life, &conduit).await;
+            let broken = frame_link::answers(lane, agent, member, life, &conduit).await;
             broken.to_string()
         }
-        Link::Http(pool) => pool::run(lane, agent, member, &pool, opened.first).await,
-    }
-}
-
-/// A connection to a member, sealed where links are.
-pub(super) async fn connect(cluster: &Cluster, host: &str) -> Result<ByteStream, String> {
-    connect_with(cluster.tls.as_deref(), host).await
-}
-
-/// The same of a process that is no member yet.
-pub(super) async fn connect_with(tls: Option<&Tls>, host: &str) -> Result<ByteStream, String> {
-    let stream = TcpStream::connect(host).await;
-    let stream = stream.map_err(|error| error.to_string())?;
-    stream
-        .set_nodelay(true)
-        .map_err(|error| error.to_string())?;
-    match tls {
-        None => Ok(ByteStream::Clear(stream)),
-        Some(tls) => tls.seal(stream, host).await,
-    }
-}
-
-/// What the hello of a member says, our proof for it, and what its frames are checked with.
-pub(super) struct Recognised {
-    pub(super) claim: Peer,
-    pub(super) loops: u16,
-    pub(super) proof: Proof,
-    pub(super) keys: SessionKeys,
-}
-
-/// Is the hello `line` that of the member which is meant, and is that one let in here?
-pub(super) fn recognise(
-    cluster: &Cluster,
-    member: MemberIndex,
-    own: &Hello,
-    own_line: &str,
-    line: &str,
-) -> Result<Recognised, String> {
-    let url = cluster.url(member);
-    let theirs = Hello::parse(line.as_bytes())
-        .map_err(|field| format!("its hello cannot be read: {field} is missing or wrong"))?;
-    let judged = cluster.judge_hello(own, &theirs);
-    let (found, claim) = judged.map_err(|refusal| refusal.to_string())?;
-    if found.member() != Some(member) {
-        return Err(format!(
-            "{} answers at {url}, with another folder",
-            theirs.url
-        ));
-    }
-    let admitted = cluster.admit(member, claim);
-    admitted.map_err(|refusal| refusal.to_string())?;
-    Ok(Recognised {
-        claim,
-        loops: theirs.loops,
-        proof: cluster.prove(Role::Asker, own_line, line),
-        keys: cluster.keys(own_line, line),
-    })
-}
-
-/// A member that would let this one in, and is let in. It notes nothing of this one before it is probed.
-pub(super) struct Greeted {
-    stream: ByteStream,
-    /// What it sent behind its welcome.
-    rest: BytesMut,
-    seals: Seals,
-    pub(super) recognised: Recognised,
-}
-
-/// The first half of a handshake.
-pub(super) async fn greet(
-    cluster: &Cluster,
-    lane: usize,
-    member: MemberIndex,
-) -> Result<Greeted, NoLink> {
-    let url = cluster.url(member);
-    let host = host_of(&url);
-    let mut stream = connect(cluster, host).await?;
-    let nonce = random().map_err(|error| format!("no randomness: {error}"))?;
-    let own = cluster.hello(lane, nonce);
-    let own_line = own.to_string();
-    let mut request = Vec::new();
-    peer::hello::request(&mut request, host, &own_line);
-    stream
-        .write_all(&request)
-        .await
-        .map_err(|error| error.to_string())?;
-    stream.flush().await.map_err(|error| error.to_string())?;
-    let mut head = Vec::with_capacity(4096);
-    loop {
-        let n = stream
-            .read_buf(&mut head)
-            .await
-            .map_err(|error| error.to_string())?;
-        if n == 0 {
-            return Err("it closed the connection instead of an answer".into());
-        }
-        let answer = match parse_answer(&head, Asked::WithBody) {
-            ParsedAnswer::Incomplete if head.len() < HEAD_BYTES_MAX => continue,
-            ParsedAnswer::Incomplete => return Err("its answer has no end".into()),
-            ParsedAnswer::Bad(sentence) => return Err(sentence.into()),
-            ParsedAnswer::Head(answer) => answer,
-        };
-        if answer.status != 101 {
-            let length = answer.content_length.unwrap_or(0).min(4096) as usize;
-            let body = head.get(answer.consumed..).unwrap_or_default();
-            if body.len() < length {
-                continue;
-            }
-            return Err(NoLink::of_status(
-                answer.status,
-                &String::from_utf8_lossy(body),
-            ));
-        }
-        let line = answer.peer_hello.ok_or("its answer has no hello")?;
-        let line = std::str::from_utf8(line).map_err(|_| "its hello is not ASCII")?;
-        let recognised = recognise(cluster, member, &own, &own_line, line);
-        let recognised = recognised.map_err(NoLink::NotAdmitted)?;
-        let mut rest = BytesMut::from(&head[answer.consumed..]);
-        let mut seals = Seals::new(&recognised.keys, End::Asks);
-        let mut out = Vec::new();
-        peer::encode_proof(&mut out, &recognised.proof);
-        peer::encode_hail(&mut out, &mut seals.sealing);
-        let sent = stream.write_all(&out).await;
-        sent.map_err(|error| error.to_string())?;
-        stream.flush().await.map_err(|error| error.to_string())?;
-        let frame = short_frame(&mut stream, &mut rest).await?;
-        welcomed(cluster, member, &frame, &mut seals.checking)?;
-        return Ok(Greeted {
-            stream,
-            rest,
-            seals,
-            recognised,
-        });
-    }
-}
-
-/// Reads the answer to a hail.
-pub(super) fn welcomed(
-    cluster: &Cluster,
-    member: MemberIndex,
-    frame: &Bytes,
-    checking: &mut Seal,
-) -> Result<(), NoLink> {
-    let url = cluster.url(member);
-    match peer::decode(frame, checking) {
-        Ok(Message::Welcome) => Ok(()),
-        Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(&url, &said, Maker::Member)),
-        Ok(_) => Err("its answer to a hail is none".into()),
-        // Without the keys of the handshake.
-        Err(malformed) => match peer::decode(frame, &mut Seal::plain()) {
-            Ok(Message::Farewell(said)) => Err(NoLink::of_farewell(&url, &said, Maker::Anyone)),
-            _ => Err(NoLink::NotAdmitted(format!(
-                "cluster-secret: {url} does not know the secret that {} knows ({malformed}): \
-                 start both with the same --cluster-secret-file",
-                cluster.own_url()
-            ))),
-        },
-    }
-}
-
-/// The first frame of the other side, which has not proven itself yet: a welcome, or a farewell at most.
-async fn short_frame(stream: &mut ByteStream, rest: &mut BytesMut) -> Result<Bytes, String> {
-    loop {
-        match peer::frame_len(rest).map_err(|malformed| malformed.to_string())? {
-            Some(len) if len > SHORT_FRAME_BYTES_MAX => {
-                return Err(format!("its answer to a proof has {len} bytes"));
-            }
-            Some(len) if len <= rest.len() => return Ok(rest.split_to(len).freeze()),
-            _ => {}
-        }
-        rest.reserve(SHORT_FRAME_BYTES_MAX);
-        let read = stream.read_buf(rest).await;
-        if read.map_err(|error| error.to_string())? == 0 {
-            return Err("it closed the connection instead of an answer to a proof".to_owned());
-        }
-    }
-}
-
-async fn upgrade(
-    lane: &EventLoop,
-    agent: &Agent,
-    member: MemberIndex,
-) -> Result<(Conduit, Peer), NoLink> {
-    let greeted = greet(&agent.cluster, agent.lane, member).await?;
-    let claim = greeted.recognised.claim;
-    let conduit = Conduit::new(greeted.stream, &greeted.rest, End::Asks, greeted.seals);
-    learn(lane, agent, member, claim).await?;
-    conduit.put(|out, seal| peer::encode_probe(out, seal, 0));
-    conduit.flush();
-    // Behind this it has let us in, and its loops know that we are there.
-    let message = conduit.next_message().await;
-    match message.map_err(|broken| broken.to_string())? {
-        Message::Alive { id: 0 } => Ok((conduit, claim)),
-        Message::Farewell(said) => {
-            let url = agent.cluster.url(member);
-            Err(NoLink::of_farewell(&url, &said, Maker::Member))
-        }
-        _ => Err("its answer to a probe is none".into()),
+        Link::Http(pool) => http_link::run(lane, agent, member, &pool, opened.first).await,
     }
 }
 
@@ -396,6 +193,7 @@ struct Up<'a> {
     member: MemberIndex,
     id: MemberId,
     node: u128,
+    versions: ClusterVersions,
     is_over: bool,
 }
 
@@ -428,6 +226,7 @@ impl<'a> Up<'a> {
             member,
             id,
             node: opened.claim.node,
+            versions: opened.versions,
             is_over: false,
         };
         up.tell_steward(true);
@@ -439,7 +238,12 @@ impl<'a> Up<'a> {
         if self.agent.lane == 0 {
             let (member, node) = (self.id, self.node);
             let peer = ChainPeer { member, node };
-            let event = StewardEvent::Reached { peer, is_up };
+            let versions = self.versions;
+            let event = StewardEvent::Reached {
+                peer,
+                is_up,
+                versions,
+            };
             self.agent.cluster.door.tell_surely(event);
         }
     }
@@ -475,49 +279,4 @@ impl Drop for Up<'_> {
             drop(self.go_down());
         }
     }
-}
-
-async fn answers(
-    lane: &EventLoop,
-    agent: &Agent,
-    member: MemberIndex,
-    life: u64,
-    conduit: &Conduit,
-) -> Broken {
-    poll_fn(|cx| {
-        conduit
-            .poll(cx, |message| match message {
-                _ if !agent.cluster.is_current(member, life) => {
-                    conduit.close();
-                    Ok(())
-                }
-                Message::Answer { id, answer } => {
-                    agent.answered(member, id, answer);
-                    Ok(())
-                }
-                Message::Alive { .. } => Ok(()),
-                Message::Farewell(sentence) => {
-                    let peer = agent.cluster.url(member);
-                    tracing::warn!(peer, sentence, "a peer ends the link");
-                    conduit.close();
-                    Ok(())
-                }
-                Message::Ask(_)
-                | Message::Proof(_)
-                | Message::Probe { .. }
-                | Message::Hail
-                | Message::Withdraw { .. }
-                | Message::Steward { .. }
-                | Message::Enrol(_)
-                | Message::Enrolment(_)
-                | Message::Welcome => {
-                    Err(Malformed::Body("a question on a link that carries answers"))
-                }
-            })
-            .map(|broken| {
-                lane.refresh();
-                broken
-            })
-    })
-    .await
 }

@@ -10,12 +10,14 @@
 //! 1. A question takes at most `LINK_OPEN_TIMEOUT`, and a repeated one waits first.
 //! 2. A wait ends at `Membership::due_us` at the latest.
 //!
-//! Not here: what the answers mean, and for what a start waits (crate `node`,
+//! Not here: the meaning of the answers, and the waits of a start (crate `node`,
 //! `membership/start.rs`).
 //! See: docs/peer.md, section "Handshake".
 
 use super::cluster::{Cluster, StartGate};
-use super::{link, pool};
+use super::frame_link::FrameWay;
+use super::handshake::greet;
+use super::http_link::HttpWay;
 use crate::event_loop::clock;
 use crate::limits;
 use crate::settings::PeerTransport;
@@ -70,8 +72,14 @@ async fn ask(
     }
     let asking = async {
         let recognised = match cluster.transport {
-            PeerTransport::Frames => link::greet(&cluster, 0, member).await?.recognised,
-            PeerTransport::Http => pool::greet(&cluster, 0, member).await?.recognised,
+            PeerTransport::Frames => {
+                let mut way = FrameWay::connect(&cluster, member).await?;
+                greet(&cluster, 0, member, &mut way).await?
+            }
+            PeerTransport::Http => {
+                let mut way = HttpWay::connect(&cluster, member).await?;
+                greet(&cluster, 0, member, &mut way).await?
+            }
         };
         Ok(recognised.loops)
     };

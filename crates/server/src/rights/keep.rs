@@ -9,11 +9,12 @@
 //! 1. It is an operation as a client's, under the same gates: no second way to the records.
 //! 2. It ends within `TOKENS_DEADLINE`, so that a change is met by the next one.
 //!
-//! Not here: what a table says (`mod.rs`).
+//! Not here: the content of a table (`mod.rs`).
 //! See: docs/api.md, section "Tokens".
 
 use super::Rights;
 use crate::admin::metrics::Op;
+use crate::audit::{AuditEvent, AuditKind};
 use crate::backend::Backend;
 use crate::clients::finished::Finished;
 use crate::clients::seat::{Seat, Until};
@@ -58,7 +59,7 @@ pub(crate) fn keep(lane: &Rc<EventLoop>) {
 }
 
 async fn look(lane: &Rc<EventLoop>, backend: &Backend, rights: &Rights) -> Result<(), String> {
-    // One for each look: what comes late is dropped with it.
+    // One for each look: a late answer is dropped with it.
     let seat = Rc::new(Seat::default());
     let reading = read(lane, backend, &seat);
     let read = tokio::time::timeout(limits::TOKENS_DEADLINE, reading).await;
@@ -68,7 +69,16 @@ async fn look(lane: &Rc<EventLoop>, backend: &Backend, rights: &Rights) -> Resul
         None => TokenTable::default(),
         Some(text) => TokenTable::parse(&text)?,
     };
-    rights.set_table(table);
+    let change = rights.set_table(table);
+    if let (Some(change), Some(audit)) = (&change, &lane.shared.audit) {
+        let mut event = AuditEvent::new(AuditKind::TokensInForce, "the tokens changed");
+        event.tokens = change.clone().named();
+        audit.note(event);
+    }
+    lane.shared.watch.note(|state| {
+        state.token_looks += 1;
+        state.token_changes += u64::from(change.is_some());
+    });
     Ok(())
 }
 

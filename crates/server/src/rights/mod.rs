@@ -1,36 +1,46 @@
-//! Who may do what: the root token of the operator, and the table of tokens that the cluster keeps.
+//! Which token allows what: the operator's root token, and the table of tokens that the cluster
+//! keeps.
 //!
 //! ```text
 //! Authorization ─► hash ─┬─ the root's ─► everything
-//!                        ├─ in the table ─► its role, its prefix ─► done, or 403
+//!                        ├─ in the table ─► its role, its prefix ─► its quota ─► done, or 403, 429, 507
 //!                        └─ unknown ─► 401; too many from one address ─► 429, closed
+//! none: the names of the certificate that was shown ─► the first that the table has, as above
 //! keep.rs, each TOKENS_LOOK: the table, read as any record ─► in force on this node
 //! ```
 //!
 //! Invariants
-//! 1. A node with a root token serves nobody without a token, from its first request on. What it has not read yet it does
-//!    not know: until then the root token alone opens.
+//! 1. A node with a root token serves no request without a token, from its first one on. Until it
+//!    has read the table, the root token alone opens.
 //! 2. A table that cannot be read leaves the one in force as it is.
 //! 3. A token that is known is never refused because others were not.
+//! 4. What a grant has used stays when the table changes, as long as its line does not.
+//! 5. A token that is shown decides, whatever the certificate says.
 //!
-//! Not here: the form of tables and tokens (crate `wire`, `rights.rs`).
-//! See: docs/api.md, section "Tokens"; SECURITY.md.
+//! Not here: the form of tables and tokens (crate `wire`, `rights.rs`), what was used (`meter.rs`, `stored.rs`).
+//! See: docs/api.md, sections "Tokens" and "Quotas"; SECURITY.md.
 
 mod keep;
+mod meter;
+mod stored;
 
 pub(crate) use keep::keep;
+pub(crate) use meter::{GrantUse, Meter, QuotaKind};
+pub(crate) use stored::look as look_at_stored;
 
 use crate::limits;
 use crate::settings::RootToken;
+use crate::tls::ByteStream;
 use arc_swap::ArcSwapOption;
 use dendra_wire::Refusal;
+use dendra_wire::certificate::CertificateFacts;
 use dendra_wire::http::Field;
-use dendra_wire::rights::{Grant, TokenHash, TokenTable, bearer, hash_of, is_same};
+use dendra_wire::rights::{Grant, TokenHash, TokenRole, TokenTable, bearer, hash_of, is_same};
 use dendra_wire::route::Route;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Counters of logins.
 #[derive(Debug, Default)]
@@ -39,8 +49,10 @@ pub(crate) struct RightsGauges {
     pub(crate) missing: AtomicU64,
     /// Requests with a token that is not known.
     pub(crate) unknown: AtomicU64,
-    /// Requests whose token does not allow what they ask for.
+    /// Requests whose token does not allow the operation.
     pub(crate) forbidden: AtomicU64,
+    /// Refused because of many unknown tokens from one address.
+    pub(crate) too_many: AtomicU64,
 }
 
 /// Why a request is refused.
@@ -51,8 +63,150 @@ pub(crate) enum Denied {
     Unknown,
     /// Whether its token is known is not known yet.
     Unread,
-    /// Its token does not allow that.
-    Forbidden(Refusal),
+    /// The token with this name does not allow that.
+    Forbidden(String, Refusal),
+}
+
+impl Denied {
+    /// Whose token it is, where that is known.
+    pub(crate) fn who(&self) -> String {
+        match self {
+            Denied::Forbidden(id, _) => id.clone(),
+            Denied::Missing | Denied::Unknown | Denied::Unread => "-".to_owned(),
+        }
+    }
+}
+
+/// What a client shows.
+#[derive(Clone, Copy)]
+pub(crate) struct LoginProof<'a> {
+    /// The token, if it sends any: `Err` = something that is none.
+    pub(crate) token: Option<Result<&'a [u8], ()>>,
+    /// The names of its certificate, if that holds now.
+    pub(crate) names: &'a [String],
+}
+
+impl<'a> LoginProof<'a> {
+    /// Of a request with this `Authorization` on a connection with these names.
+    pub(crate) fn of(authorization: Field<'a>, names: &'a [String]) -> LoginProof<'a> {
+        let token = match authorization {
+            Field::Absent => None,
+            Field::Once(value) => Some(bearer(value).ok_or(())),
+            Field::Repeated => Some(Err(())),
+        };
+        LoginProof { token, names }
+    }
+}
+
+/// The names that a client's certificate gives it, while the certificate holds.
+#[derive(Debug, Default)]
+pub(crate) struct ShownNames {
+    names: Vec<String>,
+    until_s: i64,
+}
+
+impl ShownNames {
+    /// Of a connection: none where no certificate was shown.
+    pub(crate) fn of(stream: &ByteStream) -> ShownNames {
+        if !stream.is_tls() {
+            return ShownNames::default();
+        }
+        stream.with_certificates(|shown| match shown.first() {
+            Some(own) => ShownNames::read(own),
+            None => ShownNames::default(),
+        })
+    }
+
+    /// Of the certificate in these bytes, which was verified.
+    pub(crate) fn read(certificate: &[u8]) -> ShownNames {
+        match CertificateFacts::read(certificate) {
+            Ok(read) => ShownNames {
+                names: read.names,
+                until_s: read.until_s,
+            },
+            Err(reason) => {
+                tracing::debug!(reason, "a certificate of a client has no names");
+                ShownNames::default()
+            }
+        }
+    }
+
+    /// Those that hold at a moment: a session may last longer than its certificate.
+    pub(crate) fn at(&self, wall_ms: u64) -> &[String] {
+        let now_s = i64::try_from(wall_ms / 1_000).unwrap_or(i64::MAX);
+        match now_s <= self.until_s {
+            true => &self.names,
+            false => &[],
+        }
+    }
+}
+
+/// What is in force.
+struct InForce {
+    table: TokenTable,
+    /// At the places of the table's grants.
+    used: Vec<Option<Arc<GrantUse>>>,
+}
+
+impl InForce {
+    fn new(table: TokenTable, before: Option<&InForce>) -> InForce {
+        let used = table.grants().iter().map(|grant| {
+            let kept = before.and_then(|before| {
+                let mut used = before.used.iter().flatten();
+                used.find(|used| used.is_of(grant)).cloned()
+            });
+            kept.or_else(|| GrantUse::of(grant).map(Arc::new))
+        });
+        InForce {
+            used: used.collect(),
+            table,
+        }
+    }
+}
+
+/// How two tables differ: names of tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TableChange {
+    pub(crate) added: Vec<String>,
+    pub(crate) changed: Vec<String>,
+    pub(crate) removed: Vec<String>,
+}
+
+impl TableChange {
+    /// From one table to the other.
+    pub(crate) fn between(before: &TokenTable, after: &TokenTable) -> TableChange {
+        let of = |table: &TokenTable| -> HashMap<String, Grant> {
+            let grants = table.grants().iter();
+            grants.map(|it| (it.id.clone(), it.clone())).collect()
+        };
+        let (before, after) = (of(before), of(after));
+        let mut change = TableChange::default();
+        for (id, grant) in &after {
+            match before.get(id) {
+                None => change.added.push(id.clone()),
+                Some(other) if other != grant => change.changed.push(id.clone()),
+                Some(_) => {}
+            }
+        }
+        let gone = before.keys().filter(|id| !after.contains_key(*id));
+        change.removed = gone.cloned().collect();
+        for names in [&mut change.added, &mut change.changed, &mut change.removed] {
+            names.sort();
+        }
+        change
+    }
+
+    /// As the audit log has it.
+    pub(crate) fn named(self) -> Vec<(&'static str, Vec<String>)> {
+        let all = [
+            ("added", self.added),
+            ("changed", self.changed),
+            ("removed", self.removed),
+        ];
+        all.into_iter()
+            .filter(|(_, names)| !names.is_empty())
+            .collect()
+    }
 }
 
 /// Unknown tokens of one address.
@@ -65,7 +219,7 @@ struct Failures {
 pub(crate) struct Rights {
     root: Grant,
     /// `None` until it was read for the first time.
-    table: ArcSwapOption<TokenTable>,
+    in_force: ArcSwapOption<InForce>,
     failures: Mutex<HashMap<IpAddr, Failures>>,
     pub(crate) gauges: RightsGauges,
 }
@@ -75,66 +229,129 @@ impl Rights {
     pub(crate) fn new(root: &RootToken) -> Rights {
         Rights {
             root: Grant::of_root(root.hash()),
-            table: ArcSwapOption::empty(),
+            in_force: ArcSwapOption::empty(),
             failures: Mutex::default(),
             gauges: RightsGauges::default(),
         }
     }
 
-    /// The table that is in force from now on.
-    fn set_table(&self, table: TokenTable) {
-        self.table.store(Some(table.into()));
+    /// The table that is in force from now on, and how it differs from the one before: not at all,
+    /// and it says nothing.
+    fn set_table(&self, table: TokenTable) -> Option<TableChange> {
+        let before = self.in_force.load_full();
+        if before.as_ref().is_some_and(|before| before.table == table) {
+            return None;
+        }
+        let change = self.change_to(&table);
+        let after = InForce::new(table, before.as_deref());
+        self.in_force.store(Some(Arc::new(after)));
+        // The first one may be empty.
+        (change != TableChange::default()).then_some(change)
     }
 
-    /// Calls `look` with what the token allows.
-    fn with_grant<R>(&self, hash: &TokenHash, look: impl FnOnce(&Grant) -> R) -> Result<R, Denied> {
-        if is_same(&self.root.hash, hash) {
-            return Ok(look(&self.root));
-        }
-        match &*self.table.load() {
-            None => Err(Denied::Unread),
-            Some(table) => table.find(hash).map(look).ok_or(Denied::Unknown),
+    /// How a table differs from the one in force.
+    pub(crate) fn change_to(&self, table: &TokenTable) -> TableChange {
+        let none = TokenTable::default();
+        let before = self.in_force.load();
+        let before = before.as_ref().map_or(&none, |before| &before.table);
+        TableChange::between(before, table)
+    }
+
+    /// What the holders of grants with a quota have used.
+    pub(crate) fn limited(&self) -> Vec<Arc<GrantUse>> {
+        match &*self.in_force.load() {
+            Some(in_force) => in_force.used.iter().flatten().cloned().collect(),
+            None => Vec::new(),
         }
     }
 
-    /// May the holder of this token do what the request asks for? Without a route it is refused anyway, and the
-    /// token decides how.
+    /// Calls `look` with what the proof allows, and what was used of it.
+    fn with_grant<R>(
+        &self,
+        proof: LoginProof<'_>,
+        look: impl FnOnce(&Grant, Option<&Arc<GrantUse>>) -> R,
+    ) -> Result<R, Denied> {
+        let hash = match proof.token {
+            Some(token) => {
+                let hash = token.ok().and_then(hash_of).ok_or(Denied::Unknown)?;
+                if is_same(self.root_hash(), &hash) {
+                    return Ok(look(&self.root, None));
+                }
+                Some(hash)
+            }
+            None if proof.names.is_empty() => return Err(Denied::Missing),
+            None => None,
+        };
+        let in_force = self.in_force.load();
+        let in_force = in_force.as_ref().ok_or(Denied::Unread)?;
+        let table = &in_force.table;
+        let place = match &hash {
+            Some(hash) => table.place_of(hash).ok_or(Denied::Unknown)?,
+            None => {
+                let mut names = proof.names.iter();
+                let place = names.find_map(|name| table.place_of_certificate(name));
+                place.ok_or(Denied::Missing)?
+            }
+        };
+        Ok(look(&table.grants()[place], in_force.used[place].as_ref()))
+    }
+
+    fn root_hash(&self) -> &TokenHash {
+        match &self.root.holder {
+            dendra_wire::rights::Holder::Token(hash) => hash,
+            dendra_wire::rights::Holder::Certificate(_) => {
+                unreachable!("the root token is a token")
+            }
+        }
+    }
+
+    /// May the holder of this do what the request asks for? Then what is counted, if there is a
+    /// quota. Without a route it is refused anyway, and the proof decides how.
     pub(crate) fn judge(
         &self,
-        authorization: Field<'_>,
+        proof: LoginProof<'_>,
         route: Option<&Route>,
         stored_key: &[u8],
-    ) -> Result<(), Denied> {
-        let token = match authorization {
-            Field::Absent => return Err(Denied::Missing),
-            Field::Once(value) => bearer(value),
-            Field::Repeated => None,
-        };
-        let hash = token.and_then(hash_of).ok_or(Denied::Unknown)?;
-        let checked = self.with_grant(&hash, |grant| match route {
-            Some(route) => grant.check(route, stored_key),
-            None => Ok(()),
-        })?;
-        checked.map_err(Denied::Forbidden)
+    ) -> Result<Option<Arc<GrantUse>>, Denied> {
+        self.with_grant(proof, |grant, used| {
+            let checked = route.map_or(Ok(()), |route| grant.check(route, stored_key));
+            match checked {
+                Ok(()) => Ok(used.cloned()),
+                Err(refusal) => Err(Denied::Forbidden(grant.id.clone(), refusal)),
+            }
+        })?
     }
 
-    /// May the holder of this token look at the admin port, or with `is_more` do anything there?
-    pub(crate) fn judge_admin(&self, token: Option<&[u8]>, is_more: bool) -> Result<(), Denied> {
-        use dendra_wire::rights::TokenRole;
-        let token = token.ok_or(Denied::Missing)?;
-        let hash = hash_of(token).ok_or(Denied::Unknown)?;
-        let is_allowed = self.with_grant(&hash, |grant| match is_more {
-            true => grant.role == TokenRole::Admin,
-            false => grant.prefix.is_empty(),
-        })?;
-        match is_allowed {
-            true => Ok(()),
-            false => Err(Denied::Forbidden(Refusal::new(
-                403,
-                "forbidden",
-                "this takes an admin's token; metrics and status take one that is for all keys",
-            ))),
-        }
+    /// May the holder of this look at the admin port, or with `is_more` do anything there? Then its
+    /// name.
+    pub(crate) fn judge_admin(
+        &self,
+        proof: LoginProof<'_>,
+        is_more: bool,
+    ) -> Result<String, Denied> {
+        self.with_grant(proof, |grant, _| {
+            let is_allowed = match is_more {
+                true => grant.role == TokenRole::Admin,
+                false => grant.prefix.is_empty(),
+            };
+            match is_allowed {
+                true => Ok(grant.id.clone()),
+                false => Err(Denied::Forbidden(
+                    grant.id.clone(),
+                    Refusal::new(
+                        403,
+                        "forbidden",
+                        "this takes an admin's token; metrics and status take one that is for all keys",
+                    ),
+                )),
+            }
+        })?
+    }
+
+    /// The name of the grant that this proves, for the audit log.
+    pub(crate) fn name_of(&self, proof: LoginProof<'_>) -> String {
+        let name = self.with_grant(proof, |grant, _| grant.id.clone());
+        name.unwrap_or_else(|_| "-".to_owned())
     }
 
     /// The answer to a request that is refused, which is counted.
@@ -144,13 +361,16 @@ impl Rights {
             Denied::Missing => {
                 count(&self.gauges.missing);
                 Refusal::unauthenticated(
-                    "this node wants a token: send Authorization: Bearer <token> (dendra: --token-file, or DENDRA_TOKEN)",
+                    "this node wants a token: send Authorization: Bearer <token> (dendra: --token-file, or DENDRA_TOKEN); or show a certificate whose name a token create --certificate gave rights",
                 )
             }
             Denied::Unknown => {
                 count(&self.gauges.unknown);
                 match self.is_one_too_many(source, now_us) {
-                    true => Refusal::too_many_logins(limits::LOGIN_WINDOW.as_secs() as u32),
+                    true => {
+                        count(&self.gauges.too_many);
+                        Refusal::too_many_logins(limits::LOGIN_WINDOW.as_secs() as u32)
+                    }
                     false => Refusal::unauthenticated(
                         "this token is not known here: it was revoked, or it is another cluster's",
                     ),
@@ -160,7 +380,7 @@ impl Rights {
                 "the tokens have not been read from the cluster yet",
                 limits::RETRY_AFTER_S,
             ),
-            Denied::Forbidden(refusal) => {
+            Denied::Forbidden(_, refusal) => {
                 count(&self.gauges.forbidden);
                 refusal
             }
@@ -201,10 +421,14 @@ mod tests {
         (Rights::new(&root), format!("Bearer {token}"))
     }
 
+    fn proof<'a>(value: &'a str, names: &'a [String]) -> LoginProof<'a> {
+        LoginProof::of(Field::Once(value.as_bytes()), names)
+    }
+
     #[test]
     fn the_root_token_opens_before_a_table_was_read_and_no_other_does() {
         let (rights, root) = rights();
-        let judge = |value: &str| rights.judge(Field::Once(value.as_bytes()), None, b"");
+        let judge = |value: &str| rights.judge(proof(value, &[]), None, b"");
         assert!(judge(&root).is_ok());
         let other = root.replace('r', "q");
         assert!(matches!(
@@ -217,8 +441,70 @@ mod tests {
             judge(&root.replacen("rr", "qr", 1)),
             Err(Denied::Unknown)
         ));
-        let without = rights.judge(Field::Absent, None, b"");
+        let without = rights.judge(LoginProof::of(Field::Absent, &[]), None, b"");
         assert!(matches!(without, Err(Denied::Missing)));
+    }
+
+    fn of_certificate(id: &str, name: &str) -> Grant {
+        let mut grant = Grant::of_token(id, TokenRole::Write, b"", [0; 32]);
+        grant.holder = dendra_wire::rights::Holder::Certificate(name.to_owned());
+        grant
+    }
+
+    #[test]
+    fn the_first_name_of_a_certificate_that_the_table_has_counts_and_a_token_before_it() {
+        let (rights, root) = rights();
+        let table = TokenTable::default();
+        let table = table.with(of_certificate("web", "web.internal"));
+        let table = table.expect("new").with(of_certificate("job", "job"));
+        let change = rights.set_table(table.expect("new")).expect("it is new");
+        assert_eq!(change.added, ["job", "web"]);
+        let names = ["unknown", "job", "web.internal"].map(str::to_owned);
+        let name_of = |authorization, names| rights.name_of(LoginProof::of(authorization, names));
+        assert_eq!(name_of(Field::Absent, &names), "job");
+        assert_eq!(name_of(Field::Absent, &names[2..]), "web");
+        assert_eq!(name_of(Field::Absent, &names[..1]), "-");
+        assert_eq!(name_of(Field::Once(root.as_bytes()), &names), "root");
+        let wrong = rights.judge(proof("Bearer x", &names), None, b"");
+        assert!(matches!(wrong, Err(Denied::Unknown)), "the token decides");
+    }
+
+    #[test]
+    fn names_end_with_their_certificate() {
+        let shown = ShownNames {
+            names: vec!["a".to_owned()],
+            until_s: 100,
+        };
+        assert_eq!(shown.at(100_999), ["a"]);
+        assert!(shown.at(101_000).is_empty());
+    }
+
+    #[test]
+    fn what_was_used_stays_when_other_lines_of_the_table_change() {
+        let (rights, _) = rights();
+        let limited = |rate| {
+            let mut grant = Grant::of_token("app", TokenRole::Read, b"", [1; 32]);
+            grant.quota.requests_per_second = Some(rate);
+            grant
+        };
+        let set = |grants: Vec<Grant>| {
+            let add = |table: TokenTable, grant| table.with(grant).expect("new");
+            let table = grants.into_iter().fold(TokenTable::default(), add);
+            rights.set_table(table)
+        };
+        set(vec![limited(1)]);
+        let used = Arc::clone(&rights.limited()[0]);
+        assert!(used.admit(None, 0).is_ok() && used.admit(None, 0).is_err());
+        let change = set(vec![limited(1), of_certificate("web", "w")]);
+        assert_eq!(change.expect("it differs").added, ["web"]);
+        assert!(rights.limited()[0].admit(None, 0).is_err(), "the same");
+        assert_eq!(set(vec![of_certificate("web", "w"), limited(1)]), None);
+        let change = set(vec![limited(2)]).expect("it differs");
+        assert_eq!(
+            (change.changed, change.removed),
+            (vec!["app".to_owned()], vec!["web".to_owned()])
+        );
+        assert!(rights.limited()[0].admit(None, 0).is_ok(), "another quota");
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! ```text
 //! --tls-cert, --tls-key   the node's own pair         --tls-client-ca   clients must show a certificate of it
 //! --tls-peer-ca           members show one of it      --tls-change-over clear text is taken beside TLS
+//! --tls-revoked           certificates of either CA that open nothing any more
 //! ```
 //!
 //! Invariants
-//! 1. These are names of files: what is in them is read at the start and again when it changes.
+//! 1. These are names of files: their content is read at the start and again when it changes.
 //!
 //! Not here: reading them (`tls/files.rs`).
 //! See: docs/cli.md, docs/operating.md.
@@ -20,10 +21,12 @@ pub struct TlsSettings {
     pub cert: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// Who signs the certificates of clients; `None` = clients show none.
+    /// The CA of clients' certificates; `None` = clients show none.
     pub client_ca: Option<PathBuf>,
-    /// Who signs the certificates of members; `None` = links between members are not sealed.
+    /// The CA of members' certificates; `None` = links between members are not sealed.
     pub peer_ca: Option<PathBuf>,
+    /// Certificates that their CA took back, as PEM; `None` = none is asked for.
+    pub revoked: Option<PathBuf>,
     /// Is clear text taken beside TLS?
     pub change_over: bool,
 }
@@ -36,6 +39,7 @@ impl TlsSettings {
             key: key.into(),
             client_ca: None,
             peer_ca: None,
+            revoked: None,
             change_over: false,
         }
     }
@@ -43,7 +47,11 @@ impl TlsSettings {
     /// All files.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         let own = [self.cert.as_path(), self.key.as_path()];
-        let others = [self.client_ca.as_deref(), self.peer_ca.as_deref()];
+        let others = [
+            self.client_ca.as_deref(),
+            self.peer_ca.as_deref(),
+            self.revoked.as_deref(),
+        ];
         own.into_iter().chain(others.into_iter().flatten())
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! --tls-cert, --tls-key ─► a pair that fits ─┬─► server, with --tls-client-ca: clients show certificates
 //!                                            └─► the own side of links, with --tls-peer-ca
+//! --tls-revoked ─► certificates of either CA that do not count
 //! ```
 //!
 //! Invariants
@@ -14,10 +15,13 @@
 //! See: docs/operating.md, section "Certificates".
 
 use crate::settings::TlsSettings;
+use dendra_wire::certificate::CertificateFacts;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
+};
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -35,7 +39,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// The content of a file that only its owner may open; `what` names it in sentences.
+/// The content of a file that only its owner may open; `what` is its name in sentences.
 ///
 /// # Errors
 /// When it cannot be read, is longer than `bytes_max`, or others may open it.
@@ -63,7 +67,11 @@ pub fn private(path: &Path, what: &str, bytes_max: u64) -> Result<Vec<u8>, Strin
     Ok(bytes)
 }
 
-fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+/// The certificates in a file, as PEM; `what` names it in sentences.
+///
+/// # Errors
+/// When it cannot be read, or holds none that is whole.
+pub fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let name = path.display();
     let read = std::fs::File::open(path).and_then(|file| {
         let mut bytes = Vec::new();
@@ -129,15 +137,62 @@ impl rustls::client::ResolvesClientCert for OnePair {
     }
 }
 
-/// What a node does TLS with.
+/// The certificates and keys of a node.
 #[derive(Debug)]
 pub(crate) struct Configs {
     pub(crate) server: Arc<ServerConfig>,
     /// For links to other members.
     pub(crate) links: Option<LinkConfigs>,
+    /// How long the files hold.
+    pub(crate) terms: Vec<FileTerm>,
 }
 
-/// What members know each other by.
+/// How long what is in a file holds, in seconds of Unix time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileTerm {
+    /// `certificate`, `client-ca`, `peer-ca`.
+    pub(crate) file: &'static str,
+    pub(crate) from_s: i64,
+    pub(crate) until_s: i64,
+}
+
+/// The term of the certificate in a file that ends first.
+fn term(file: &'static str, path: &Path) -> Result<Option<FileTerm>, String> {
+    let read = certificates(path, file)?;
+    let facts = read.iter().filter_map(|it| CertificateFacts::read(it).ok());
+    let first = facts.min_by_key(|facts| facts.until_s);
+    Ok(first.map(|facts| FileTerm {
+        file,
+        from_s: facts.from_s,
+        until_s: facts.until_s,
+    }))
+}
+
+/// Certificates that were taken back.
+fn revoked(path: Option<&Path>) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let Some(path) = path else {
+        return Ok(Vec::new());
+    };
+    let name = path.display();
+    let what = "the list of revoked certificates";
+    let read = std::fs::File::open(path).and_then(|file| {
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    });
+    let bytes =
+        read.map_err(|e| format!("{what}, {name}, cannot be read ({e}): check its path"))?;
+    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(format!(
+            "{what}, {name}, holds none: it begins with -----BEGIN X509 CRL-----"
+        )),
+        Err(bad) => Err(format!("{what}, {name}, is not whole PEM: {bad}")),
+    }
+}
+
+/// The certificates by which members know each other.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkConfigs {
     pub(crate) client: Arc<ClientConfig>,
@@ -152,13 +207,14 @@ pub(crate) struct LinkConfigs {
 pub(crate) fn read(settings: &TlsSettings) -> Result<Configs, String> {
     let unusable = |bad: &dyn std::fmt::Display| format!("TLS cannot be used: {bad}");
     let own = Arc::new(OnePair(Arc::new(pair(&settings.cert, &settings.key)?)));
+    let revoked = revoked(settings.revoked.as_deref())?;
     let links = settings
         .peer_ca
         .as_deref()
         .map(|path| {
             let mut store = RootCertStore::empty();
             roots(path, "the CA of the members", &mut store)?;
-            links(store, &own).map_err(|bad| unusable(&bad))
+            links(store, &own, &revoked).map_err(|bad| unusable(&bad))
         })
         .transpose()?;
     // A member is a client, too: it shows its certificate where clients show theirs.
@@ -175,7 +231,10 @@ pub(crate) fn read(settings: &TlsSettings) -> Result<Configs, String> {
     let builder = match store.is_empty() {
         true => builder.with_no_client_auth(),
         false => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider());
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider())
+                .with_crls(revoked)
+                .only_check_end_entity_revocation()
+                .allow_unknown_revocation_status();
             let verifier = match settings.client_ca {
                 Some(_) => verifier,
                 None => verifier.allow_unauthenticated(),
@@ -187,22 +246,38 @@ pub(crate) fn read(settings: &TlsSettings) -> Result<Configs, String> {
     server.alpn_protocols = vec![PROTOCOL.to_vec()];
     // New keys of tickets with each configuration: a session does not outlive the CA that let it in.
     server.ticketer = ring::Ticketer::new().map_err(|bad| unusable(&bad))?;
+    let files = [
+        ("certificate", Some(&settings.cert)),
+        ("client-ca", settings.client_ca.as_ref()),
+        ("peer-ca", settings.peer_ca.as_ref()),
+    ];
+    let mut terms = Vec::new();
+    for (file, path) in files {
+        terms.extend(path.map(|path| term(file, path)).transpose()?.flatten());
+    }
     Ok(Configs {
         server: Arc::new(server),
         links,
+        terms,
     })
 }
 
-fn links(store: RootCertStore, own: &Arc<OnePair>) -> Result<LinkConfigs, String> {
-    let store = Arc::new(store);
-    let members = WebPkiServerVerifier::builder_with_provider(Arc::clone(&store), provider())
+fn links(
+    store: RootCertStore,
+    own: &Arc<OnePair>,
+    revoked: &[CertificateRevocationListDer<'static>],
+) -> Result<LinkConfigs, String> {
+    let members = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider())
+        .with_crls(revoked.iter().cloned())
+        .only_check_end_entity_revocation()
+        .allow_unknown_revocation_status()
         .build()
         .map_err(|bad| bad.to_string())?;
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(rustls::ALL_VERSIONS)
         .map_err(|bad| bad.to_string())?;
     let mut client = builder
-        .with_root_certificates(store)
+        .with_webpki_verifier(Arc::clone(&members))
         .with_client_cert_resolver(Arc::clone(own) as Arc<_>);
     client.alpn_protocols = vec![PROTOCOL.to_vec()];
     Ok(LinkConfigs {
@@ -211,7 +286,8 @@ fn links(store: RootCertStore, own: &Arc<OnePair>) -> Result<LinkConfigs, String
     })
 }
 
-/// What the client of a node does TLS with: a CA that it trusts, and a pair of its own where the node asks for one.
+/// The TLS settings of a node's client: a CA that it trusts, and a pair of its own where the node
+/// asks for one.
 #[derive(Clone, Debug)]
 pub struct TlsClient(pub Arc<ClientConfig>);
 
@@ -239,17 +315,19 @@ impl TlsClient {
     }
 }
 
-/// Would a node that trusts the CA in `ca` let in the holder of this certificate?
+/// Would a node that trusts the CA in `ca` let in the holder of this certificate, at a second of
+/// Unix time?
 ///
 /// # Errors
 /// A sentence about why not.
-pub fn check_signed(ca: &Path, certificate: &CertificateDer<'_>) -> Result<(), String> {
+pub fn check_signed(ca: &Path, certificate: &CertificateDer<'_>, at_s: u64) -> Result<(), String> {
     let mut store = RootCertStore::empty();
     roots(ca, "the CA", &mut store)?;
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider())
         .build()
         .map_err(|bad| bad.to_string())?;
-    let checked = verifier.verify_client_cert(certificate, &[], UnixTime::now());
+    let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(at_s));
+    let checked = verifier.verify_client_cert(certificate, &[], at);
     checked
         .map(|_| ())
         .map_err(|bad| format!("the CA, {}, did not sign it: {bad}", ca.display()))

@@ -7,14 +7,16 @@
 //!
 //! Invariants
 //! 1. There is always a configuration of which every part was read whole and fits.
-//! 2. A session that is open stays as it is; the next handshake uses what is in force.
+//! 2. A session that is open stays as it is; the next handshake uses the current files.
 //! 3. Files that are of no use are read again when they change once more, or at the next SIGHUP.
 //!
-//! Not here: reading the files (`files.rs`), who calls `look` (`lifecycle.rs`).
+//! Not here: reading the files (`files.rs`), the calls of `look` (`lifecycle.rs`).
 //! See: docs/operating.md, section "Certificates".
 
-use super::files::{self, Configs, LinkConfigs, server_name};
+use super::files::{self, Configs, FileTerm, LinkConfigs, server_name};
 use super::stream::ByteStream;
+use crate::border_watch::BorderWatch;
+use crate::event_loop::clock;
 use crate::settings::TlsSettings;
 use arc_swap::ArcSwap;
 use dendra_wire::Refusal;
@@ -27,10 +29,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
-/// What a look compares of a file: its number, length, and time of change.
+/// The properties of a file that a look compares: its number, length, and time of change.
 type FileMark = Option<(u64, u64, i64, i64)>;
 
 /// How a record of a handshake begins, and no method of HTTP.
@@ -72,8 +75,27 @@ pub(crate) struct Tls {
     settings: TlsSettings,
     configs: ArcSwap<Configs>,
     seen: Mutex<Vec<FileMark>>,
+    /// When it was said last that a certificate ends soon.
+    warned: Mutex<Option<Instant>>,
+    watch: Arc<BorderWatch>,
     pub(crate) gauges: TlsGauges,
 }
+
+impl FileTerm {
+    /// Whole days that are left of it.
+    pub(crate) fn days_left(&self, now_s: i64) -> u64 {
+        u64::try_from((self.until_s - now_s) / DAY_S).unwrap_or(0)
+    }
+
+    /// Is it time for another one? When a quarter is left of a short term, and a month of a long one.
+    fn is_short(&self, now_s: i64) -> bool {
+        self.until_s - now_s < ((self.until_s - self.from_s) / 4).min(30 * DAY_S)
+    }
+}
+
+const DAY_S: i64 = 86_400;
+/// Between two warnings that a certificate ends soon.
+const WARN_EVERY: Duration = Duration::from_secs(DAY_S as u64);
 
 fn stamp(path: &Path) -> FileMark {
     let found = std::fs::metadata(path).ok()?;
@@ -85,12 +107,14 @@ impl Tls {
     ///
     /// # Errors
     /// A sentence about the one that is of no use.
-    pub(crate) fn new(settings: &TlsSettings) -> Result<Tls, String> {
+    pub(crate) fn new(settings: &TlsSettings, watch: Arc<BorderWatch>) -> Result<Tls, String> {
         let seen = settings.files().map(stamp).collect();
         Ok(Tls {
             settings: settings.clone(),
             configs: ArcSwap::from_pointee(files::read(settings)?),
             seen: Mutex::new(seen),
+            warned: Mutex::new(None),
+            watch,
             gauges: TlsGauges::default(),
         })
     }
@@ -141,11 +165,11 @@ impl Tls {
         let mut rest = [0; 4096];
         drop(tcp.write_all(&answer).await);
         drop(tcp.shutdown().await);
-        // What stays unread makes the system throw away what was written.
+        // Unread bytes make the system throw away the answer.
         while tcp.read(&mut rest).await.is_ok_and(|n| n > 0) {}
     }
 
-    /// What members know each other by, if links are sealed.
+    /// The certificates by which members know each other, if links are sealed.
     fn links(&self) -> Option<LinkConfigs> {
         self.configs.load().links.clone()
     }
@@ -187,8 +211,37 @@ impl Tls {
         })
     }
 
+    /// How long the files in force hold.
+    pub(crate) fn terms(&self) -> Vec<FileTerm> {
+        self.configs.load().terms.clone()
+    }
+
+    /// Warns of what ends soon, once a day.
+    fn warn_of_end(&self, now_s: i64) {
+        let terms = self.terms();
+        let Some(first) = terms.iter().min_by_key(|term| term.until_s) else {
+            return;
+        };
+        let mut warned = self.warned.lock().expect("no holder panics");
+        let is_said = warned.is_some_and(|at| at.elapsed() < WARN_EVERY);
+        if is_said || !first.is_short(now_s) {
+            return;
+        }
+        *warned = Some(Instant::now());
+        let (file, days) = (first.file, first.days_left(now_s));
+        match first.until_s < now_s {
+            true => tracing::error!(file, "a certificate has ended: put a new one in its place"),
+            false => tracing::warn!(
+                file,
+                days,
+                "a certificate ends soon: put a new one in its place, it is read without a restart"
+            ),
+        }
+    }
+
     /// Reads the files again, if they have changed or `is_asked`.
     pub(crate) fn look(&self, is_asked: bool) {
+        self.warn_of_end((clock::wall_ms() / 1_000) as i64);
         let now: Vec<FileMark> = self.settings.files().map(stamp).collect();
         let mut seen = self.seen.lock().expect("no holder panics");
         if *seen == now && !is_asked {
@@ -200,10 +253,13 @@ impl Tls {
             Ok(configs) => {
                 self.configs.store(Arc::new(configs));
                 self.gauges.renewed.fetch_add(1, Ordering::Relaxed);
+                *self.warned.lock().expect("no holder panics") = None;
+                self.watch.note(|state| state.files_taken += 1);
                 tracing::info!("certificates and keys were read again and are in force");
             }
             Err(sentence) => {
                 self.gauges.not_renewed.fetch_add(1, Ordering::Relaxed);
+                self.watch.note(|state| state.files_refused += 1);
                 tracing::warn!(
                     sentence,
                     "certificates and keys were read again and are of no use: the old ones stay in force"

@@ -16,8 +16,9 @@ mod files;
 mod keeper;
 mod stream;
 
-pub use files::{TlsClient, check_signed, private, server_name};
+pub use files::{TlsClient, certificates, check_signed, private, server_name};
 pub(crate) use keeper::{Opening, Tls, clear_text};
+pub use rustls::pki_types::CertificateDer;
 pub use rustls::pki_types::PrivateKeyDer;
 pub use rustls::pki_types::pem::PemObject;
 pub use stream::ByteStream;

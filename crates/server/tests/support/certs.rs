@@ -2,7 +2,9 @@
 
 use base64::Engine;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SerialNumber,
 };
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
@@ -73,6 +75,7 @@ impl Authority {
     pub(crate) fn new(folder: &Path) -> Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.distinguished_name.push(DnType::CommonName, "a CA");
         let key = KeyPair::generate().expect("a key");
         let cert = params.self_signed(&key).expect("a certificate");
@@ -108,6 +111,35 @@ impl Authority {
         std::fs::set_permissions(&pair.key, Permissions::from_mode(0o600)).expect("changed");
         std::fs::write(&pair.cert, pem("CERTIFICATE", cert.der())).expect("written");
         pair
+    }
+
+    /// Takes these back, in a file whose name is always the same.
+    pub(crate) fn revoke(&self, pairs: &[&Pair]) -> PathBuf {
+        let revoked = pairs.iter().map(|pair| {
+            let pem = std::fs::read(&pair.cert).expect("it is there");
+            let der = rustls::pki_types::CertificateDer::from_pem_slice(&pem).expect("PEM");
+            let facts = dendra_wire::certificate::CertificateFacts::read(&der).expect("one");
+            RevokedCertParams {
+                serial_number: SerialNumber::from(facts.serial),
+                revocation_time: at(-1).into(),
+                reason_code: None,
+                invalidity_date: None,
+            }
+        });
+        let params = CertificateRevocationListParams {
+            this_update: at(-1).into(),
+            next_update: at(1).into(),
+            crl_number: SerialNumber::from(1_u64),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = params.signed_by(&self.issuer).expect("signed");
+        let path = self.folder.join("ca.crl");
+        let beside = self.folder.join("ca.crl.new");
+        std::fs::write(&beside, pem("X509 CRL", list.der())).expect("written");
+        std::fs::rename(&beside, &path).expect("renamed");
+        path
     }
 
     /// The configuration of a client that trusts this CA.

@@ -1,4 +1,4 @@
-//! Clients: one operation at a time each, and a note of what they were told.
+//! Clients: one operation at a time each, and a note of their answers.
 //!
 //! ```text
 //! value   | operation 4 | filler that follows from the operation … |     names its writer
@@ -9,7 +9,7 @@
 //! 2. Every outcome is for an operation that is open, comes once, and not behind its deadline's
 //!    tick.
 //!
-//! Not here: what the outcomes must add up to (`check/`).
+//! Not here: the rules for outcomes (`check/`).
 
 use super::names::{key_name, scan_of, value_bytes, value_number};
 use super::state::{Happening, World};
@@ -37,7 +37,7 @@ impl World<'_> {
             .into_iter()
             .find(|&m| self.members[m].is_running())
         else {
-            // Nobody listens: it tries the next wish a little later.
+            // No member listens: the client tries the next wish a little later.
             self.schedule
                 .after(planned.think_us.max(1_000), Happening::Begin { client });
             return;
@@ -79,8 +79,8 @@ impl World<'_> {
             from,
             promise,
             is_fleeting: self.plan.shape.keys[planned.key] == KeyClass::Fleeting,
-            // Flushes of the engine forget what is over by the clock of any owner, not of the
-            // member that is asked: only a map can be held to the millisecond.
+            // Flushes of the engine forget a value that has ended by the clock of any owner, not
+            // only of the member that is asked. Only a map can be held to the millisecond.
             expiry_ms: match &operation {
                 Operation::Put { expiry_ms, .. } if self.plan.shape.store == StoreKind::Map => {
                     *expiry_ms
@@ -205,7 +205,7 @@ impl World<'_> {
                     return Err(format!("found {version}, and the cell is {cell:?}"));
                 }
                 let value = value_number(&cell.value);
-                let value = value.ok_or_else(|| format!("bytes nobody wrote: {:?}", cell.value))?;
+                let value = value.ok_or_else(|| format!("bytes of no client: {:?}", cell.value))?;
                 ClientEnd::Found(Seen { version, value })
             }
             // An expired value's version is no tombstone's.

@@ -1,4 +1,4 @@
-//! The phases of a run, and what is demanded when everything is well again.
+//! The phases of a run, and the demands when everything is well again.
 //!
 //! ```text
 //! Chaos ─► Calm      everything is mended; who is down starts again
@@ -54,10 +54,10 @@ const REST_US: u64 = 25_000_000;
 const CLOCKS_US: u64 = 3_000_000;
 /// How long a member is away that starts again beside clocks that are wrong.
 const RESTART_US: u64 = 200_000;
-/// Clocks that are further apart than what is believed and what others may be off: their members
-/// must not write.
+/// Clocks that are further apart than members believe, plus the error of the other clocks: their
+/// members must not write.
 const SURELY_WRONG_MS: u64 = 80_000;
-/// What a probe may take.
+/// The longest time of a probe.
 const PROBE_TIMEOUT_US: u64 = 3_000_000;
 /// How often it is looked whether the clients are done.
 const LOOK_US: u64 = 50_000;
@@ -381,7 +381,7 @@ impl<'a> World<'a> {
         self.owners_in(layout, layout.ring().partition(&key_name(key)))
     }
 
-    /// What the stores and the histories say in the end.
+    /// The promises that the stores and the histories show in the end.
     pub(super) fn check_promises(&mut self) {
         if self.violations.is_empty() {
             self.violations
@@ -411,7 +411,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// One log is one order: what it did not take before the next write it never takes.
+    /// One log is one order: a write that it did not take before the next one is never taken.
     fn pending(&self) -> Pending {
         match self.plan.shape.members {
             1 => Pending::EndsWhenReplaced,
@@ -448,9 +448,9 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Do so many owners with a whole copy tell a read what belongs into a damaged one? Only of a
-    /// record that was written at the default level do they know for certain; and a map takes what
-    /// is written over damage, the engine only when it need not read the damaged block again.
+    /// Do so many owners with a whole copy tell a read the content of a damaged one? They know for
+    /// certain only for a record that was written at the default level. A map takes a write over
+    /// damage; the engine does only when it need not read the damaged block again.
     fn is_mendable(&self, op: &Op, healthy: usize) -> bool {
         let is_known = self.history.iter().any(|write| {
             let is_written = matches!(write.end, ClientEnd::Written(_));
@@ -501,8 +501,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Is the copy damaged for good? It holds something newer than all others do, which nobody was
-    /// ever told of: what others have cannot be written over it.
+    /// Is the copy damaged for good? It holds a newer version than all others, which no client was
+    /// ever told of. The others' cells cannot be written over it.
     fn is_beyond_repair(&self, owner: usize, key: usize, newest: Option<Version>) -> bool {
         let store = self.members[owner].store.as_ref();
         let hidden = store.and_then(|store| store.hidden_version(&Key::user(&key_name(key))));
@@ -586,14 +586,14 @@ impl<'a> World<'a> {
         self.plan.shape.store == crate::plan::StoreKind::Engine
     }
 
-    /// What the member counts of its hints, while it runs.
+    /// The member's own count of its hints, while it runs.
     fn counted(&self, member: usize) -> Option<(u64, u64)> {
         self.members[member].lanes.first()?.decider.hints()
     }
 
-    /// Before anybody reads: what was acknowledged is on all of its owners, or something newer, by
-    /// itself or by hint, where its member has kept running since and has dropped no hint. Its own
-    /// copy gets no hint.
+    /// Before any client reads. An acknowledged write, or a newer one, is on all of its owners, by
+    /// itself or by hint. It holds where its member has kept running since and has dropped no hint.
+    /// Its own copy gets no hint.
     fn judge_hinted(&mut self) {
         let is_spoilt = |member: &Member| member.is_lost || member.is_rotten;
         // New owners load what a majority has.
@@ -727,8 +727,7 @@ impl<'a> World<'a> {
         let is_whole = !cluster.iter().any(|&at| self.members[at].is_lost);
         for member in cluster {
             let hints = self.hints(member).map_or(0, |(hints, _)| hints);
-            // Behind a damaged block nobody can tell whether a hint is still the one that was
-            // delivered.
+            // A damaged block may hide whether a hint is still the one that was delivered.
             let is_stuck = self.members[member].is_rotten && self.is_engine();
             if is_whole && hints > 0 && !is_stuck {
                 self.violate(Rule::Leak, format!("{hints} hints are left at m{member}"));

@@ -1,4 +1,4 @@
-//! What goes wrong, and how it ends: crashes, restarts, cuts, clocks, disks.
+//! The faults, and how they end: crashes, restarts, cuts, clocks, disks.
 //!
 //! ```text
 //! running ── crash ──► a disk image ── after a while ──► opened again: a new life, the clock above
@@ -27,8 +27,8 @@ use dendra_node::{Fence, Hlc, MemberIndex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How far a wall clock may be off in the end, in milliseconds: with a ceiling's step for every
-/// restart, still less than what members believe of each other.
+/// How far a wall clock may be off in the end, in milliseconds. With a ceiling's step for every
+/// restart, it is still less than members believe of each other.
 const OFFSET_MS_MAX: i64 = 8_000;
 
 impl World<'_> {
@@ -139,7 +139,7 @@ impl World<'_> {
         }
     }
 
-    /// Two others must have a copy of whatever a majority has acknowledged.
+    /// Two others must have a copy of each write that a majority has acknowledged.
     fn may_lose_bytes(&self) -> bool {
         self.plan.shape.copies >= 3
     }
@@ -258,8 +258,8 @@ impl World<'_> {
                 return;
             }
         };
-        // A peer refuses a member whose clock ends before what it confirmed: to no healthy one may
-        // that happen.
+        // A peer refuses a member whose clock ends before its confirmations. That must not happen
+        // to a healthy one.
         let (ends, confirmed) = (store.hlc_floor(), it.confirmed);
         let is_let_in = self.has_bug(ShellBug::OldImage)
             || self.has_bug(ShellBug::SameIdentityAfterWipe)

@@ -1,14 +1,14 @@
-//! The world: takes the next happening, lets it happen, and writes down what clients are told.
+//! The world: takes the next happening, lets it happen, and writes down the answers to clients.
 //!
 //! ```text
 //! mod.rs       happenings, effects, the log of each member
-//! state.rs     what a run consists of
+//! state.rs     the parts of a run
 //! names.rs     numbers of keys, values and tickets, as bytes
 //! network.rs   messages, links
-//! clients.rs   what clients ask and what they are told
+//! clients.rs   the wishes of clients and their answers
 //! scans.rs     walks over many keys
-//! meeting.rs   who is who: starts, notes, images of disks
-//! overload.rs  slow processors: mailboxes, and who is refused there
+//! meeting.rs   identities: starts, notes, images of disks
+//! overload.rs  slow processors: mailboxes, and refusals there
 //! faults.rs    crashes, restarts, cuts, clocks, damage
 //! town/        members that come and go: stewards, the operator
 //! ending.rs    calm, liveness, the last reads, the verdict
@@ -16,9 +16,9 @@
 //!
 //! Invariants
 //! 1. A member that is paused or down takes part in nothing.
-//! 2. Whatever is drawn comes from the plan's seed, in the order of happenings.
+//! 2. Every draw comes from the plan's seed, in the order of happenings.
 //!
-//! Not here: what must hold (`check/`), decisions (crate `node`).
+//! Not here: the rules (`check/`), decisions (crate `node`).
 //! See: docs/verification.md.
 
 mod clients;
@@ -46,15 +46,15 @@ use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
 pub use state::Setup;
 use state::{Happening, Phase, World};
 
-/// What a slice of a scrub reads, about.
+/// The bytes that a slice of a scrub reads, about.
 const SCRUB_BYTES: u64 = 4 << 10;
 /// Between two of them.
 const SCRUB_PAUSE_US: u64 = 100_000;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// What clients were told.
+    /// The answers that clients got.
     pub history: Vec<Op>,
     /// Broken promises.
     pub violations: Vec<Violation>,
@@ -258,7 +258,7 @@ impl World<'_> {
         }
     }
 
-    /// Tells a loop something now, does what it wants, and sees to its next turn.
+    /// Gives a loop an event now, carries out its effects, and sees to its next turn.
     fn give(&mut self, member: usize, lane: usize, event: Event) {
         let now = self.members[member].clock.now(self.now_us());
         self.trace.line(self.schedule.now_us(), || {
@@ -300,7 +300,7 @@ impl World<'_> {
         }
     }
 
-    /// Tells a loop what its store would say to a write, when that is news.
+    /// Tells a loop the readiness of its store, when that is news.
     fn tell_readiness(&mut self, member: usize, lane: usize, now: Now, effects: &mut Vec<Effect>) {
         let it = &mut self.members[member];
         let is_behind = it.queue.len() >= BEHIND_LEN || it.lanes[lane].waiting >= BEHIND_LEN;
@@ -501,7 +501,7 @@ impl World<'_> {
         );
     }
 
-    /// The store answers a read: what is true now or what is true later, after a drawn time.
+    /// The store answers a read: with the state of now or of later, after a drawn time.
     fn answer_later<T>(
         &mut self,
         member: usize,
@@ -648,8 +648,8 @@ impl World<'_> {
         }
     }
 
-    /// A slice of a scrub, and whatever became of the damage. Draws nothing: runs without damage
-    /// are not changed by it.
+    /// A slice of a scrub, and the fate of the damage. Draws nothing: runs without damage are not
+    /// changed by it.
     fn scrub(&mut self, member: usize) {
         let now_us = self.now_us();
         let it = &mut self.members[member];

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Invariants
-//! 1. An answer reaches the life of the member that asked, or nobody: its connection ended with it.
+//! 1. An answer reaches the life of the member that asked, or none: its connection ended with it.
 //! 2. A question may reach any life of the member that was asked.
-//! 3. Every message is a frame of the real wire: what it cannot carry does not arrive.
+//! 3. Every message is a frame of the real wire: a message that it cannot carry does not arrive.
 //!
-//! Not here: what links carry in the real world (crates `wire`, `server`).
+//! Not here: the frames of links in the real world (crates `wire`, `server`).
 
 use super::names::{key_name, value_bytes};
 use super::state::{Envelope, Happening, World};
@@ -66,8 +66,8 @@ impl World<'_> {
         });
     }
 
-    /// A write that must not be taken: of an older topology, or of another cluster. Its value is
-    /// nobody's, so that a read which sees it is a broken promise.
+    /// A write that must not be taken: of an older topology, or of another cluster. No client wrote
+    /// its value, so a read that sees it is a broken promise.
     fn send_strange(
         &mut self,
         from: usize,
@@ -312,7 +312,7 @@ impl World<'_> {
         }
         self.steward_sees(member, peer, is_up);
         if is_up && self.members[peer].is_running() {
-            // Whoever is linked to hears of it.
+            // A member to which it is linked hears of it.
             for lane in 0..self.members[peer].lanes.len() {
                 if let Some(member) = self.index_at(peer, lane, member) {
                     self.give(peer, lane, Event::Heard { member });

@@ -1,16 +1,16 @@
-//! The state of a run: members, clients, messages, and the schedule of what happens next.
+//! The state of a run: members, clients, messages, and the schedule of events.
 //!
 //! ```text
-//! Setup, Plan ─► World ─┬─ Schedule of Happening     what comes next
+//! Setup, Plan ─► World ─┬─ Schedule of Happening     the next event
 //!                       ├─ Member, Envelope           the cluster
-//!                       ├─ Client, Walk               who asks
+//!                       ├─ Client, Walk               the askers
 //!                       └─ Phase, Image               where the run is
 //! ```
 //!
 //! Invariants
 //! 1. Nothing here decides: the other files of this folder change it, each in its own `impl World`.
 //!
-//! Not here: what a happening does (`mod.rs` and its parts).
+//! Not here: the effects of a happening (`mod.rs` and its parts).
 
 use crate::check::Violation;
 use crate::check::linear::Searches;
@@ -39,11 +39,11 @@ use std::sync::Arc;
 /// How a run is made, besides its plan.
 #[derive(Clone, Copy)]
 pub struct Setup {
-    /// Who decides.
+    /// Makes the parts that decide.
     pub midwife: Midwife,
     /// A mistake of the shell.
     pub bug: Option<ShellBug>,
-    /// What is done with the trace.
+    /// The use of the trace.
     pub tracing: Tracing,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Client {
     pub(crate) todo: VecDeque<Planned>,
     /// The operation that it waits for.
     pub(crate) waits_for: Option<u32>,
-    /// By key: what it saw last.
+    /// By key: the value that it saw last.
     pub(super) seen: BTreeMap<usize, Seen>,
 }
 
@@ -88,7 +88,7 @@ impl Client {
 pub(crate) struct Walk {
     pub(super) planned: PlannedScan,
     pub(super) lane: usize,
-    /// What was asked for, and when.
+    /// The part that was asked for, and when.
     pub(super) asked: Option<(Range, u64)>,
 }
 
@@ -97,7 +97,8 @@ pub(crate) struct Image {
     pub(super) taken: Option<Disk>,
     /// While the member is about to start on the image.
     pub(super) aside: Option<Disk>,
-    /// What is known and not noted when the restarts begin: by whom, in which life, of whom.
+    /// Claims that are known and not noted when the restarts begin: by which member, in which life,
+    /// of which one.
     pub(super) due: Vec<(usize, u64, usize, Peer)>,
     /// `[by][of]`: the start and the clock value of a member that another one has noted.
     pub(super) noted: Vec<Vec<(u64, u64)>>,
@@ -155,7 +156,7 @@ pub(crate) enum Happening {
     HangUp { number: u32 },
     /// A message arrives.
     Arrive(Envelope),
-    /// A loop's turn ends, or what it waits for is due.
+    /// A loop's turn ends, or its alarm is due.
     Turn {
         member: usize,
         lane: usize,

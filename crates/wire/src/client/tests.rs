@@ -27,6 +27,7 @@ fn style(connection: Connection, omits_body: bool) -> Style {
     Style {
         connection,
         omits_body,
+        page: None,
     }
 }
 

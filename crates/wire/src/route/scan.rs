@@ -30,7 +30,7 @@ pub use dendra_base::Direction;
 pub enum Scope {
     /// Every live key of the cluster once.
     Cluster,
-    /// What this node holds.
+    /// The records that this node holds.
     Local,
 }
 
@@ -45,7 +45,7 @@ pub struct Scan {
     pub direction: Direction,
     /// Most records to show, at least 1.
     pub limit: Option<u64>,
-    /// What of each record is shown.
+    /// The part of each record that is shown.
     pub show: Show,
     /// Where to look.
     pub scope: Scope,
@@ -186,7 +186,7 @@ fn bound(name: &str, raw: &[u8], settings: &Settings) -> Result<Vec<u8>, Refusal
 }
 
 /// The smallest byte string behind everything that starts with `prefix`.
-pub(crate) fn successor(prefix: &[u8]) -> Vec<u8> {
+pub fn successor(prefix: &[u8]) -> Vec<u8> {
     let kept = prefix.iter().rposition(|&b| b != u8::MAX);
     let kept = kept.expect("a stored key starts with its space byte, which is not 255");
     let mut end = prefix[..=kept].to_vec();

@@ -9,18 +9,18 @@
 //! ```
 //!
 //! Invariants
-//! 1. Nobody waits for an answer that is slept through: not a request, for there are free connections; not the second
-//!    half of an operation, or of a request that is longer than the socket; not the server, for answers so short fit the
-//!    socket. What ends with the connection has no stamp, and is not slept through.
+//! 1. No part waits for an answer that is slept through. A request does not, for there are free
+//!    connections. Nor does the second half of an operation, or of a request that is longer than
+//!    the socket. Nor does the server, for answers so short fit the socket. An answer that ends
+//!    with the connection has no stamp, and is not slept through.
 //! 2. An instant at which a request can leave is never slept through.
 //!
-//! Not here: what is done with what came (`receive.rs`).
+//! Not here: the use of the bytes that came (`receive.rs`).
 
+use super::looks::EVENTS;
 use super::{Worker, system};
-use crate::driver::{DriveError, Idle};
-use crate::limits::{
-    SLEPT_ANSWER_BYTES_MAX, SLEPT_ANSWERS_MAX, SLEPT_NS_MAX, SPIN_NS, SPIN_NS_MAX,
-};
+use crate::driver::plan::{DriveError, Idle};
+use crate::limits::{SLEPT_ANSWER_BYTES_MAX, SLEPT_ANSWERS_MAX, SLEPT_NS_MAX, SPIN_NS};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
 use rustix::io::Errno;
@@ -30,64 +30,6 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// A gap shorter than this is not worth a sleep, which costs about as much.
 const SLEEP_NS_MIN: u64 = 3_000;
-
-/// Events that one poll takes.
-pub(super) const EVENTS: usize = 256;
-
-/// When the sockets were looked at.
-#[derive(Default)]
-pub(super) struct Looks {
-    /// The last time.
-    last_ns: u64,
-    /// The time before: what came earlier was seen then.
-    before_ns: u64,
-    /// Requests that were planned then.
-    planned: u64,
-    /// Was anything left then?
-    is_partial: bool,
-}
-
-impl Looks {
-    /// What is read now did not come before this.
-    pub(super) fn since_ns(&self) -> u64 {
-        self.before_ns
-    }
-}
-
-/// How late this machine wakes a thread: what its sleeps are shorter by.
-pub(super) struct Lateness {
-    ns: u64,
-}
-
-impl Lateness {
-    pub(super) fn new() -> Lateness {
-        Lateness { ns: SPIN_NS }
-    }
-
-    fn spin_ns(&self) -> u64 {
-        self.ns
-    }
-
-    /// A sleep was to take `asked_ns`. Follows what three of four sleeps stay below.
-    fn learn(&mut self, slept_ns: u64, asked_ns: u64) {
-        let is_later = slept_ns.saturating_sub(asked_ns) > self.ns;
-        self.ns = if is_later {
-            self.ns + 3 * LATENESS_STEP_NS
-        } else {
-            self.ns.saturating_sub(LATENESS_STEP_NS)
-        };
-        self.ns = self.ns.clamp(SPIN_NS, SPIN_NS_MAX);
-    }
-
-    /// There was time to sleep, and none was left by what was learned: a machine that was busy for a while is tried
-    /// again.
-    fn doubt(&mut self) {
-        self.ns = self.ns.saturating_sub(LATENESS_STEP_NS / 10).max(SPIN_NS);
-    }
-}
-
-/// Small beside what a wake varies by: a few hundred sleeps find the place.
-const LATENESS_STEP_NS: u64 = 200;
 
 fn timespec(ns: u64) -> Timespec {
     Timespec {
@@ -112,7 +54,8 @@ impl Worker<'_> {
             }
             return Ok(());
         }
-        // What becomes due while no connection is free waits for an answer anyway; what is due already is behind its plan.
+        // A request that becomes due while no connection is free waits for an answer anyway; one
+        // that is due already is behind its plan.
         let is_free = self.free.iter().any(|free| !free.is_empty());
         let next_ns = next_ns.filter(|&next_ns| is_free || next_ns <= now_ns);
         // A sweep may be late, an instant may not.
@@ -167,7 +110,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Does nobody miss what comes meanwhile?
+    /// May answers that come meanwhile wait?
     fn may_sleep_through(&self) -> bool {
         let has_room = || {
             let targets = self.queues.iter().zip(&self.free);
@@ -190,7 +133,8 @@ impl Worker<'_> {
             || self.planned - self.looks.planned >= SLEPT_ANSWERS_MAX
     }
 
-    /// Reads what came, before anything is judged by the time: what was slept through may have come in time.
+    /// Reads the bytes that came, before anything is judged by the time: an answer that was slept
+    /// through may have come in time.
     pub(super) fn catch_up(
         &mut self,
         events: &mut Vec<Event>,
@@ -221,7 +165,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// What happened to sockets, at once or within this time.
+    /// The events of sockets, at once or within this time.
     pub(super) fn poll(&self, events: &mut Vec<Event>, wait_ns: u64) -> Result<(), DriveError> {
         events.clear();
         let timeout = timespec(wait_ns);
@@ -230,32 +174,5 @@ impl Worker<'_> {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(system(errno)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sleeps_are_shorter_by_what_three_of_four_are_late() {
-        let mut lateness = Lateness::new();
-        // Late by 20 to 40 microseconds, evenly, in an order that a seed cannot spoil.
-        for n in 0..4000 {
-            lateness.learn(100_000 + 20_000 + (n * 7_919) % 20_000, 100_000);
-        }
-        assert!(
-            (33_000..37_000).contains(&lateness.spin_ns()),
-            "{}",
-            lateness.spin_ns()
-        );
-        // What leaves no time to sleep is doubted until it does.
-        (0..1000).for_each(|_| lateness.doubt());
-        assert!(lateness.spin_ns() < 20_000);
-        // A machine that is later than that is not waited for by spinning, and one that is never late is not either.
-        (0..4000).for_each(|_| lateness.learn(1_000_000, 100_000));
-        assert_eq!(lateness.spin_ns(), SPIN_NS_MAX);
-        (0..4000).for_each(|_| lateness.learn(100_000, 100_000));
-        assert_eq!(lateness.spin_ns(), SPIN_NS);
     }
 }

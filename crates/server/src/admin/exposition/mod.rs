@@ -8,11 +8,12 @@
 //! 1. A scrape reads; it resets nothing and makes no request wait.
 //! 2. Names end in their unit; counters in `_total`, which the encoder appends.
 //!
-//! Not here: what a member says of its cluster (`exposition/cluster.rs`), the counters themselves
+//! Not here: a member's metrics of its cluster (`exposition/cluster.rs`), the counters themselves
 //! (`metrics.rs`), the route (`admin.rs`).
 //! See: docs/overload.md.
 
 mod cluster;
+mod page;
 
 use crate::admin::metrics::{
     BUCKETS_NS, CLASSES, Histogram, LoopMetrics, Op, Refused, Share, Tally,
@@ -20,7 +21,10 @@ use crate::admin::metrics::{
 use crate::admin::stages::{REQUESTS_PER_SAMPLE, RequestStage};
 use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
+use crate::rights::{GrantUse, QuotaKind, Rights};
 use dendra_engine::ScrubStats;
+pub(crate) use page::sum;
+use page::{MetricsPage, buckets};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -28,7 +32,7 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// What a scrape looks at.
+/// The sources of a scrape.
 pub(crate) struct Numbers {
     pub(crate) phase: Arc<PhaseCell>,
     pub(crate) shared: Arc<OnceLock<Arc<Shared>>>,
@@ -57,61 +61,7 @@ pub(crate) fn render(registry: &Registry) -> Result<String, fmt::Error> {
 /// The content type of `render`.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-struct MetricsPage<'a>(DescriptorEncoder<'a>);
-
-impl MetricsPage<'_> {
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.0
-            .encode_descriptor(name, help, None, MetricType::Counter)?
-            .encode_counter::<NoLabelSet, _, u64>(&value, None)
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.0
-            .encode_descriptor(name, help, None, MetricType::Gauge)?
-            .encode_gauge(&value)
-    }
-
-    fn counters<const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        rows: impl IntoIterator<Item = ([(&'static str, &'static str); N], u64)>,
-    ) -> fmt::Result {
-        let mut family = self
-            .0
-            .encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (labels, value) in rows {
-            family
-                .encode_family(&labels)?
-                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
-        }
-        Ok(())
-    }
-
-    fn gauges(
-        &mut self,
-        name: &str,
-        help: &str,
-        rows: impl IntoIterator<Item = ([(&'static str, String); 1], u64)>,
-    ) -> fmt::Result {
-        let mut family = self
-            .0
-            .encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, value) in rows {
-            family.encode_family(&labels)?.encode_gauge(&value)?;
-        }
-        Ok(())
-    }
-}
-
-/// The sum of one tally over all loops.
-pub(crate) fn sum(shared: &Shared, of: impl Fn(&LoopMetrics) -> &Tally) -> u64 {
-    let lanes = shared.lanes.iter();
-    lanes.map(|lane| of(&lane.metrics).read()).sum()
-}
-
-/// What was refused of one class by one gate.
+/// Requests of one class that one gate refused.
 pub(crate) fn refused(shared: &Shared, share: Share, what: Refused) -> u64 {
     sum(shared, |metrics| {
         &metrics.refused[share as usize][what as usize]
@@ -219,12 +169,6 @@ fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             .encode_histogram::<NoLabelSet>(sum_s, count, &buckets, None)?;
     }
     Ok(())
-}
-
-/// Buckets by their upper bounds, in seconds, and behind them the one for the rest: Prometheus knows it by its bound.
-fn buckets(bounds: impl Iterator<Item = f64>, count_of: impl Fn(usize) -> u64) -> Vec<(f64, u64)> {
-    let bounds = bounds.chain([f64::INFINITY]).enumerate();
-    bounds.map(|(at, bound)| (bound, count_of(at))).collect()
 }
 
 /// The sum of several histograms: buckets with their upper bounds, how many, and seconds.
@@ -344,8 +288,37 @@ fn door(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
             ),
             (
                 "logins_forbidden",
-                "Requests whose token does not allow what they ask for.",
+                "Requests whose token does not allow the operation.",
                 &gauges.forbidden,
+            ),
+            (
+                "logins_too_many",
+                "Requests refused with 429 because their address showed many unknown tokens.",
+                &gauges.too_many,
+            ),
+        ] {
+            page.counter(name, help, counter.load(Relaxed))?;
+        }
+        quotas(page, rights)?;
+    }
+    if let Some(audit) = &shared.audit {
+        let gauges = &audit.gauges;
+        for (name, help, counter) in [
+            ("audit_lines", "Lines of the audit log.", &gauges.written),
+            (
+                "audit_lost",
+                "Events that are not in the audit log: its queue or its disk was full.",
+                &gauges.lost,
+            ),
+            (
+                "audit_left_out",
+                "Failed logins beyond those that the audit log takes a second.",
+                &gauges.left_out,
+            ),
+            (
+                "audit_rotated",
+                "Files of the audit log that were put aside.",
+                &gauges.rotated,
             ),
         ] {
             page.counter(name, help, counter.load(Relaxed))?;
@@ -386,7 +359,53 @@ fn door(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     for (name, help, counter) in counters {
         page.counter(name, help, counter.load(Relaxed))?;
     }
-    Ok(())
+    let now_s = (clock::wall_ms() / 1_000) as i64;
+    let terms = tls.terms();
+    let rows = terms
+        .iter()
+        .map(|term| ([("file", term.file.to_owned())], term.days_left(now_s)));
+    page.gauges(
+        "tls_days_left",
+        "Whole days that the certificate in force holds, and the CAs.",
+        rows,
+    )
+}
+
+/// What the holders of tokens with a quota have used here.
+fn quotas(page: &mut MetricsPage<'_>, rights: &Rights) -> fmt::Result {
+    use std::sync::atomic::Ordering::Relaxed;
+    let limited = rights.limited();
+    let of = |used: &GrantUse| [("token", used.id.clone())];
+    page.counters_by(
+        "quota_requests",
+        "Requests that a token's quota let in.",
+        limited
+            .iter()
+            .map(|used| (of(used), used.admitted.load(Relaxed))),
+    )?;
+    page.counters_by(
+        "quota_bytes",
+        "Bytes of requests and answers under a token with a quota.",
+        limited
+            .iter()
+            .map(|used| (of(used), used.moved.load(Relaxed))),
+    )?;
+    page.counters_by(
+        "quota_refused",
+        "Requests that a token's quota refused, by which.",
+        limited.iter().flat_map(|used| {
+            QuotaKind::ALL.map(|kind| {
+                let labels = [("token", used.id.clone()), ("by", kind.as_str().to_owned())];
+                (labels, used.refused[kind as usize].load(Relaxed))
+            })
+        }),
+    )?;
+    let stored = limited.iter().filter(|used| used.stored_max().is_some());
+    page.gauges(
+        "quota_stored_bytes",
+        "About what the keys of a token with such a quota take, at the last look.",
+        stored.map(|used| (of(used), used.stored.load(Relaxed))),
+    )
 }
 
 fn queues(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {

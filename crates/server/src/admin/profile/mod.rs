@@ -12,8 +12,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. Off costs next to nothing: no timer, no handler, no slots; a registered thread holds a kilobyte, an allocation
-//!    loads one pointer that is null, and a thread that has to wait for a lock notes since when, and where.
+//! 1. Off costs next to nothing: no timer, no handler, no slots. A registered thread holds a
+//!    kilobyte. An allocation loads one pointer that is null. A thread that has to wait for a lock
+//!    notes since when, and where.
 //! 2. One capture of each measure at a time in a process; a second one is refused with a sentence.
 //! 3. Handler and hooks touch the stack of their own thread and preallocated slots, nothing else: they do not
 //!    allocate, lock or unwind.
@@ -23,7 +24,9 @@
 
 mod alloc;
 mod elf;
+mod frames;
 mod lock;
+mod measure;
 mod roster;
 pub(crate) mod routes;
 mod sampler;
@@ -35,6 +38,7 @@ mod waiting;
 
 pub use alloc::SampledAlloc;
 pub(crate) use lock::{Lock, watched};
+pub(crate) use measure::{Measure, Unit};
 pub(crate) use roster::{Kind, register};
 
 use dendra_flame::Stacks;
@@ -44,7 +48,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Samples a second and thread: not a divisor of what other timers beat, so that it does not run in
+/// Samples a second and thread: not a divisor of other timers' rates, so that it does not run in
 /// step with them.
 const SAMPLES_PER_SECOND: u32 = 97;
 /// How often the slots of timers are emptied: a thousandth of them fills between two looks.
@@ -54,90 +58,6 @@ const LOOK_HOOKS: Duration = Duration::from_millis(10);
 /// Different stacks of one capture that are counted; the rest is counted as lost.
 const STACKS_MAX: usize = 1 << 16;
 
-/// What a capture measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum Measure {
-    /// CPU time of each thread: where it works.
-    Cpu,
-    /// Wall time: where it works or waits.
-    Wall,
-    /// Allocated bytes: who asks for memory.
-    Alloc,
-    /// Time spent waiting for locks: who stands in whose way.
-    Lock,
-}
-
-impl Measure {
-    const ALL: [Measure; 4] = [Measure::Cpu, Measure::Wall, Measure::Alloc, Measure::Lock];
-
-    /// As in the path of the admin plane.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Measure::Cpu => "cpu",
-            Measure::Wall => "wall",
-            Measure::Alloc => "alloc",
-            Measure::Lock => "lock",
-        }
-    }
-
-    /// The measure of this name.
-    pub(crate) fn of(name: &str) -> Option<Measure> {
-        Measure::ALL.into_iter().find(|one| one.as_str() == name)
-    }
-
-    /// Do samples come from our own code, with an amount, instead of from a signal?
-    fn is_hooked(self) -> bool {
-        matches!(self, Measure::Alloc | Measure::Lock)
-    }
-
-    /// What a profile counts, the usual unit first.
-    pub(crate) fn units(self) -> &'static [Unit] {
-        match self {
-            Measure::Cpu | Measure::Wall => &[Unit::Samples],
-            Measure::Alloc => &[Unit::Bytes, Unit::Objects],
-            Measure::Lock => &[Unit::Us, Unit::Waits],
-        }
-    }
-
-    /// What one sample with `amount` stands for, in `unit`.
-    fn estimate(self, unit: Unit, amount: u64) -> f64 {
-        let weight = match self {
-            Measure::Cpu | Measure::Wall => 1.0,
-            Measure::Alloc => stride::weight(amount, alloc::BYTES_PER_SAMPLE),
-            Measure::Lock => stride::weight(amount, lock::NS_PER_SAMPLE),
-        };
-        match unit {
-            Unit::Samples | Unit::Objects | Unit::Waits => weight,
-            Unit::Bytes => amount as f64 * weight,
-            Unit::Us => amount as f64 / 1e3 * weight,
-        }
-    }
-}
-
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
-    Samples,
-    Bytes,
-    Objects,
-    Us,
-    Waits,
-}
-
-impl Unit {
-    /// As in parameters and drawings.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Unit::Samples => "samples",
-            Unit::Bytes => "bytes",
-            Unit::Objects => "objects",
-            Unit::Us => "us",
-            Unit::Waits => "waits",
-        }
-    }
-}
-
 /// Why there is no profile.
 #[derive(Debug)]
 pub(crate) enum NoProfile {
@@ -145,7 +65,7 @@ pub(crate) enum NoProfile {
     Busy,
     /// The program runs on an allocator that does not tell.
     Unwatched,
-    /// The system did not give what it takes.
+    /// The system refused a resource.
     System(std::io::Error),
 }
 
@@ -163,7 +83,7 @@ impl fmt::Display for NoProfile {
     }
 }
 
-/// What a capture brought.
+/// The result of a capture.
 #[derive(Debug, Default)]
 pub(crate) struct Profile {
     /// Kind of thread first, then from the outermost to the innermost function.
@@ -193,8 +113,8 @@ impl Drop for Turn {
     }
 }
 
-/// Samples all registered threads for `length` and names what was seen, counted in `unit`, which is one of the
-/// measure's. Blocks for as long.
+/// Samples all registered threads for `length` and names the functions seen. It counts in `unit`,
+/// which is one of the measure's. Blocks for as long.
 ///
 /// # Errors
 /// See [`NoProfile`].
@@ -215,6 +135,9 @@ fn capture_while(
     left: &mut dyn FnMut() -> Duration,
 ) -> Result<Profile, NoProfile> {
     let _turn = Turn::take(measure).ok_or(NoProfile::Busy)?;
+    if measure == Measure::Lock {
+        lock::forget_waits();
+    }
     let sampler = Sampler::start(measure, SAMPLES_PER_SECOND).map_err(NoProfile::System)?;
     if measure == Measure::Alloc && !alloc::is_watched() {
         return Err(NoProfile::Unwatched);
@@ -242,6 +165,9 @@ fn capture_while(
         }
         sampler.drain(|frames, amount| tally.add(frames, amount));
     }
+    if measure == Measure::Lock {
+        lock::take_waits(|frames, amount| tally.add(frames, amount));
+    }
     let without_room = sampler.stop(|frames, amount| tally.add(frames, amount));
     let counts = tally.counts.into_iter();
     let counts = counts.map(|(frames, count)| (frames, count.round() as u64));
@@ -251,7 +177,21 @@ fn capture_while(
     })
 }
 
-/// The stacks of a capture and what they stand for.
+/// The amount that one sample of `measure` with `amount` stands for, in `unit`.
+fn estimate(measure: Measure, unit: Unit, amount: u64) -> f64 {
+    let weight = match measure {
+        Measure::Cpu | Measure::Wall => 1.0,
+        Measure::Alloc => stride::weight(amount, alloc::BYTES_PER_SAMPLE),
+        Measure::Lock => stride::weight(amount, lock::NS_PER_SAMPLE),
+    };
+    match unit {
+        Unit::Samples | Unit::Objects | Unit::Waits => weight,
+        Unit::Bytes => amount as f64 * weight,
+        Unit::Us => amount as f64 / 1e3 * weight,
+    }
+}
+
+/// The stacks of a capture and the amounts that they stand for.
 struct SampleTally {
     measure: Measure,
     unit: Unit,
@@ -261,7 +201,7 @@ struct SampleTally {
 
 impl SampleTally {
     fn add(&mut self, frames: &[usize], amount: u64) {
-        let count = self.measure.estimate(self.unit, amount);
+        let count = estimate(self.measure, self.unit, amount);
         if let Some(seen) = self.counts.get_mut(frames) {
             *seen += count;
         } else if self.counts.len() < STACKS_MAX {

@@ -23,10 +23,10 @@
     reason = "a signal handler that reads the registers and the stack of its thread"
 )]
 
-use super::Measure;
-use super::lock;
+use super::frames::FRAMES_MAX;
+use super::measure::Measure;
 use super::roster::{self, ROSTER};
-use super::slots::{FRAMES_MAX, Slots};
+use super::slots::Slots;
 use super::stack;
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -50,9 +50,6 @@ impl Sampler {
     pub(crate) fn start(measure: Measure, per_second: u32) -> io::Result<Sampler> {
         if matches!(measure, Measure::Cpu | Measure::Wall) {
             install()?;
-        }
-        if measure == Measure::Lock {
-            lock::forget_waits();
         }
         let slots = Box::into_raw(Box::new(Slots::new()));
         let before = SLOTS[measure as usize].swap(slots, Ordering::SeqCst);
@@ -91,17 +88,14 @@ impl Sampler {
         }
     }
 
-    /// Hands out what was sampled since the last time.
+    /// Hands out the samples since the last call.
     pub(crate) fn drain(&self, take: impl FnMut(&[usize], u64)) {
         // SAFETY: `slots` lives until `close`, which takes the sampler.
         unsafe { &*self.slots }.drain(take);
     }
 
     /// Ends the capture, hands out the rest, and says how many samples found no room.
-    pub(crate) fn stop(mut self, mut take: impl FnMut(&[usize], u64)) -> u64 {
-        if self.measure == Measure::Lock {
-            lock::take_waits(&mut take);
-        }
+    pub(crate) fn stop(mut self, take: impl FnMut(&[usize], u64)) -> u64 {
         let Some(slots) = self.close() else {
             return 0;
         };
@@ -122,9 +116,9 @@ impl Sampler {
             std::thread::yield_now();
         }
         let slots = std::mem::replace(&mut self.slots, std::ptr::null_mut());
-        // SAFETY: from `Box::into_raw` in `start` and nulled above, so it is taken back once. No handler or
-        // hook holds it: each adds to INSIDE before it loads SLOTS, so one that loaded the old pointer was waited
-        // for, and one that comes later loads null.
+        // SAFETY: from `Box::into_raw` in `start` and nulled above, so it is taken back once. No
+        // handler or hook holds it: each adds to INSIDE before it loads SLOTS. So one that loaded
+        // the old pointer was waited for, and one that comes later loads null.
         Some(unsafe { Box::from_raw(slots) })
     }
 }

@@ -6,16 +6,14 @@
 //!
 //! Invariants
 //! 1. A slot has one owner in each state; only the owner moves it on.
-//! 2. `leave` makes a bounded number of steps whatever the others do: it tries a few slots, then counts
-//!    the sample as lost.
+//! 2. `leave` makes a bounded number of steps in any case: it tries a few slots, then counts the
+//!    sample as lost.
 //!
-//! Not here: who calls (`sampler.rs`).
+//! Not here: the callers (`sampler.rs`).
 
-use super::stack::Kept;
+use super::frames::{FRAMES_MAX, Kept};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Frames of a sample, the kind of thread in front included. Deeper stacks keep their inner end.
-pub(crate) const FRAMES_MAX: usize = 96;
 /// Slots: at 97 samples a second and thread, emptied every 50 ms, room for 200 threads. Hooks are emptied every
 /// 10 ms: room for 50 GiB allocated a second, or for ten threads that do nothing but wait for locks.
 const SLOTS: usize = 1024;

@@ -9,54 +9,14 @@
 //! 2. Frame pointers must be aligned and grow, so every walk ends.
 //! 3. Nothing here allocates, locks, unwinds or calls into the C library.
 //!
-//! Not here: who walks (`sampler.rs`), names of addresses (`symbols.rs`).
+//! Not here: walking a stack (`sampler.rs`), names of addresses (`symbols.rs`).
 
 #![expect(unsafe_code, reason = "reads the words of the own stack")]
 
+use super::frames::{FRAMES_MAX, Frames};
 use super::roster::Own;
-use super::slots::FRAMES_MAX;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 const WORD: usize = size_of::<usize>();
-
-/// A stack as `slots.rs` keeps it: kind of thread, program counter, return addresses outwards.
-pub(crate) type Frames = [usize; FRAMES_MAX];
-
-/// A stack where other threads can read it. Whoever writes or reads it while others do says itself what orders them.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    length: AtomicUsize,
-    frames: [AtomicUsize; FRAMES_MAX],
-}
-
-impl Default for Kept {
-    fn default() -> Kept {
-        Kept {
-            length: AtomicUsize::new(0),
-            frames: [const { AtomicUsize::new(0) }; FRAMES_MAX],
-        }
-    }
-}
-
-impl Kept {
-    /// Keeps `frames` in place of what was there, or as many as there is room for.
-    pub(crate) fn keep(&self, frames: &[usize]) {
-        let length = frames.len().min(FRAMES_MAX);
-        for (place, frame) in self.frames.iter().zip(&frames[..length]) {
-            place.store(*frame, Ordering::Relaxed);
-        }
-        self.length.store(length, Ordering::Relaxed);
-    }
-
-    /// Copies what is there, and says how long it is.
-    pub(crate) fn copy_to(&self, frames: &mut Frames) -> usize {
-        let length = self.length.load(Ordering::Relaxed);
-        for (frame, place) in frames[..length].iter_mut().zip(&self.frames) {
-            *frame = place.load(Ordering::Relaxed);
-        }
-        length
-    }
-}
 
 /// Fills `frames` with the kind of thread, `pc` and the return addresses. Requires: the thread that owns the
 /// stack stands still in the caller, and `floor` is its stack pointer or lies above it.
@@ -111,9 +71,9 @@ fn frame(own: Own, fp: usize, floor: usize) -> Option<(usize, usize)> {
     if !is_inside || !fp.is_multiple_of(WORD) {
         return None;
     }
-    // SAFETY: `floor` is the stack pointer or lies above it, and `stack_end` is where this thread's stack ends:
-    // the words between them are mapped and belong to this thread, which stands in the caller. What they hold may
-    // be anything; it is used as a number, and checked before the next read.
+    // SAFETY: `floor` is the stack pointer or lies above it, and `stack_end` is where this thread's
+    // stack ends. The words between them are mapped and belong to this thread, which stands in the
+    // caller. They may hold any value: it is used as a number, and checked before the next read.
     let (next, back) = unsafe {
         let frame = fp as *const usize;
         (frame.read_volatile(), frame.add(1).read_volatile())

@@ -12,14 +12,13 @@
 //!
 //! Invariants
 //! 1. Answers leave in the order of the requests, and a request sees the effects of those in front
-//!    of it: the backend says which operations may wait together.
+//!    of it. The backend decides which operations may wait together.
 //! 2. Every wait has a deadline in the connection's seat; no request has a timer.
 //! 3. While answers wait for the client to read, nothing more is parsed and nothing more is read.
 //! 4. A request counts from its last byte on: a client that hangs up inside a body changed nothing.
 //!
-//! Not here: what requests mean (`requests.rs`), scans (`scan.rs`), the socket (`socket.rs` of the
-//! crate), what carries
-//! operations out (`backend.rs`).
+//! Not here: the meaning of requests (`requests.rs`), scans (`scan.rs`), the socket (`socket.rs` of
+//! the crate), carrying out operations (`backend.rs`).
 //! See: docs/api.md, docs/overload.md.
 
 mod requests;
@@ -27,6 +26,7 @@ mod scan;
 
 use crate::admin::metrics::Op;
 use crate::admin::stages::{RequestStage, Watch};
+use crate::audit::AuditEvent;
 use crate::backend::Backend;
 use crate::clients::answers::Answers;
 use crate::clients::body::{self, BodyReader, PendingBody};
@@ -39,17 +39,18 @@ use crate::event_loop::handover::PendingOperation;
 use crate::event_loop::thread::{EventLoop, Guest};
 use crate::limits;
 use crate::peers::{self, Answered, PendingAsk, PendingLink};
+use crate::rights::ShownNames;
 use crate::tls::ByteStream;
 use dendra_wire::Refusal;
 use dendra_wire::http::Connection as Persistence;
-use dendra_wire::http::response::Style;
+use dendra_wire::http::response::{PageLines, Style};
 use dendra_wire::route::Scan as Query;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// What a connection has to wait for before it can go on with its buffer.
+/// The event that a connection has to wait for before it can go on with its buffer.
 enum Next {
     /// The rest of a head, or the next one.
     Read,
@@ -63,7 +64,7 @@ enum Next {
     Pause(u64),
     /// The rest of a body that will be stored.
     Body(Box<PendingBody>),
-    /// The rest of a body that nobody wants.
+    /// The rest of a body that is to be dropped.
     Discard(Box<BodyReader>),
     /// The disk, for a read.
     Resume(Box<PendingOperation>),
@@ -103,6 +104,14 @@ pub(crate) struct Connection {
     linger: Linger,
     /// The newcomer in front has had its delay.
     has_paused: bool,
+    /// The names that its client's certificate gives it.
+    names: ShownNames,
+    /// A page of an origin that may ask sent the request in front.
+    page: Option<&'static PageLines>,
+    /// The quota has let the request in front in.
+    is_admitted: bool,
+    /// The table of tokens is to be replaced: what the audit log says when it is, or is not.
+    token_change: Option<Box<AuditEvent>>,
     /// The write in front stands in line for the log or the engine, or has stood there, until then.
     in_line_until_us: Option<u64>,
 }
@@ -129,18 +138,26 @@ pub(crate) fn spawn(guest: Guest, seat: Rc<Seat>, source: IpAddr, stream: TcpStr
     });
 }
 
-/// Serves one connection to where it becomes a peer's link: the link, the socket and what was read
-/// behind the request.
-/// Or to its end: then the socket, which is to be closed.
+/// Serves one connection to where it becomes a peer's link. Returns the link, the socket and the
+/// bytes that were read behind the request. Or serves it to its end: then the socket, which is to
+/// be closed.
 async fn serve(
     lane: Rc<EventLoop>,
     seat: Rc<Seat>,
     source: IpAddr,
     stream: ByteStream,
 ) -> Result<(PendingLink, ByteStream, Vec<u8>), ByteStream> {
+    let names = match lane.shared.rights {
+        Some(_) => ShownNames::of(&stream),
+        None => ShownNames::default(),
+    };
     let mut connection = Connection {
         socket: Socket::new(Rc::clone(&lane), Rc::clone(&seat), source, stream),
         backend: Backend::of(&lane),
+        names,
+        page: None,
+        is_admitted: false,
+        token_change: None,
         lane,
         seat,
         pending: Vec::new(),
@@ -151,6 +168,8 @@ async fn serve(
         in_line_until_us: None,
     };
     let end = connection.run().await;
+    // The client went away before it was told: nothing is known here of how it ended.
+    connection.note_token_change(0);
     match connection.link {
         Some(link) => {
             let (stream, rest) = connection.socket.into_link();
@@ -232,6 +251,7 @@ impl Connection {
             self.socket.put_input(input, consumed);
             if consumed > 0 {
                 self.has_paused = false;
+                self.is_admitted = false;
                 self.in_line_until_us = None;
                 taken += 1;
             }
@@ -317,6 +337,7 @@ impl Connection {
             ..
         } = self;
         let metrics = lane.metrics();
+        let mut last_status = 0;
         for (place, mut pending) in pending.drain(..).enumerate() {
             backend.note_wait(lane, &mut pending);
             let mut answers = Answers {
@@ -331,8 +352,11 @@ impl Connection {
             socket.add_unsent(pending.op, pending.watch);
             let took_ns = now_ns.saturating_sub(pending.began_ns);
             metrics.note(pending.op, status, took_ns);
+            last_status = status;
         }
         seat.next_round();
+        // It waits alone.
+        self.note_token_change(last_status);
         // The log failed: what comes next would hear the same.
         self.is_closing |= waited == Err(Due::Poisoned);
         Ok(())
@@ -377,6 +401,15 @@ impl Connection {
             Answered::Broken(refusal) => self.refuse_and_close(&refusal),
         }
         Ok(())
+    }
+
+    /// The replacement of the table of tokens ended with this status; 0 = it is not known how.
+    fn note_token_change(&mut self, status: u16) {
+        if let Some(event) = self.token_change.take()
+            && let Some(audit) = &self.lane.shared.audit
+        {
+            audit.note(event.ending(status));
+        }
     }
 
     fn end_if(&mut self, style: Style) {

@@ -1,4 +1,4 @@
-//! What one request at the front of the buffer asks for, and its answer when nothing has to wait.
+//! One request at the front of the buffer, and its answer when nothing has to wait.
 //!
 //! ```text
 //! bytes ─► parse_head ─► route ─┬─ GET, HEAD  ─► backend ─► answer, pending, or Next::Resume
@@ -19,6 +19,7 @@
 use super::{Connection, Next, PendingScan};
 use crate::admin::metrics::{Op, Refused, Share};
 use crate::admin::stages::{RequestStage, Watch};
+use crate::audit::{self, AuditEvent, AuditKind, Port};
 use crate::clients::answers::{self, Answers};
 use crate::clients::body::{BodyReader, Collected, Inflow, NoBody, PendingBody};
 use crate::clients::room::Room;
@@ -28,6 +29,7 @@ use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, Sen
 use crate::event_loop::shared::Phase;
 use crate::limits;
 use crate::peers;
+use crate::rights::{LoginProof, Rights};
 use bytes::Bytes;
 use dendra_base::Key;
 use dendra_node::{Class, Entry};
@@ -40,15 +42,14 @@ use dendra_wire::route::{Entity, Route, is_tokens};
 use dendra_wire::{EntityOp, Refusal, route};
 use std::rc::Rc;
 
-/// `/v0/entity` and `/v0/entities`: what clients of the data ask for, and no question of a member
-/// or a probe.
+/// `/v0/entity` and `/v0/entities`: requests of clients of the data, not of members or probes.
 const DATA_PATHS: &[u8] = b"/v0/entit";
 
-/// How much of the buffer is done with, and what to wait for.
+/// How much of the buffer is done with, and the event to wait for.
 type Step = (usize, Option<Next>);
 
 impl Connection {
-    /// Handles what stands at the front of `input`.
+    /// Handles the request at the front of `input`.
     pub(super) fn handle_front(&mut self, input: &[u8]) -> Step {
         let waits = self.has_waiting();
         if input.is_empty() {
@@ -75,11 +76,14 @@ impl Connection {
         let sender = Sender::from(head);
         let hosts = &lane.shared.hosts;
         let checked = hosts.check_host(&sender);
-        if let Err(refusal) = checked.and_then(|()| hosts.check_page(&sender)) {
-            return match self.has_waiting() {
-                true => self.those_in_front(),
-                false => self.refuse(head, &refusal),
-            };
+        self.page = None;
+        match checked.and_then(|()| hosts.judge_page(&sender)) {
+            Ok(page) => self.page = page,
+            Err(_) if self.has_waiting() => return self.those_in_front(),
+            Err(refusal) => return self.refuse(head, &refusal),
+        }
+        if head.is_preflight && self.page.is_some() && head.body == Body::None {
+            return self.answer_preflight(head);
         }
         if self.socket.is_called_to_refuse() && head.path.starts_with(DATA_PATHS) {
             return self.turn_away(head, Refused::Delay);
@@ -87,19 +91,13 @@ impl Connection {
         let mut key = lane.key.borrow_mut();
         let routed = route(head, &lane.routes(), &mut key);
         let stored_key = key.as_stored();
-        let denied = lane.shared.rights.as_ref().and_then(|rights| {
-            if !is_guarded(head.path) {
-                return None;
+        if let Some(rights) = &lane.shared.rights
+            && is_guarded(head.path)
+        {
+            let route = routed.as_ref().ok();
+            if let Some(refused) = self.show_proof(rights, head, route, stored_key) {
+                return refused;
             }
-            let judged = rights.judge(head.authorization, routed.as_ref().ok(), stored_key);
-            Some((rights, judged.err()?))
-        });
-        if let Some((rights, denied)) = denied {
-            if self.has_waiting() {
-                return self.those_in_front();
-            }
-            let refusal = rights.refuse(denied, self.socket.source(), lane.now_us());
-            return self.refuse(head, &refusal);
         }
         let routed = routed.and_then(|route| match route {
             Route::Tokens(entity) if lane.shared.rights.is_some() => Ok(Route::Entity(entity)),
@@ -114,13 +112,15 @@ impl Connection {
             }))
         );
         if self.has_waiting() {
-            let may_join = match &routed {
-                Ok(Route::Entity(entity)) => {
-                    let waiting = &self.pending;
-                    self.backend.joins(entity.op, &stored_key[1..], waiting)
-                }
-                _ => false,
-            };
+            let may_join = self.token_change.is_none()
+                && match &routed {
+                    Ok(Route::Entity(entity)) => {
+                        let waiting = &self.pending;
+                        self.backend.joins(entity.op, &stored_key[1..], waiting)
+                    }
+                    _ => false,
+                };
+            let may_join = may_join && !is_tokens(stored_key);
             if !may_join || lane.is_poisoned() {
                 return self.those_in_front();
             }
@@ -181,6 +181,7 @@ impl Connection {
                     Ok(link) => return (head.consumed, Some(Next::Link(Box::new(link)))),
                     Err(refusal) => refusal.closing(),
                 };
+                self.note_stranger("GET /v0/peer", &refusal);
                 self.refuse(head, &refusal)
             }
             Ok(Route::PeerHello) => match peers::greet(&lane, &mut self.socket, head, style) {
@@ -188,7 +189,10 @@ impl Connection {
                     self.end_if(style);
                     (head.consumed, None)
                 }
-                Err(refusal) => self.refuse(head, &refusal),
+                Err(refusal) => {
+                    self.note_stranger("POST /v0/peer/hello", &refusal);
+                    self.refuse(head, &refusal)
+                }
             },
             Ok(Route::PeerAsk) => match peers::hear(&lane, &mut self.socket, head, rest, style) {
                 Ok((taken, ask)) => {
@@ -202,9 +206,90 @@ impl Connection {
         }
     }
 
+    /// May the client do that, as far as the table of tokens and its quota go? Else the answer.
+    fn show_proof(
+        &mut self,
+        rights: &Rights,
+        head: &Head<'_>,
+        route: Option<&Route>,
+        stored_key: &[u8],
+    ) -> Option<Step> {
+        let proof = LoginProof::of(head.authorization, self.names.at(self.lane.wall_ms()));
+        let source = self.socket.source();
+        let used = match rights.judge(proof, route, stored_key) {
+            Ok(used) => used,
+            Err(_) if self.has_waiting() => return Some(self.those_in_front()),
+            Err(denied) => {
+                let who = denied.who();
+                let refusal = rights.refuse(denied, source, self.lane.now_us());
+                let audit = self.lane.shared.audit.as_deref();
+                let from = (source, Port::Data);
+                audit::note_login(audit, who, from, || what_of(head), &refusal);
+                self.socket.count_by(None);
+                return Some(self.refuse(head, &refusal));
+            }
+        };
+        if let Some(used) = &used
+            && !self.is_admitted
+        {
+            let body_bytes = match head.body {
+                Body::Length(bytes) => bytes,
+                // What comes in pieces counts when it has come.
+                Body::None | Body::Chunked => 0,
+            };
+            let stores = matches!(route, Some(Route::Entity(it)) if it.op == EntityOp::Put);
+            if let Err((kind, refusal)) =
+                used.admit(stores.then_some(body_bytes), self.lane.now_ns())
+            {
+                if self.has_waiting() {
+                    return Some(self.those_in_front());
+                }
+                used.count_refusal(kind);
+                self.socket.count_by(None);
+                return Some(self.refuse(head, &refusal));
+            }
+            self.is_admitted = true;
+            used.charge(head.consumed as u64 + body_bytes, self.lane.now_ns());
+        }
+        self.socket.count_by(used);
+        if let (Some(Route::Tokens(entity)), Some(_)) = (route, &self.lane.shared.audit)
+            && entity.op == EntityOp::Put
+            && !self.has_waiting()
+        {
+            let event = AuditEvent::new(AuditKind::TokensPut, "PUT /v0/tokens");
+            let event = event.by(rights.name_of(proof)).from(source, Port::Data);
+            self.token_change = Some(Box::new(event));
+        }
+        None
+    }
+
+    /// Notes that a program was not let in as a member.
+    fn note_stranger(&self, what: &'static str, refusal: &Refusal) {
+        if let Some(audit) = &self.lane.shared.audit
+            && matches!(refusal.code, "cluster-secret" | "peer-identity")
+            && audit.takes_failure()
+        {
+            let event = AuditEvent::new(AuditKind::MemberRefused, what).refused(refusal);
+            audit.note(event.from(self.socket.source(), Port::Data));
+        }
+    }
+
+    /// Tells a browser what a page of this origin may send.
+    fn answer_preflight(&mut self, head: &Head<'_>) -> Step {
+        if self.has_waiting() {
+            return self.those_in_front();
+        }
+        let style = self.style(head);
+        response::preflight(self.socket.out(), style);
+        self.lane.finish(Op::Other, 200);
+        self.end_if(style);
+        (head.consumed, None)
+    }
+
     /// The style of the answer: a draining node says that the connection ends.
     fn style(&self, head: &Head<'_>) -> Style {
-        let style = Style::of(head);
+        let mut style = Style::of(head);
+        style.page = self.page;
         if self.lane.is_draining() {
             style.closing()
         } else {
@@ -214,8 +299,8 @@ impl Connection {
 
     /// Forms a refusal and sees to the body that may follow its head. Requires: nothing pending.
     fn refuse(&mut self, head: &Head<'_>, refusal: &Refusal) -> Step {
-        // A client that waits for `100 Continue` may send its body or not after a refusal: nobody
-        // can tell, so the connection ends.
+        // A client that waits for `100 Continue` may or may not send its body after a refusal. The
+        // server cannot tell, so the connection ends.
         let skips = match head.body {
             Body::None => Some(None),
             Body::Length(_) | Body::Chunked if refusal.close || head.expects_continue() => None,
@@ -234,6 +319,7 @@ impl Connection {
         let op = op_of(head);
         let status = status::write_refusal(self.socket.out(), style, refusal);
         self.lane.finish(op, status);
+        self.note_token_change(status);
         self.end_if(style);
         let next = match skips {
             Some(Some(body)) if !self.is_closing => Some(Next::Discard(Box::new(body))),
@@ -251,7 +337,7 @@ impl Connection {
         (0, Some(Next::Outcomes))
     }
 
-    /// As `refuse`, for what a gate or a queue refused.
+    /// As `refuse`, for a refusal by a gate or a queue.
     fn turn_away(&mut self, head: &Head<'_>, what: Refused) -> Step {
         if self.has_waiting() {
             // When those in front are done there may be room.
@@ -478,6 +564,7 @@ impl Connection {
         watch.lap(&lane.metrics().stages, op, RequestStage::Form);
         lane.finish(op, status);
         socket.add_unsent(op, watch);
+        self.note_token_change(status);
         Ok(None)
     }
 
@@ -497,18 +584,23 @@ impl Connection {
             response::proceed(self.socket.out());
         }
         self.socket.flush().await?;
+        let is_chunked = body.is_chunked();
         let value = match body.collect(&mut self.socket).await {
             Ok(value) => value,
             Err(NoBody::Refused(refusal)) => {
                 let style = terms.style.closing();
                 let status = status::write_refusal(self.socket.out(), style, &refusal);
                 self.lane.finish(Op::Put, status);
+                self.note_token_change(status);
                 self.is_closing = true;
                 self.linger = Linger::Body;
                 return Ok(());
             }
             Err(NoBody::Ended(end)) => return Err(end),
         };
+        if is_chunked {
+            self.socket.count_bytes(value.bytes.len());
+        }
         // Waiting for the client is no stage of ours.
         watch.restart();
         if is_tokens(key.as_stored())
@@ -516,6 +608,7 @@ impl Connection {
         {
             let status = status::write_refusal(self.socket.out(), terms.style, &refusal);
             self.lane.finish(Op::Put, status);
+            self.note_token_change(status);
             self.end_if(terms.style);
             return Ok(());
         }
@@ -524,6 +617,7 @@ impl Connection {
             let refusal = status::refused(what);
             let status = status::write_refusal(self.socket.out(), terms.style, &refusal);
             self.lane.finish(Op::Put, status);
+            self.note_token_change(status);
         }
         self.end_if(terms.style);
         Ok(())
@@ -576,7 +670,8 @@ fn is_guarded(path: &[u8]) -> bool {
     path != b"/v0/status" && !path.starts_with(b"/v0/peer")
 }
 
-/// A table that is made where everybody may make one would open the nodes that ask for tokens.
+/// On a node without tokens every client could make a table. It would open the nodes that ask for
+/// tokens.
 fn no_tokens() -> Refusal {
     let sentence = "this node asks for no tokens: start it with --root-token-file";
     Refusal::new(409, "no-tokens", sentence)
@@ -599,6 +694,20 @@ fn op_of_entity(op: EntityOp) -> Op {
         EntityOp::Put => Op::Put,
         EntityOp::Delete => Op::Delete,
     }
+}
+
+/// Method and path, as the audit log has them.
+fn what_of(head: &Head<'_>) -> String {
+    use dendra_wire::http::Method;
+    let method = match head.method {
+        Method::Get => "GET",
+        Method::Head => "HEAD",
+        Method::Put => "PUT",
+        Method::Delete => "DELETE",
+        Method::Post => "POST",
+        Method::Other => "OTHER",
+    };
+    audit::what_of(method, std::str::from_utf8(head.path).unwrap_or_default())
 }
 
 fn op_of(head: &Head<'_>) -> Op {

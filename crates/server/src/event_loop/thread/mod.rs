@@ -11,8 +11,8 @@
 //!
 //! Invariants
 //! 1. Nothing here waits for a disk or a lock that is held across one.
-//! 2. A write that was pushed has a ticket until its outcome came, even when its connection is gone;
-//!    a ticket whose round is over is dropped in silence.
+//! 2. A write that was pushed has a ticket until its outcome came, even when its connection is
+//!    gone. A ticket whose round is over is dropped in silence.
 //! 3. All writes of one turn of the loop are one submission.
 //! 4. Requests waiting and bytes held are counted here and never exceed this loop's share.
 //!
@@ -25,24 +25,24 @@ mod log;
 use crate::admin::metrics::{LoopMetrics, Op, Refused};
 use crate::admin::profile;
 use crate::admin::stages::{Draw, Watch};
-use crate::clients::room::Rooms;
+use crate::clients::room::{RoomPermit, Rooms};
 use crate::clients::seat::{Due, LocalBell, Seat};
 use crate::clients::unproven::Unproven;
-use crate::disk::store_pool::{Job, PoolAnswer, Work};
-use crate::disk::wal_thread;
+use crate::disk::work::{Job, PoolAnswer, Work};
+use crate::disk::{orders, wal_thread};
 use crate::event_loop::clock::{self, Tick};
 use crate::event_loop::delay::{self, Delay};
 use crate::event_loop::giving_way::{self, GivingWay};
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::{LoopHandle, Phase, Shared};
 use crate::limits;
-use crate::peers::{self, Agent};
+use crate::peers::{Agent, routes};
 use crate::tls::ByteStream;
 use dendra_base::Key;
 use dendra_base::peer::Readiness;
 use dendra_engine::{Batch, Guard, Pressure, WriteOutcome};
 use dendra_node::step::{Event, Now, StoreTicket};
-use dendra_node::{Class, Entry, Gate, Layout, LocalGate, LocalPermit, Topology};
+use dendra_node::{Class, Entry, Gate, Layout, LocalGate, MemberIndex, Topology};
 use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -54,16 +54,13 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use tokio::net::TcpStream;
 
-/// Room in one of the node's gates, taken on this loop.
-pub(crate) type RoomPermit = LocalPermit<Rc<LocalGate<Arc<Gate>>>, Arc<Gate>>;
-
-/// What an expected event belongs to. Its room in the gate comes back with it.
+/// The owner of an expected event. Its room in the gate comes back with it.
 struct Ticket {
     target: Target,
     _permit: RoomPermit,
 }
 
-/// Who hears what became of a piece of work.
+/// The receiver of a result.
 pub(crate) enum Target {
     /// A connection of this loop.
     Seat {
@@ -81,7 +78,7 @@ pub(crate) enum Target {
 pub(crate) struct EventLoop {
     pub(crate) shared: Arc<Shared>,
     index: usize,
-    serve: Serve,
+    floors: &'static Floors,
     tick: Cell<Tick>,
     draw: Draw,
     seats: RefCell<Slab<Rc<Seat>>>,
@@ -114,7 +111,7 @@ pub(crate) struct EventLoop {
     agent: Option<Rc<Agent>>,
     /// A clock ceiling whose note found no room in the log's queue.
     uncovered: Cell<Option<u64>>,
-    /// What of the settings decides about requests.
+    /// The settings that decide about requests.
     routes: Cell<dendra_wire::Settings>,
     /// The key of the request that is looked at: one buffer for all connections of the loop.
     pub(crate) key: RefCell<KeyBuf>,
@@ -123,7 +120,7 @@ pub(crate) struct EventLoop {
     /// Connections whose TLS handshake is under way.
     pub(crate) handshakes: Unproven,
     /// How long requests wait for this loop.
-    pub(crate) delay: Delay,
+    pub(crate) delay: Rc<Delay>,
     /// Reads that come behind those of other connections.
     pub(crate) giving_way: Rc<GivingWay>,
     /// Sockets that are to be closed; each is a connection of the gate until then.
@@ -133,7 +130,7 @@ pub(crate) struct EventLoop {
     ended: LocalBell,
 }
 
-/// What a record has besides its value, at most: its key, and what a cell carries.
+/// The most bytes of a record besides its value: its key, and the cell's other fields.
 const RECORD_HEAD_BYTES_MAX: usize = dendra_base::limits::STORED_KEY_BYTES_MAX + 128;
 /// Room that is given back at once is free.
 const NO_SOURCE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -155,14 +152,25 @@ impl WaitingOrder {
     }
 }
 
-/// Starts the task of one connection.
-pub(crate) type Serve = fn(Guest, Rc<Seat>, IpAddr, TcpStream);
+/// The work of the floors above an event loop on it. It calls them, and names none of them.
+pub(crate) struct Floors {
+    /// Starts the task of one connection.
+    pub(crate) serve: fn(Guest, Rc<Seat>, IpAddr, TcpStream),
+    /// Starts the turns of the loop's agent.
+    pub(crate) turns: fn(&Rc<EventLoop>, Rc<Agent>),
+    /// Starts the link to a member.
+    pub(crate) link: fn(&Rc<EventLoop>, &Rc<Agent>, MemberIndex),
+    /// Looks after the loop's agent, once per sweep.
+    pub(crate) sweep: fn(&Rc<EventLoop>, &Rc<Agent>),
+    /// Begins the work that a node has once, on its first loop.
+    pub(crate) begin: fn(&Rc<EventLoop>),
+}
 
-/// Starts the event loop `index` of `shared`, whose connections are served by `serve`.
+/// Starts the event loop `index` of `shared`, under `floors`.
 pub(crate) fn spawn(
     shared: &Arc<Shared>,
     index: usize,
-    serve: Serve,
+    floors: &'static Floors,
 ) -> std::io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     std::thread::Builder::new()
@@ -173,7 +181,9 @@ pub(crate) fn spawn(
                 .enable_all()
                 .build_local(tokio::runtime::LocalOptions::default());
             match runtime {
-                Ok(runtime) => runtime.block_on(run(Rc::new(EventLoop::new(shared, index, serve)))),
+                Ok(runtime) => {
+                    runtime.block_on(run(Rc::new(EventLoop::new(shared, index, floors))))
+                }
                 Err(error) => {
                     tracing::error!(%error, "an event loop could not start");
                     wal_thread::poison(&shared, "an event loop could not start");
@@ -187,14 +197,14 @@ async fn run(lane: Rc<EventLoop>) {
     tokio::task::spawn_local(commit_when_due(Rc::clone(&lane)));
     tokio::task::spawn_local(close_when_due(Rc::clone(&lane)));
     tokio::task::spawn_local(sweep(Rc::clone(&lane)));
-    tokio::task::spawn_local(delay::probe(Rc::clone(&lane)));
-    tokio::task::spawn_local(delay::porter(Rc::clone(&lane)));
+    tokio::task::spawn_local(delay::probe(Rc::clone(&lane.delay)));
+    tokio::task::spawn_local(delay::porter(Rc::clone(&lane.delay)));
     tokio::task::spawn_local(giving_way::porter(Rc::clone(&lane.giving_way)));
     if let Some(agent) = lane.agent() {
         for member in agent.others() {
-            tokio::task::spawn_local(peers::keep(Rc::clone(&lane), Rc::clone(&agent), member));
+            (lane.floors.link)(&lane, &agent, member);
         }
-        tokio::task::spawn_local(peers::run(Rc::clone(&lane), agent));
+        (lane.floors.turns)(&lane, agent);
     }
     lane.ended.rung().await;
     // They hold the loop that holds them.
@@ -265,32 +275,27 @@ async fn sweep(lane: Rc<EventLoop>) {
         lane.value_bytes.sweep();
         lane.call_those_in_line();
         let now_us = lane.now_us();
-        lane.delay.sweep(&lane, now_us);
+        lane.delay.sweep(now_us);
         for (_, seat) in lane.seats.borrow().iter() {
             seat.check_deadline(now_us);
         }
         if let Some(agent) = &lane.agent {
-            agent.sweep(now_us);
-            peers::note_rising(&lane, agent);
-            lane.metrics().operations.set(agent.operations() as u64);
-            agent.show(lane.metrics());
-            if let Some(hlc) = lane.uncovered.take() {
-                peers::cover(&lane, hlc);
-            }
+            (lane.floors.sweep)(&lane, agent);
         }
     }
 }
 
 impl EventLoop {
-    fn new(shared: Arc<Shared>, index: usize, serve: Serve) -> EventLoop {
+    fn new(shared: Arc<Shared>, index: usize, floors: &'static Floors) -> EventLoop {
         let loops = shared.lanes.len();
         let settings = &shared.settings;
         let options = settings.engine_options();
         let topology = shared.cluster.as_ref().map(|cluster| cluster.topology());
         let topology = topology.as_deref();
+        let giving_way = Rc::default();
         EventLoop {
             index,
-            serve,
+            floors,
             tick: Cell::new(clock::tick()),
             draw: Draw::new(index),
             seats: RefCell::default(),
@@ -328,8 +333,8 @@ impl EventLoop {
             is_draining: Cell::new(false),
             is_poisoned: Cell::new(false),
             handshakes: Unproven::new(limits::HANDSHAKES_MAX, loops, &shared.handshakes),
-            delay: Delay::new(settings.queue_delay_target),
-            giving_way: Rc::default(),
+            delay: Rc::new(Delay::new(&shared, index, &giving_way)),
+            giving_way,
             ended_sockets: RefCell::default(),
             close_due: LocalBell::default(),
             ended: LocalBell::default(),
@@ -347,7 +352,7 @@ impl EventLoop {
         &self.handle().metrics
     }
 
-    /// Reads the clocks for what follows in this turn, the wall clock at most once a millisecond.
+    /// Reads the clocks for the rest of this turn, the wall clock at most once a millisecond.
     pub(crate) fn refresh(&self) {
         self.tick.set(self.tick.get().later());
     }
@@ -372,8 +377,8 @@ impl EventLoop {
         self.draw.watch()
     }
 
-    /// Counts a request that was answered without a wait. It took from the last reading of the clock, which
-    /// the end of the request in front of it was, until now: one reading a request.
+    /// Counts a request that was answered without a wait. Start = the clock reading at the end of
+    /// the previous request, so that each request costs one reading.
     pub(crate) fn finish(&self, op: Op, status: u16) {
         let began_ns = self.tick.get().monotonic_ns;
         self.finish_since(op, status, began_ns);
@@ -419,7 +424,7 @@ impl EventLoop {
                 self.tell_all(Due::Drain);
             }
             LoopEvent::Adopt(layout) => self.adopt(&layout),
-            LoopEvent::Run(job) => job(self),
+            LoopEvent::Begin => (self.floors.begin)(self),
             LoopEvent::Poisoned => {
                 self.is_poisoned.set(true);
                 self.tell_all(Due::Poisoned);
@@ -433,13 +438,13 @@ impl EventLoop {
     /// A later epoch: the loop's node gets it, and new members get links.
     fn adopt(self: &Rc<EventLoop>, layout: &Arc<Layout>) {
         let Some(agent) = self.agent() else { return };
-        self.routes.set(peers::routes(layout, self.routes.get()));
+        self.routes.set(routes(layout, self.routes.get()));
         for member in agent.adopt(layout) {
-            tokio::task::spawn_local(peers::keep(Rc::clone(self), Rc::clone(&agent), member));
+            (self.floors.link)(self, &agent, member);
         }
     }
 
-    /// What requests may ask for, in the cluster as it is now.
+    /// The settings for requests, in the cluster as it is now.
     pub(crate) fn routes(&self) -> dendra_wire::Settings {
         self.routes.get()
     }
@@ -459,7 +464,7 @@ impl EventLoop {
                 let seat = Rc::new(Seat::default());
                 let number = self.seats.borrow_mut().insert(Rc::clone(&seat));
                 let lane = Rc::clone(self);
-                (self.serve)(Guest { lane, number }, seat, source, stream);
+                (self.floors.serve)(Guest { lane, number }, seat, source, stream);
             }
             Ok(_) => self.farewell(),
             Err(error) => {
@@ -486,13 +491,13 @@ impl EventLoop {
 
     // Gates.
 
-    /// What the engine's pressure means for a newcomer of `class`.
+    /// The effect of the engine's pressure on a new request of `class`.
     pub(crate) fn admit(&self, class: Class) -> Entry {
         dendra_node::admit(self.pressure.get(), class)
     }
 
-    /// What this loop would say to a member's write that reached it now: as `peers/store.rs` would,
-    /// when it came.
+    /// This loop's answer to a member's write that reached it now: the same one as in
+    /// `peers/store.rs`.
     pub(crate) fn readiness(&self) -> Readiness {
         let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
         let is_behind = self.order_line_bytes.get() >= most / limits::ORDERS_BEHIND_SHARE
@@ -543,6 +548,11 @@ impl EventLoop {
         self.uncovered.set(Some(most));
     }
 
+    /// The clock ceiling that is to be noted now, if any.
+    pub(crate) fn take_uncovered(&self) -> Option<u64> {
+        self.uncovered.take()
+    }
+
     fn ticket(&self, target: Target, permit: RoomPermit) -> u32 {
         let ticket = Ticket {
             target,
@@ -576,7 +586,8 @@ impl EventLoop {
         Ok(slot)
     }
 
-    /// Takes what waits in the store pool under `slot` out of it: `false` when a worker has begun it.
+    /// Takes the job under `slot` out of the store pool's queue: `false` when a worker has begun
+    /// it.
     pub(crate) fn withdraw(&self, slot: u32) -> bool {
         let is_out = !self.shared.pool.take_back(self.index, &[slot]).is_empty();
         if is_out {
@@ -630,7 +641,7 @@ impl EventLoop {
                 seat.put(place, answer.into());
             }
             Target::Seat { .. } | Target::Cover(_) => {}
-            Target::Node(ticket) => self.tell_node(peers::answered(ticket, answer)),
+            Target::Node(ticket) => self.tell_node(orders::answered(ticket, answer)),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::machines::node_of;
 use crate::member::{Pending, Waiter};
 use crate::process_steward::ProcessSteward;
 use crate::store::{PageRange, Store, Write};
-use dendra_base::{CellRef, Guard, Key, Space, Version};
+use dendra_base::{CellRef, ClusterVersions, Guard, Key, Space, Version};
 use dendra_node::limits::EPOCH_PAGE_RECORDS_MAX;
 use dendra_node::membership::identity::{EPOCH_PREFIX, VOTE_KEY, epoch_key};
 use dendra_node::ring::table::MemberId;
@@ -156,6 +156,11 @@ impl World<'_> {
                 self.give_later(member, 0, 0, Event::Throttle { bytes_per_second });
             }
             StewardEffect::Removed { .. } => self.end_later(member),
+            StewardEffect::Outdated { version } => {
+                let what =
+                    format!("m{member} does not know version {version}, and all run one release");
+                self.violate(Rule::Epochs, what);
+            }
             StewardEffect::Diverged { from, epoch } => {
                 let what = format!("m{member} and {from} differ in epoch {epoch}");
                 self.violate(Rule::Epochs, what);
@@ -207,7 +212,13 @@ impl World<'_> {
         if let Some(id) = id {
             let node = node_of(peer);
             let peer = ChainPeer { member: id, node };
-            self.tell_steward(member, StewardEvent::Reached { peer, is_up });
+            let versions = ClusterVersions::OWN;
+            let event = StewardEvent::Reached {
+                peer,
+                is_up,
+                versions,
+            };
+            self.tell_steward(member, event);
         }
     }
 

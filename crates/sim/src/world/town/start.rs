@@ -16,7 +16,7 @@ use crate::machines::{MachineStanding, TownMachine, node_of, url};
 use crate::member::{Clock, Member};
 use crate::store::{Disk, Fate, Store, Write};
 use bytes::Bytes;
-use dendra_base::{Key, Space};
+use dendra_base::{ClusterVersions, Key, Space};
 use dendra_node::Member as Listed;
 use dendra_node::membership::identity::{Home, OWN_KEY, Own, VOTE_KEY, epoch_key};
 use dendra_node::ring::table::MemberId;
@@ -99,6 +99,7 @@ impl World<'_> {
                 .collect(),
             vote,
             release: "sim".to_owned(),
+            versions: ClusterVersions::OWN,
             load_bytes_per_second: changes.load_bytes_per_second,
             side_by_side: changes.side_by_side,
             rules: ChainRules::default(),

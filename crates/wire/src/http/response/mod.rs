@@ -9,6 +9,7 @@
 //! Dendra-Expires: 1754000000000                 only for a value with a time to live
 //! Content-Length: 100
 //! Connection: close                             only when it does
+//! Access-Control-Allow-Origin: https://a.b      only to a page of that origin, and what goes with it
 //!
 //! value
 //! ```
@@ -31,13 +32,30 @@ use crate::percent;
 use crate::refusal::{Known, Refusal};
 use dendra_base::{Consistency, Durability, Version};
 
-/// What a request decides about the shape of its answer, whatever the answer is.
+/// The shape that a request gives to its answer, for any answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// What to say about the connection.
+    /// The answer's word on the connection.
     pub connection: Connection,
     /// The request is a HEAD: headers only.
     pub omits_body: bool,
+    /// A page of another site sent it, and may read the answer.
+    pub page: Option<&'static PageLines>,
+}
+
+/// What a browser has to be told before it shows an answer to a page of an origin.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PageLines(String);
+
+impl PageLines {
+    /// For pages of `origin`. They are kept for ever: an operator names few, once.
+    pub fn new(origin: &str) -> &'static PageLines {
+        let lines = format!(
+            "Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\nAccess-Control-Expose-Headers: ETag, \
+             Dendra-Receipt, Dendra-Expires, Dendra-Scan, Retry-After, Preference-Applied\r\n"
+        );
+        Box::leak(Box::new(PageLines(lines)))
+    }
 }
 
 impl Style {
@@ -46,6 +64,7 @@ impl Style {
         Style {
             connection: head.connection,
             omits_body: head.method == Method::Head,
+            page: None,
         }
     }
 
@@ -53,6 +72,7 @@ impl Style {
     pub const CLOSING: Style = Style {
         connection: Connection::Close,
         omits_body: false,
+        page: None,
     };
 
     /// The same, and the connection closes.
@@ -65,7 +85,7 @@ impl Style {
     }
 }
 
-/// What was achieved: the text of `Dendra-Receipt` behind a success.
+/// The achievement: the text of `Dendra-Receipt` behind a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// Replicas that answered.
@@ -85,7 +105,7 @@ pub struct Found {
     pub version: Version,
     /// Wall milliseconds of its expiry, if it has one.
     pub expiry_ms: Option<u64>,
-    /// What was achieved.
+    /// The achievement.
     pub receipt: Receipt,
 }
 
@@ -149,8 +169,8 @@ pub fn condition_failed(out: &mut Vec<u8>, style: Style, current: Option<Version
     finish_with(out, style, body);
 }
 
-/// 412 with the current value, for whoever prefers that to a second question. `expiry_ms` is the
-/// value's.
+/// 412 with the current value, for a client that prefers that to a second question. `expiry_ms` is
+/// the value's.
 pub fn condition_failed_with(
     out: &mut Vec<u8>,
     style: Style,
@@ -221,6 +241,16 @@ pub fn text(out: &mut Vec<u8>, style: Style, status: u16, body: &str) {
     finish_with(out, style, body.as_bytes());
 }
 
+/// 200 to a browser that asks what a page may send: everything that the data port knows.
+pub fn preflight(out: &mut Vec<u8>, style: Style) {
+    out.extend_from_slice(
+        b"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Methods: GET, HEAD, PUT, DELETE\r\n\
+          Access-Control-Allow-Headers: Authorization, Content-Type, Accept, If-Match, If-None-Match, Prefer, Dendra-Timeout-Ms\r\n\
+          Access-Control-Max-Age: 600\r\n",
+    );
+    finish(out, style, 0);
+}
+
 /// 100: send the body.
 pub fn proceed(out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -254,8 +284,8 @@ pub enum ScanEnd<'a> {
     },
 }
 
-/// Last chunk and trailer of a scan. The end mark of `Records` is there exactly when all that was
-/// asked for was sent: many clients cannot see trailers, and a mark is missing from every cut.
+/// Last chunk and trailer of a scan. The end mark of `Records` is there exactly when the scan was
+/// sent to its end. Many clients cannot see trailers, and a mark is missing from every cut.
 pub fn scan_end(out: &mut Vec<u8>, framing: Framing, end: ScanEnd<'_>) {
     if !matches!(end, ScanEnd::Stopped { .. }) {
         records::end_mark(out, framing);
@@ -326,8 +356,8 @@ fn etag(out: &mut Vec<u8>, version: Version) {
     out.extend_from_slice(b"\"\r\n");
 }
 
-/// Every text is appended in an arm of its own: its length is then known to the compiler, and a
-/// copy is a few moves instead of a call.
+/// Every text is appended in an arm of its own. So its length is known to the compiler, and a copy
+/// is a few moves instead of a call.
 fn receipt_line(out: &mut Vec<u8>, receipt: Receipt) {
     out.extend_from_slice(b"Dendra-Receipt: acks=");
     decimal(out, u64::from(receipt.acks));
@@ -359,6 +389,9 @@ fn connection_line(out: &mut Vec<u8>, style: Style) {
         Connection::Persist => {}
         Connection::KeepAlive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
         Connection::Close => out.extend_from_slice(b"Connection: close\r\n"),
+    }
+    if let Some(PageLines(lines)) = style.page {
+        out.extend_from_slice(lines.as_bytes());
     }
 }
 

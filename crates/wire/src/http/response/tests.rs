@@ -20,10 +20,12 @@ const FOUND: Found = Found {
     receipt: RECEIPT,
 };
 const KEEP: Style = Style {
+    page: None,
     connection: Connection::Persist,
     omits_body: false,
 };
 const HEAD_ONLY: Style = Style {
+    page: None,
     connection: Connection::Persist,
     omits_body: true,
 };
@@ -144,6 +146,26 @@ fn an_http_1_0_client_is_told_that_its_connection_stays() {
 }
 
 #[test]
+fn every_answer_to_a_page_of_an_allowed_origin_says_so() {
+    let origin = "https://app.example.com";
+    let style = Style {
+        page: Some(PageLines::new(origin)),
+        ..KEEP
+    };
+    let told = format!("\r\nAccess-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n");
+    for answer in [
+        written(|out| text(out, style, 200, "serving\n")),
+        written(|out| refusal(out, style, &Refusal::disk_full(5))),
+        written(|out| scan_head(out, style, Framing::Ndjson, RECEIPT)),
+        written(|out| absent(out, style, RECEIPT)),
+        written(|out| preflight(out, style)),
+    ] {
+        assert!(answer.contains(&told), "{answer}");
+        assert_eq!(answer.matches("\r\n\r\n").count(), 1, "{answer}");
+    }
+}
+
+#[test]
 fn a_scan_declares_its_trailer() {
     assert_eq!(
         written(|out| scan_head(out, KEEP, Framing::Ndjson, RECEIPT)),
@@ -167,6 +189,7 @@ fn the_longest_head_stays_below_its_bound() {
     let style = Style {
         connection: Connection::KeepAlive,
         omits_body: true,
+        page: None,
     };
     assert!(written(|out| value(out, style, &longest, b"")).len() < ANSWER_HEAD_BYTES_MAX);
 }

@@ -1,0 +1,74 @@
+//! The measures of a capture, and their units.
+//!
+//! Not here: how it is measured (`sampler.rs`, `alloc.rs`, `lock.rs`).
+
+/// The measures of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Measure {
+    /// CPU time of each thread: where it works.
+    Cpu,
+    /// Wall time: where it works or waits.
+    Wall,
+    /// Allocated bytes: the functions that ask for memory.
+    Alloc,
+    /// Time spent waiting for locks: the functions that wait, by stack.
+    Lock,
+}
+
+impl Measure {
+    pub(super) const ALL: [Measure; 4] =
+        [Measure::Cpu, Measure::Wall, Measure::Alloc, Measure::Lock];
+
+    /// As in the path of the admin plane.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Measure::Cpu => "cpu",
+            Measure::Wall => "wall",
+            Measure::Alloc => "alloc",
+            Measure::Lock => "lock",
+        }
+    }
+
+    /// The measure of this name.
+    pub(crate) fn of(name: &str) -> Option<Measure> {
+        Measure::ALL.into_iter().find(|one| one.as_str() == name)
+    }
+
+    /// Do samples come from our own code, with an amount, instead of from a signal?
+    pub(super) fn is_hooked(self) -> bool {
+        matches!(self, Measure::Alloc | Measure::Lock)
+    }
+
+    /// The units of a profile, the usual one first.
+    pub(crate) fn units(self) -> &'static [Unit] {
+        match self {
+            Measure::Cpu | Measure::Wall => &[Unit::Samples],
+            Measure::Alloc => &[Unit::Bytes, Unit::Objects],
+            Measure::Lock => &[Unit::Us, Unit::Waits],
+        }
+    }
+}
+
+/// The unit of a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Samples,
+    Bytes,
+    Objects,
+    Us,
+    Waits,
+}
+
+impl Unit {
+    /// As in parameters and drawings.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Unit::Samples => "samples",
+            Unit::Bytes => "bytes",
+            Unit::Objects => "objects",
+            Unit::Us => "us",
+            Unit::Waits => "waits",
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The threads of the store pool: each takes a job, reads, and answers the loop that asked.
+//!
+//! ```text
+//! StorePool::next ─► late? Late │ engine, Wait::Block ─► mailbox of the asking loop
+//! ```
+//!
+//! Invariants
+//! 1. Every job that was taken is answered exactly once, even when the work panics.
+//!
+//! Not here: which job is next (`store_pool.rs`).
+//! See: docs/overload.md.
+
+use crate::admin::metrics::Op;
+use crate::admin::profile;
+use crate::admin::stages::{RequestStage, Stages};
+use crate::disk::page::look;
+use crate::disk::work::{Job, PoolAnswer, Work};
+use crate::event_loop::clock;
+use crate::event_loop::mailbox::LoopEvent;
+use crate::event_loop::shared::Shared;
+use dendra_base::Key;
+use dendra_engine::vfs::Wait;
+use dendra_engine::{Engine, Error, Lookup};
+use dendra_node::step::StoreFailure;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Starts the workers of `shared.pool`.
+pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>> {
+    (0..shared.pool.stages.len())
+        .map(|n| {
+            let shared = Arc::clone(shared);
+            std::thread::Builder::new()
+                .name(format!("store-{n}"))
+                .spawn(move || {
+                    let _seat = profile::register(profile::Kind::Worker);
+                    while let Some(job) = shared.pool.next(&shared.overload) {
+                        answer(&shared, job, &shared.pool.stages[n]);
+                    }
+                })
+        })
+        .collect()
+}
+
+fn answer(shared: &Shared, job: Job, stages: &Stages) {
+    let Job {
+        lane,
+        slot,
+        deadline_us,
+        mut watch,
+        work,
+    } = job;
+    let op = match work {
+        Work::Get(_) => Op::Get,
+        Work::Chunk(_) | Work::Page(_) | Work::Survey(_) => Op::Scan,
+    };
+    watch.lap(stages, op, RequestStage::Queue);
+    let began_us = clock::monotonic_us();
+    let failed = Unanswered::of(&work);
+    let answer = if began_us >= deadline_us {
+        failed.as_late()
+    } else {
+        // A panic inside the engine poisons its locks, and then every later call panics too. Each
+        // job is answered, none is lost, and the log has the first reason.
+        catch_unwind(AssertUnwindSafe(|| run(&shared.engine, work))).unwrap_or_else(|panic| {
+            let reason = panic
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("no message");
+            tracing::error!(reason, "a read panicked in the store pool");
+            failed.as_failed()
+        })
+    };
+    watch.lap(stages, op, RequestStage::Engine);
+    if op == Op::Scan {
+        shared.pool.end_scan(&shared.overload, began_us);
+    }
+    shared.lanes[lane]
+        .mailbox
+        .post(LoopEvent::Answered { slot, answer });
+}
+
+/// Of a job that has no result: the node waits for an answer of the job's own kind.
+#[derive(Clone, Copy, Debug)]
+enum Unanswered {
+    Other,
+    Page,
+    Survey,
+}
+
+impl Unanswered {
+    fn of(work: &Work) -> Unanswered {
+        match work {
+            Work::Get(_) | Work::Chunk(_) => Unanswered::Other,
+            Work::Page(_) => Unanswered::Page,
+            Work::Survey(_) => Unanswered::Survey,
+        }
+    }
+
+    fn as_late(self) -> PoolAnswer {
+        match self {
+            Unanswered::Other => PoolAnswer::Late,
+            Unanswered::Page => PoolAnswer::Page(Err(StoreFailure::Late)),
+            Unanswered::Survey => PoolAnswer::Surveyed(Err(StoreFailure::Late)),
+        }
+    }
+
+    fn as_failed(self) -> PoolAnswer {
+        match self {
+            Unanswered::Other => PoolAnswer::Failed,
+            Unanswered::Page => PoolAnswer::Page(Err(StoreFailure::NotApplied)),
+            Unanswered::Survey => PoolAnswer::Surveyed(Err(StoreFailure::NotApplied)),
+        }
+    }
+}
+
+fn run(engine: &Engine, work: Work) -> PoolAnswer {
+    match work {
+        Work::Get(key) => read(engine, &key).unwrap_or_else(|error| {
+            if note(&error) {
+                PoolAnswer::Damaged
+            } else {
+                PoolAnswer::Failed
+            }
+        }),
+        Work::Page(page) => PoolAnswer::Page(page.fill(engine)),
+        Work::Survey(work) => PoolAnswer::Surveyed(look(engine, &work)),
+        Work::Chunk(mut scan) => match scan.fill(engine) {
+            Ok(()) => PoolAnswer::Chunk(scan),
+            Err(error) => PoolAnswer::ChunkFailed(scan, note(&error)),
+        },
+    }
+}
+
+/// Logs a failed read; is it damage?
+fn note(error: &Error) -> bool {
+    tracing::error!(%error, "a read failed in the store pool");
+    matches!(error, Error::Damaged { .. })
+}
+
+fn read(engine: &Engine, key: &Key) -> Result<PoolAnswer, Error> {
+    let lookup = engine.get(key.as_stored(), Wait::Block, |cell| cell.to_owned())?;
+    Ok(match lookup {
+        Lookup::Cell(cell) => PoolAnswer::Cell(Some(Box::new(cell))),
+        Lookup::Nothing => PoolAnswer::Cell(None),
+        // A blocking read has no further thread to send it on to.
+        Lookup::WouldBlock => PoolAnswer::Failed,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::page::Page;
+
+    #[test]
+    fn a_job_without_a_result_is_answered_in_its_own_kind() {
+        let page = Work::Page(Box::new(Page::for_tests()));
+        let failed = Unanswered::of(&page);
+        let late = PoolAnswer::Page(Err(StoreFailure::Late));
+        assert!(
+            matches!((failed.as_late(), late), (PoolAnswer::Page(a), PoolAnswer::Page(b)) if a == b)
+        );
+        assert!(matches!(failed.as_failed(), PoolAnswer::Page(Err(_))));
+        let get = Unanswered::of(&Work::Get(Key::user(b"k")));
+        assert!(matches!(get.as_late(), PoolAnswer::Late));
+    }
+}

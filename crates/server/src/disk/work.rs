@@ -1,0 +1,88 @@
+//! Reads that would block, as values: the work, its asker, and its result.
+//!
+//! Not here: the queue (`store_pool.rs`), the threads (`readers.rs`).
+
+use crate::admin::metrics::Refused;
+use crate::admin::stages::Watch;
+use crate::clients::finished::Finished;
+use crate::disk::page::{Page, Paged};
+use crate::disk::scan_job::Scan;
+use dendra_base::{Cell, Key};
+use dendra_node::Outcome;
+use dendra_node::compare::survey::{Survey, Surveyed};
+use dendra_node::step::StoreFailure;
+
+/// The work for a worker.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Read one key from the disk.
+    Get(Key),
+    /// Fill the scan's buffer once.
+    Chunk(Box<Scan>),
+    /// Read a part of a range for the node.
+    Page(Box<Page>),
+    /// Look at a part of a space for the node.
+    Survey(Box<Survey>),
+}
+
+/// One piece of work, and the asker.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// Index of the event loop that asked.
+    pub(crate) lane: usize,
+    /// Where that loop waits for the answer.
+    pub(crate) slot: u32,
+    /// Past this moment (`clock::monotonic_us`) the work is not started.
+    pub(crate) deadline_us: u64,
+    /// Runs since the job was offered, when its request is measured.
+    pub(crate) watch: Watch,
+    /// The work itself.
+    pub(crate) work: Work,
+}
+
+/// The result of a job.
+#[derive(Debug)]
+pub(crate) enum PoolAnswer {
+    /// The key's newest cell, if there is one.
+    Cell(Option<Box<Cell>>),
+    /// The scan with its next chunk.
+    Chunk(Box<Scan>),
+    /// The scan without a further chunk, and whether damage was met.
+    ChunkFailed(Box<Scan>, bool),
+    /// A part of a range, for the node.
+    Page(Paged),
+    /// A look, for the node.
+    Surveyed(Result<Surveyed, StoreFailure>),
+    /// The deadline passed in the queue.
+    Late,
+    /// Bytes on disk are not those that were written.
+    Damaged,
+    /// The engine or the worker failed; the log has the reason.
+    Failed,
+}
+
+impl From<PoolAnswer> for Finished {
+    fn from(answer: PoolAnswer) -> Finished {
+        match answer {
+            PoolAnswer::Cell(None) => Finished::Outcome {
+                outcome: Outcome::Missing,
+                acks: 1,
+                cell: None,
+            },
+            PoolAnswer::Cell(Some(cell)) => Finished::Outcome {
+                outcome: Outcome::Found {
+                    version: cell.version,
+                    expiry_ms: cell.expiry_ms,
+                },
+                acks: 1,
+                cell: Some(*cell),
+            },
+            PoolAnswer::Chunk(scan) => Finished::Chunk(scan),
+            PoolAnswer::ChunkFailed(scan, is_damaged) => Finished::ChunkFailed(scan, is_damaged),
+            PoolAnswer::Late => Finished::Refused(Refused::Deadline),
+            PoolAnswer::Damaged => Finished::Damaged,
+            // Pages and looks are made for the node alone.
+            PoolAnswer::Failed | PoolAnswer::Page(_) | PoolAnswer::Surveyed(_) => Finished::Failed,
+        }
+    }
+}

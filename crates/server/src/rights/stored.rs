@@ -1,0 +1,44 @@
+//! What the keys of each grant with a quota take, looked at now and then.
+//!
+//! ```text
+//! each STORED_LOOK, thread "flush": engine, bytes of the prefix ─► times members, by copies ─► GrantUse
+//! ```
+//!
+//! Invariants
+//! 1. A look reads no disk. It sees superseded values and tombstones, until they are compacted.
+//! 2. In a cluster it takes this member's share for that of all: keys are spread by their hashes.
+//!
+//! Not here: what is done with it (`meter.rs`).
+//! See: docs/api.md, section "Quotas".
+
+use super::Rights;
+use crate::event_loop::shared::Shared;
+use dendra_base::Space;
+use dendra_wire::route::successor;
+
+/// Looks once.
+pub(crate) fn look(shared: &Shared, rights: &Rights) {
+    for used in rights.limited() {
+        if used.stored_max().is_none() {
+            continue;
+        }
+        let mut from = vec![Space::User.byte()];
+        from.extend_from_slice(&used.prefix);
+        let seen = used.unseen();
+        match shared.engine.bytes_between(&from, &successor(&from)) {
+            Ok(bytes) => used.note_stored(scaled(bytes, shared), seen),
+            Err(error) => tracing::warn!(%error, "what a token stores is not known"),
+        }
+    }
+}
+
+/// What all members hold of it, each copy once.
+fn scaled(bytes: u64, shared: &Shared) -> u64 {
+    let Some(cluster) = &shared.cluster else {
+        return bytes;
+    };
+    let topology = cluster.topology();
+    let members = topology.live() as u64;
+    let copies = u64::from(topology.replication_factor()).min(members).max(1);
+    bytes.saturating_mul(members) / copies
+}
