@@ -183,7 +183,8 @@ impl Case {
             ),
         };
         let value = "v".repeat(100);
-        let at = folder.join(name);
+        // Paths in its file have no spaces.
+        let at = folder.join(name.replace(' ', "-"));
         std::fs::create_dir_all(&at)?;
         let config = at.join("nginx.conf");
         std::fs::write(
